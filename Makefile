@@ -1,0 +1,42 @@
+# Every target sets up what it needs. `make demo` and `make test` are the two commands of the README.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test test-fast check bench docs system format clean
+
+$(STAMP): pyproject.toml tools/setup.sh
+	@sh tools/setup.sh $(PYTHON) $(VENV)
+	@touch $(STAMP)
+
+system:
+	@sh tools/system.sh
+
+demo: $(STAMP)
+	@$(BIN)/windfall demo
+
+test: system $(STAMP) check
+	$(BIN)/python -m pytest tests
+
+test-fast: $(STAMP)
+	$(BIN)/python -m pytest tests -m "not slow"
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	@$(BIN)/windfall bench all
+
+docs: $(STAMP)
+	$(BIN)/python tools/docs.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,3 @@
+from windfall.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Benchmarks: each prints its own floor or peer, measured in the same run."""

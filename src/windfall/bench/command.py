@@ -1,0 +1,17 @@
+"""`windfall bench`: one sub-command per benchmark, each in its own module, each with a floor or a peer beside it."""
+
+from __future__ import annotations
+
+import click
+
+from windfall.cli import LazyGroup
+
+BENCHES: dict[str, tuple[str, str, str]] = {
+    "timeout": ("windfall.bench.timeout", "command", "Best timeout of a million samples; one online update."),
+    "place": ("windfall.bench.place", "command", "Placements per second, with and without eviction."),
+}
+
+
+@click.group(cls=LazyGroup, table=BENCHES)
+def bench() -> None:
+    """Measure Windfall beside a floor or a peer, in the same run."""

@@ -1,0 +1,81 @@
+"""The command line. Touches the terminal; every command is a thin layer over the client or a pure package.
+
+Commands load only when called, so that `windfall --help` and a failing command stay quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from difflib import get_close_matches
+
+import click
+
+from windfall import __version__
+from windfall.errors import WindfallError
+
+# name -> (module, attribute, one line of help). A new command is one line here and one module.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "timeout": ("windfall.cli.timeout", "timeout", "When to give a silent job up: laws, fits, curves."),
+    "place": ("windfall.cli.place", "place", "Place normal and preemptible instances on your own hosts."),
+    "policy": ("windfall.cli.policy", "policy", "Check and test ClassAd policies."),
+    "lab": ("windfall.lab.command", "lab", "The papers' tables and figures, run again."),
+    "bench": ("windfall.bench.command", "bench", "Benchmarks against floors and peers measured in the same run."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def __init__(self, *args: object, table: dict[str, tuple[str, str, str]] | None = None, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.table = table or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.table)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.table:
+            return None
+        module, attribute, _ = self.table[name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.table and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.table, n=1)
+            raise click.UsageError(f"no command '{args[0]}'." + (f" Did you mean '{near[0]}'?" if near else ""), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.table[name][2]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="windfall")
+def cli() -> None:
+    """Finish a bag of tasks or a workflow by a deadline, at the least cost, on machines that may vanish."""
+
+
+def main() -> None:
+    """Run the command line: every expected error is two lines at most, and its exit code says its kind."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except WindfallError as error:
+        click.echo(f"windfall: {error}", err=True)
+        code = error.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("windfall: interrupted", err=True)
+        code = 130
+    except BrokenPipeError:
+        # The reader went away (`windfall ... | head`); quiet, as every filter is.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)

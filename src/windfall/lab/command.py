@@ -1,0 +1,19 @@
+"""`windfall lab`: one sub-command per paper or experiment, each in its own module."""
+
+from __future__ import annotations
+
+import click
+
+from windfall.cli import LazyGroup
+
+EXPERIMENTS: dict[str, tuple[str, str, str]] = {
+    "timeouts": ("windfall.lab.timeouts", "command", "Timeouts: figures 1 to 8, table 2, real grid logs."),
+    "opie": ("windfall.lab.opie", "command", "OPIE: tables 3 to 6, figure 2, a week of real pods."),
+    "spot-trace": ("windfall.lab.spot_trace", "command", "One planner on one availability series."),
+    "spot": ("windfall.lab.spot", "command", "All planners on all series, against the omniscient cost."),
+}
+
+
+@click.group(cls=LazyGroup, table=EXPERIMENTS)
+def lab() -> None:
+    """Run the papers' experiments again, beside their published figures."""

@@ -1,0 +1,1 @@
+"""The event log, snapshots and blobs, on SQLite, PostgreSQL or memory. Touches the disk or the database; decides nothing."""

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Installs the Debian packages that the tests drive for real (a database server). Without root: says which are missing.
+set -eu
+missing=""
+ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
+command -v ip >/dev/null || missing="$missing iproute2"
+[ -z "$missing" ] && exit 0
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $missing >/dev/null
+else
+    echo "tests of these components will be skipped; to run them: sudo apt-get install$missing" >&2
+fi
