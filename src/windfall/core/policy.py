@@ -1,0 +1,133 @@
+"""What a bag's policy answers, and the answers of a bag that has none. Pure: ads in, verdicts out.
+
+The engine sees policies only through `BagPolicy`. The ClassAd implementation (`windfall.policy`) is injected, so that
+nothing in here knows the language that policies are written in.
+
+An ad is a plain dict from attribute name to value: bool, int, float, str, or a nested ad or list of these. A missing
+key is *undefined*. The caller may change an ad between two calls; nobody keeps a reference to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct, field
+
+Ad = Mapping[str, Any]
+NOTHING: Ad = {}
+
+# GridBot's six policies, in the order in which a person reads them.
+POLICIES = ("JobRequirements", "Rank", "Concurrency", "Deadline", "ReplicationRequirements", "GridPolicy")
+
+
+class Verdict(Struct, frozen=True, gc=False):
+    """What one bag says to one asking host. `concurrency` counts what runs there already as well."""
+
+    matches: bool
+    rank: float
+    concurrency: int
+
+
+class Clause(Struct, frozen=True):
+    """One clause of a policy, evaluated: `ok` is what decides, the rest says why.
+
+    For a comparison `actual` is the left value, `wanted` the bound, and `missing` by how much a number falls short
+    (None where there is no distance, as between two names).
+    """
+
+    policy: str
+    text: str
+    value: Any
+    ok: bool
+    detail: str = ""
+    attribute: str = ""
+    actual: Any = None
+    wanted: Any = None
+    missing: float | None = None
+
+
+class BagPolicy(Protocol):
+    """A bag's policies, compiled. Every answer is a function of the arguments alone, so that a log can be replayed."""
+
+    expressions: dict[str, str]
+
+    def match(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> Verdict:
+        """The bag's answer to a host, for every task without running replicas at once (GridBot 6.4)."""
+        ...
+
+    def match_replica(self, host: Ad, job: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> bool:
+        """May this host run one more replica of this task? JobRequirements and ReplicationRequirements."""
+        ...
+
+    def deadline_s(self, host: Ad, job: Ad, bag: Ad, pool: Ad, now: float, queue: Ad = NOTHING) -> float | None:
+        """How long an attempt may take on this host before it is given up; None: the policy sets no limit."""
+        ...
+
+    def wants_pool(self, bag: Ad, pool: Ad, now: float, queue: Ad = NOTHING) -> bool:
+        """May clients be asked of this pool on behalf of this bag? (GridPolicy)"""
+        ...
+
+    def explain(
+        self, host: Ad, bag: Ad, queue: Ad = NOTHING, pool: Ad = NOTHING, now: float = 0.0, job: Ad | None = None
+    ) -> list[Clause]:
+        """The clauses that `match` decides by; with `job`, those that `match_replica` decides by."""
+        ...
+
+
+def default_rank(bag: Ad) -> float:
+    """A bag ranks by its priority."""
+    return float(bag.get("Priority", 0.0))
+
+
+def default_concurrency(host: Ad) -> int:
+    """A host holds as many attempts as it offers slots; one that says nothing holds one."""
+    return int(host.get("Slots", host.get("Cpus", 1)))
+
+
+def default_replication(bag: Ad) -> bool:
+    """Speculative replicas only help at the end of a bag; before that they take the place of unsent tasks."""
+    return bag.get("Tail") is True
+
+
+class DefaultPolicy(Struct, frozen=True):
+    """The policy of a bag that writes none: any host, by priority, as much as the host offers, replicas in the tail.
+
+    Cores and memory that a task needs are no matter of policy; the engine looks at those first.
+    """
+
+    expressions: dict[str, str] = field(default_factory=dict)
+
+    def match(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> Verdict:
+        return Verdict(True, default_rank(bag), default_concurrency(host))
+
+    def match_replica(self, host: Ad, job: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> bool:
+        return default_replication(bag)
+
+    def deadline_s(self, host: Ad, job: Ad, bag: Ad, pool: Ad, now: float, queue: Ad = NOTHING) -> float | None:
+        return None
+
+    def wants_pool(self, bag: Ad, pool: Ad, now: float, queue: Ad = NOTHING) -> bool:
+        return True
+
+    def explain(
+        self, host: Ad, bag: Ad, queue: Ad = NOTHING, pool: Ad = NOTHING, now: float = 0.0, job: Ad | None = None
+    ) -> list[Clause]:
+        if job is None:
+            return []
+        return [replication_by_default(bag)]
+
+
+def replication_by_default(bag: Ad) -> Clause:
+    """The one default that can refuse something, as a clause."""
+    ok = default_replication(bag)
+    return Clause(
+        policy="ReplicationRequirements",
+        text="BOT.Tail",
+        value=bag.get("Tail"),
+        ok=ok,
+        detail="" if ok else "replicas are made in the tail phase only",
+        attribute="BOT.Tail",
+        actual=bag.get("Tail"),
+        wanted=True,
+    )
