@@ -1,1 +1,7 @@
-"""The messages between workers and the server, versioned. Standard library only: the worker ships this package."""
+"""The messages between workers and the server, versioned. Standard library only: the worker ships this package.
+
+The whole protocol is described in docs/reference/protocol.md; the shapes stand in `messages`, the framing in `frames`.
+"""
+
+VERSION = 1
+"""Protocol version: the server answers 426 to a worker that speaks an older one."""

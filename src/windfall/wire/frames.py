@@ -1,0 +1,30 @@
+"""Frames: a JSON header followed by raw bytes, so that output and pickles travel without escaping. Pure."""
+
+from __future__ import annotations
+
+import struct
+
+CONTENT_TYPE = "application/x-windfall"
+_LENGTH = struct.Struct(">I")
+MAX_HEADER_BYTES = 64 * 1024 * 1024
+
+
+class BadFrame(ValueError):
+    """The bytes are not a frame: cut short, or not ours."""
+
+
+def join(header: bytes, attachments: list[bytes]) -> bytes:
+    """A frame of an encoded JSON header and its attachments, in the order in which the header names their lengths."""
+    return b"".join([_LENGTH.pack(len(header)), header, *attachments])
+
+
+def split(frame: bytes) -> tuple[memoryview, memoryview]:
+    """The header and the attachments of a frame, without copying."""
+    view = memoryview(frame)
+    if len(view) < _LENGTH.size:
+        raise BadFrame("shorter than its length field")
+    (length,) = _LENGTH.unpack(view[: _LENGTH.size])
+    end = _LENGTH.size + length
+    if length > MAX_HEADER_BYTES or end > len(view):
+        raise BadFrame(f"header of {length} bytes in a frame of {len(view)}")
+    return view[_LENGTH.size : end], view[end:]
