@@ -1,0 +1,210 @@
+"""What every store keeps and promises; the suite that holds all of them to it is tests/contract/test_store.py. Pure.
+
+Promises:
+- `append` is one transaction: after it returns all of the batch is durable, after it raises nothing of it is kept.
+- The very same batch may be appended again, after an error or after a success: it is kept once.
+- Records are numbered from 1 without gaps. Reading checks each one (crc32 over its number and its bytes).
+- One process at a time opens a store; the next one is refused and told who holds it.
+- `append`, `save_snapshot`, `prune` and `delete_outputs` come from one thread at a time; everything that reads may be
+  called from any thread at any time and never waits for the writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+from msgspec import Struct, field
+
+from windfall.errors import Kind, WindfallError
+
+SCHEMA_VERSION = 1
+
+
+class StoreError(WindfallError):
+    """The store could not do it now; nothing was half done and the same call may be made again."""
+
+    kind = Kind.OURS
+    code = "store-error"
+    retryable = True
+
+
+class StoreFull(StoreError):
+    """No space left. The store stays usable: append the very same batch again when there is space."""
+
+    code = "store-full"
+
+
+class StoreCorrupt(WindfallError):
+    """What was written cannot be read back. Nobody may guess what it said, so we stop."""
+
+    kind = Kind.OURS
+    code = "store-corrupt"
+
+
+class Record(NamedTuple):
+    """One entry of the log. `t`, `job` and `kind` are for those who look for it; the engine reads `data` alone."""
+
+    seq: int
+    t: float
+    job: int | None
+    kind: str
+    data: bytes
+
+
+class ChunkRow(NamedTuple):
+    """Up to a few thousand tasks of a job, encoded (windfall.bags.chunks), all of one class."""
+
+    job: int
+    first: int
+    count: int
+    klass: int
+    codec: str
+    data: bytes
+
+
+class ChunkHead(NamedTuple):
+    """A chunk without its data: what a job's index of chunks is made of."""
+
+    first: int
+    count: int
+    klass: int
+    codec: str
+
+
+class OutputRow(NamedTuple):
+    """What an attempt left behind (opaque here): its standard output and error, its value."""
+
+    job: int
+    task: int
+    attempt: int
+    data: bytes
+
+
+class JobRow(NamedTuple):
+    """A job's specification, encoded. A later row for the same job replaces the earlier one."""
+
+    job: int
+    spec: bytes
+
+
+class TokenRow(NamedTuple):
+    """A token by its hash; the token itself is never kept."""
+
+    id: str
+    hash: str
+    role: str
+    name: str
+    created_s: float
+
+
+class Snapshot(NamedTuple):
+    """The state of the engine after record `seq`."""
+
+    seq: int
+    data: bytes
+
+
+class Batch(Struct):
+    """What is committed together. Rows may be the tuples above or plain ones in the same order."""
+
+    records: list[Record] = field(default_factory=list)
+    chunks: list[ChunkRow] = field(default_factory=list)
+    outputs: list[OutputRow] = field(default_factory=list)
+    jobs: list[JobRow] = field(default_factory=list)
+
+
+class Loaded(Struct):
+    """What a restart begins with. `records` are those behind the snapshot, checked while they are read."""
+
+    snapshot: Snapshot | None
+    records: Iterator[tuple[int, bytes]]
+    warnings: list[str]
+
+
+BlobSource = bytes | Path | Iterable[bytes]
+
+
+class Store(Protocol):
+    """The event log and everything too large to be in it."""
+
+    # The log
+
+    def append(self, batch: Batch) -> None:
+        """Commit a batch. StoreFull or StoreError: nothing of it was kept, append the same batch again later."""
+        ...
+
+    def load(self) -> Loaded:
+        """The newest readable snapshot and the records behind it. A broken last record is dropped, with a warning."""
+        ...
+
+    def save_snapshot(self, seq: int, data: bytes) -> None:
+        """Keep the state after record `seq` (already appended). The two newest snapshots are kept."""
+        ...
+
+    def last_seq(self) -> int:
+        """The number of the newest record, or 0."""
+        ...
+
+    def records(
+        self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
+    ) -> list[Record]:
+        """Up to `limit` records behind `after_seq` in order, of one job or of all, of some kinds or of all."""
+        ...
+
+    def prune(self, before_seq: int, kinds: Collection[str]) -> int:
+        """Drop records of these kinds below `before_seq`, but none that a kept snapshot may need; how many."""
+        ...
+
+    # Jobs, their tasks and their results
+
+    def job_spec(self, job: int) -> bytes | None: ...
+
+    def chunks(self, job: int) -> list[ChunkHead]:
+        """The job's chunks in the order of their tasks."""
+        ...
+
+    def chunk(self, job: int, first: int) -> bytes:
+        """The data of the chunk that begins with task `first`; KeyError if there is none."""
+        ...
+
+    def output(self, job: int, task: int, attempt: int) -> bytes | None: ...
+
+    def outputs(
+        self,
+        job: int,
+        tasks: Sequence[int] | None = None,
+        after: tuple[int, int] | None = None,
+        limit: int = 1000,
+    ) -> list[OutputRow]:
+        """Up to `limit` outputs by (task, attempt), of these tasks or of all, behind the pair `after`."""
+        ...
+
+    def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
+        """Forget the outputs of these tasks, or of the whole job; how many."""
+        ...
+
+    # Blobs, by the sha256 of their content
+
+    def has_blob(self, sha256: str) -> bool: ...
+
+    def blob_size(self, sha256: str) -> int | None: ...
+
+    def put_blob(self, sha256: str, source: BlobSource) -> int:
+        """Keep a blob, durable when this returns its size. BadInput if the content has another hash."""
+        ...
+
+    def open_blob(self, sha256: str) -> BinaryIO:
+        """The content from its beginning; KeyError if there is none."""
+        ...
+
+    # Tokens
+
+    def add_token(self, id: str, hash: str, role: str, name: str, created_s: float) -> None: ...
+
+    def tokens(self) -> list[TokenRow]: ...
+
+    def remove_token(self, id: str) -> bool: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,211 @@
+"""The files of a state directory beside its database: the lock, the snapshots, the blobs. Touches that directory only.
+
+DIR/lock             held by flock while a server uses the directory; says which process, on which host
+DIR/snapshots/SEQ    the two newest states of the engine
+DIR/blobs/aa/SHA256  contents by their hash
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from windfall.errors import BadInput
+from windfall.store.checks import check_sha256, pack_snapshot, unpack_snapshot, wrong_hash
+from windfall.store.contract import BlobSource, Snapshot, StoreError, StoreFull
+
+_PIECE_BYTES = 1 << 20
+_KEPT_SNAPSHOTS = 2
+
+
+def make_directory(path: Path) -> None:
+    """The state directory, private to its owner if we make it."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise BadInput(f"{path} is a file; the state needs a directory", hint="name another one: --state DIR") from None
+    except OSError as error:
+        raise BadInput(
+            f"{path}: {error.strerror}; the state cannot be kept there", hint="name another directory: --state DIR"
+        ) from error
+
+
+class Lock:
+    """The right to be the only server on a directory, for as long as this process lives."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(self._file, 300).decode(errors="replace").strip()
+            os.close(self._file)
+            raise BadInput(
+                f"{directory} is in use by {holder or 'another process'}",
+                hint="talk to that server, stop it, or use another state: --state DIR",
+                code="state-in-use",
+            ) from None
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+
+    def release(self) -> None:
+        os.close(self._file)
+
+
+def free_bytes(path: Path) -> int:
+    return shutil.disk_usage(path).free
+
+
+def full(path: Path) -> StoreFull:
+    return StoreFull(
+        f"no space left at {path} ({free_bytes(path):,} bytes free)",
+        hint=f"make space there; nothing that was accepted is lost, and work goes on by itself.  try: du -sh {path}/*",
+    )
+
+
+def named(error: OSError, path: Path) -> StoreError:
+    """An error of the file system as one of ours."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return full(path)
+    return StoreError(
+        f"{error.filename or path}: {error.strerror or error}", hint="check the disk; the same is tried again"
+    )
+
+
+def write_durably(path: Path, pieces: Iterable[bytes], temporary: Path) -> None:
+    """Write a file so that after a crash it is there whole or not at all. `temporary`: a directory on the same disk."""
+    handle, name = tempfile.mkstemp(prefix="tmp-", dir=temporary)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).rename(path)
+    except BaseException:
+        Path(name).unlink()
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames in a directory last."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what a crash left half written. Only the holder of the lock may."""
+    for leftover in directory.glob("tmp-*"):
+        leftover.unlink()
+
+
+class SnapshotFiles:
+    """The newest states, one file each, named by the number of the last record in them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(mode=0o700, exist_ok=True)
+        remove_leftovers(directory)
+
+    def save(self, snapshot: Snapshot) -> None:
+        target = self._directory / f"{snapshot.seq:020d}"
+        try:
+            write_durably(target, [pack_snapshot(snapshot), snapshot.data], self._directory)
+        except OSError as error:
+            raise named(error, self._directory) from error
+        for old in self._newest_first()[_KEPT_SNAPSHOTS:]:
+            old.unlink()
+
+    def newest(self, warnings: list[str]) -> Snapshot | None:
+        """The newest one that can be read; says in `warnings` which could not."""
+        for path in self._newest_first():
+            snapshot = unpack_snapshot(path.read_bytes())
+            if snapshot:
+                return snapshot
+            warnings.append(f"snapshot {path} is damaged and was passed over; the records since an older one are read")
+        return None
+
+    def oldest_seq(self) -> int:
+        """Records up to this one are in every kept snapshot; 0 while there are fewer than are to be kept."""
+        kept = self._newest_first()
+        return int(kept[-1].name) if len(kept) >= _KEPT_SNAPSHOTS else 0
+
+    def _newest_first(self) -> list[Path]:
+        return sorted((p for p in self._directory.iterdir() if p.name.isdecimal()), reverse=True)
+
+
+class BlobFiles:
+    """Contents by their sha256, each written once and never changed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(mode=0o700, exist_ok=True)
+        remove_leftovers(directory)
+
+    def _path(self, sha256: str) -> Path:
+        return self._directory / check_sha256(sha256)[:2] / sha256
+
+    def size(self, sha256: str) -> int | None:
+        try:
+            return self._path(sha256).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def put(self, sha256: str, source: BlobSource) -> int:
+        path = self._path(sha256)
+        content = Hashed(source)
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            write_durably(path, content.verified(sha256), self._directory)
+            sync_directory(self._directory)
+        except OSError as error:
+            raise named(error, self._directory) from error
+        return content.size
+
+    def open(self, sha256: str) -> BinaryIO:
+        try:
+            return open(self._path(sha256), "rb")
+        except FileNotFoundError:
+            raise KeyError(sha256) from None
+
+
+class Hashed:
+    """The pieces of a blob's source, hashed and counted while they pass."""
+
+    def __init__(self, source: BlobSource) -> None:
+        self._source = source
+        self.size = 0
+
+    def verified(self, sha256: str) -> Iterator[bytes]:
+        """The pieces; BadInput behind the last one if they are not what the hash says."""
+        sum_ = hashlib.sha256()
+        for piece in pieces(self._source):
+            sum_.update(piece)
+            self.size += len(piece)
+            yield piece
+        if sum_.hexdigest() != sha256:
+            raise wrong_hash(sha256, sum_.hexdigest())
+
+
+def pieces(source: BlobSource) -> Iterator[bytes]:
+    """A source in pieces of bounded size, wherever it comes from."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        yield bytes(source)
+    elif isinstance(source, Path):
+        with open(source, "rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                yield piece
+    else:
+        yield from source

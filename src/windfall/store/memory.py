@@ -1,0 +1,152 @@
+"""A store that forgets everything when the process ends: for tests, simulations and throw-away servers. Touches nothing."""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from typing import BinaryIO
+
+from windfall.store.checks import check_sha256, checked, conflict, crc, dropped
+from windfall.store.contract import (
+    Batch,
+    BlobSource,
+    ChunkHead,
+    ChunkRow,
+    Loaded,
+    OutputRow,
+    Record,
+    Snapshot,
+    TokenRow,
+)
+from windfall.store.files import Hashed
+
+
+class MemoryStore:
+    """The contract without a disk. One thread appends; readers see whole batches because they copy before they look."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, Record] = {}  # in the order of their numbers
+        self._sums: dict[int, int] = {}
+        self._snapshots: list[Snapshot] = []
+        self._jobs: dict[int, bytes] = {}
+        self._chunks: dict[int, dict[int, ChunkRow]] = {}
+        self._outputs: dict[int, dict[tuple[int, int], bytes]] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._tokens: dict[str, TokenRow] = {}
+
+    # The log
+
+    def append(self, batch: Batch) -> None:
+        new = [Record(*row) for row in batch.records]
+        for record in new:
+            if self._records.get(record.seq, record) != record:
+                raise conflict(record)
+        for job, spec in batch.jobs:
+            self._jobs[job] = spec
+        for row in batch.chunks:
+            self._chunks.setdefault(row[0], {})[row[1]] = ChunkRow(*row)
+        for job, task, attempt, data in batch.outputs:
+            self._outputs.setdefault(job, {})[task, attempt] = data
+        for record in new:
+            self._records[record.seq] = record
+            self._sums[record.seq] = crc(record.seq, record.data)
+
+    def load(self) -> Loaded:
+        warnings: list[str] = []
+        snapshot = self._snapshots[-1] if self._snapshots else None
+        after = snapshot.seq if snapshot else 0
+        last = self.last_seq()
+        if last > after and crc(last, self._records[last].data) != self._sums[last]:
+            del self._records[last]
+            warnings.append(dropped(last))
+        rows = [(r.seq, self._sums[r.seq], r.data) for r in self._records.values() if r.seq > after]
+        return Loaded(snapshot, checked(rows, after, "the state is in memory: start anew (record {seq})"), warnings)
+
+    def save_snapshot(self, seq: int, data: bytes) -> None:
+        others = [s for s in self._snapshots if s.seq != seq]
+        self._snapshots = sorted([*others, Snapshot(seq, data)])[-2:]
+
+    def last_seq(self) -> int:
+        return next(reversed(self._records), 0)
+
+    def records(
+        self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
+    ) -> list[Record]:
+        found = list(self._records.values())
+        found = found[bisect_right(found, after_seq, key=lambda r: r.seq) :]
+        return [r for r in found if (job is None or r.job == job) and (kinds is None or r.kind in kinds)][:limit]
+
+    def prune(self, before_seq: int, kinds: Collection[str]) -> int:
+        limit = min(before_seq, self._snapshots[0].seq + 1 if len(self._snapshots) == 2 else 0)
+        doomed = [r.seq for r in self._records.values() if r.seq < limit and r.kind in kinds]
+        for seq in doomed:
+            del self._records[seq], self._sums[seq]
+        return len(doomed)
+
+    # Jobs, their tasks and their results
+
+    def job_spec(self, job: int) -> bytes | None:
+        return self._jobs.get(job)
+
+    def chunks(self, job: int) -> list[ChunkHead]:
+        return [ChunkHead(*row[1:5]) for _, row in sorted(self._chunks.get(job, {}).items())]
+
+    def chunk(self, job: int, first: int) -> bytes:
+        return self._chunks.get(job, {})[first].data
+
+    def output(self, job: int, task: int, attempt: int) -> bytes | None:
+        return self._outputs.get(job, {}).get((task, attempt))
+
+    def outputs(
+        self,
+        job: int,
+        tasks: Sequence[int] | None = None,
+        after: tuple[int, int] | None = None,
+        limit: int = 1000,
+    ) -> list[OutputRow]:
+        start = after or (-1, -1)
+        wanted = None if tasks is None else set(tasks)
+        found = sorted(self._outputs.get(job, {}).copy().items())
+        rows = [
+            OutputRow(job, *key, data) for key, data in found if key > start and (wanted is None or key[0] in wanted)
+        ]
+        return rows[:limit]
+
+    def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
+        kept = self._outputs.get(job, {})
+        wanted = None if tasks is None else set(tasks)
+        doomed = [key for key in kept if wanted is None or key[0] in wanted]
+        for key in doomed:
+            del kept[key]
+        return len(doomed)
+
+    # Blobs
+
+    def has_blob(self, sha256: str) -> bool:
+        return check_sha256(sha256) in self._blobs
+
+    def blob_size(self, sha256: str) -> int | None:
+        content = self._blobs.get(check_sha256(sha256))
+        return None if content is None else len(content)
+
+    def put_blob(self, sha256: str, source: BlobSource) -> int:
+        self._blobs[sha256] = b"".join(Hashed(source).verified(check_sha256(sha256)))
+        return len(self._blobs[sha256])
+
+    def open_blob(self, sha256: str) -> BinaryIO:
+        return io.BytesIO(self._blobs[check_sha256(sha256)])
+
+    # Tokens
+
+    def add_token(self, id: str, hash: str, role: str, name: str, created_s: float) -> None:
+        self._tokens[id] = TokenRow(id, hash, role, name, created_s)
+
+    def tokens(self) -> list[TokenRow]:
+        return sorted(self._tokens.values(), key=lambda token: (token.created_s, token.id))
+
+    def remove_token(self, id: str) -> bool:
+        return self._tokens.pop(id, None) is not None
+
+    def close(self) -> None:
+        """Nothing is held."""

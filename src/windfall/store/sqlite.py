@@ -1,0 +1,305 @@
+"""A store in one directory: a SQLite database (WAL, one writer) and files beside it. Touches that directory only."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from windfall.store import files
+from windfall.store.checks import check_version, checked, conflict, crc, dropped
+from windfall.store.contract import (
+    SCHEMA_VERSION,
+    Batch,
+    BlobSource,
+    ChunkHead,
+    Loaded,
+    OutputRow,
+    Record,
+    Snapshot,
+    StoreCorrupt,
+    StoreError,
+    TokenRow,
+)
+
+T = TypeVar("T")
+
+# Large values stand last in their rows: what only looks at the columns before them does not read them.
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE records (seq INTEGER PRIMARY KEY, t REAL NOT NULL, job INTEGER, kind TEXT NOT NULL, crc INTEGER NOT NULL,
+                      data BLOB NOT NULL);
+CREATE INDEX records_of_job ON records (job, seq) WHERE job IS NOT NULL;
+CREATE TABLE jobs (job INTEGER PRIMARY KEY, spec BLOB NOT NULL);
+CREATE TABLE chunks (job INTEGER, first INTEGER, count INTEGER NOT NULL, class INTEGER NOT NULL, codec TEXT NOT NULL,
+                     data BLOB NOT NULL, PRIMARY KEY (job, first)) WITHOUT ROWID;
+CREATE TABLE outputs (job INTEGER, task INTEGER, attempt INTEGER, data BLOB NOT NULL,
+                      PRIMARY KEY (job, task, attempt)) WITHOUT ROWID;
+CREATE TABLE tokens (id TEXT PRIMARY KEY, hash TEXT NOT NULL, role TEXT NOT NULL, name TEXT NOT NULL,
+                     created_s REAL NOT NULL) WITHOUT ROWID;
+"""
+READ_VERSION = "SELECT value FROM meta WHERE key = 'schema'"
+WRITE_VERSION = "INSERT INTO meta VALUES ('schema', ?)"
+
+ADD_RECORD = "INSERT INTO records (seq, t, job, kind, crc, data) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+ADD_CHUNK = "INSERT OR REPLACE INTO chunks (job, first, count, class, codec, data) VALUES (?, ?, ?, ?, ?, ?)"
+ADD_OUTPUT = "INSERT OR REPLACE INTO outputs (job, task, attempt, data) VALUES (?, ?, ?, ?)"
+ADD_JOB = "INSERT OR REPLACE INTO jobs (job, spec) VALUES (?, ?)"
+
+ONE_RECORD = "SELECT seq, t, job, kind, data FROM records WHERE seq = ?"
+LAST_RECORD = "SELECT seq, crc, data FROM records ORDER BY seq DESC LIMIT 1"
+LAST_SEQ = "SELECT max(seq) FROM records"
+RECORDS_AFTER = "SELECT seq, crc, data FROM records WHERE seq > ? ORDER BY seq"
+FIND_RECORDS = "SELECT seq, t, job, kind, data FROM records WHERE seq > ?{filters} ORDER BY seq LIMIT ?"
+DROP_RECORD = "DELETE FROM records WHERE seq = ?"
+PRUNE = "DELETE FROM records WHERE seq < ? AND kind IN ({marks})"
+
+JOB_SPEC = "SELECT spec FROM jobs WHERE job = ?"
+CHUNK_HEADS = "SELECT first, count, class, codec FROM chunks WHERE job = ? ORDER BY first"
+CHUNK_DATA = "SELECT data FROM chunks WHERE job = ? AND first = ?"
+OUTPUT = "SELECT data FROM outputs WHERE job = ? AND task = ? AND attempt = ?"
+OUTPUTS = """SELECT job, task, attempt, data FROM outputs WHERE job = ? AND (task, attempt) > (?, ?){filters}
+             ORDER BY task, attempt LIMIT ?"""
+DELETE_OUTPUTS = "DELETE FROM outputs WHERE job = ?{filters}"
+
+ADD_TOKEN = "INSERT OR REPLACE INTO tokens (id, hash, role, name, created_s) VALUES (?, ?, ?, ?, ?)"
+TOKENS = "SELECT id, hash, role, name, created_s FROM tokens ORDER BY created_s, id"
+REMOVE_TOKEN = "DELETE FROM tokens WHERE id = ?"
+
+# A checkpoint copies the log of the last 16 MB into the database; more often would cost syncs, less often disk.
+PRAGMAS = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA wal_autocheckpoint = 4000;
+PRAGMA journal_size_limit = 67108864;
+PRAGMA busy_timeout = 10000;
+"""
+
+
+class SqliteStore:
+    """The default store: everything under one directory, for one server."""
+
+    def __init__(self, directory: Path) -> None:
+        files.make_directory(directory)
+        self.directory = directory
+        self._lock = files.Lock(directory)
+        try:
+            self._snapshots = files.SnapshotFiles(directory / "snapshots")
+            self._blobs = files.BlobFiles(directory / "blobs")
+            self._writing = threading.Lock()
+            self._writer: sqlite3.Connection | None = None
+            self._local = threading.local()
+            self._readers: list[sqlite3.Connection] = []
+            self._prepare()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    # Connections
+
+    def _connect(self, pragmas: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.directory / "windfall.db", isolation_level=None, check_same_thread=False)
+        try:
+            connection.executescript(pragmas)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self) -> None:
+        def work(writer: sqlite3.Connection) -> None:
+            tables = writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if tables:
+                check_version(int(writer.execute(READ_VERSION).fetchone()[0]), str(self.directory))
+                return
+            for statement in SCHEMA.split(";"):
+                writer.execute(statement)
+            writer.execute(WRITE_VERSION, (str(SCHEMA_VERSION),))
+
+        self._commit(work)
+
+    def _commit(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` in one transaction. After an error the connection is made anew: nothing half done stays behind."""
+        with self._writing:
+            try:
+                if self._writer is None:
+                    self._writer = self._connect(PRAGMAS)
+                self._writer.execute("BEGIN IMMEDIATE")
+                result = work(self._writer)
+                self._writer.execute("COMMIT")
+                return result
+            except BaseException as error:
+                if self._writer is not None:
+                    self._writer.close()  # rolls back
+                    self._writer = None
+                if isinstance(error, sqlite3.Error):
+                    raise self._named(error) from error
+                raise
+
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._connect("PRAGMA query_only = ON; PRAGMA busy_timeout = 10000;")
+            self._local.connection = connection
+            self._readers.append(connection)
+        return connection
+
+    def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return self._reader().execute(sql, parameters).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise self._named(error) from error
+
+    def _named(self, error: sqlite3.Error) -> Exception:
+        """SQLite's error as one of ours; one of a kind that only a mistake of ours can make stays what it is."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and files.free_bytes(self.directory) < 1 << 20):
+            return files.full(self.directory)
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return StoreCorrupt(
+                f"{self.directory}/windfall.db is damaged: {error}",
+                hint=f"restore a backup, or save what can be read:  sqlite3 {self.directory}/windfall.db .recover",
+            )
+        if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            return StoreError(f"{self.directory}/windfall.db: {error}", hint="check the disk; the same is tried again")
+        return error
+
+    # The log
+
+    def append(self, batch: Batch) -> None:
+        rows = [(seq, t, job, kind, crc(seq, data), data) for seq, t, job, kind, data in batch.records]
+
+        def work(writer: sqlite3.Connection) -> None:
+            if batch.jobs:
+                writer.executemany(ADD_JOB, batch.jobs)
+            if batch.chunks:
+                writer.executemany(ADD_CHUNK, batch.chunks)
+            if batch.outputs:
+                writer.executemany(ADD_OUTPUT, batch.outputs)
+            if writer.executemany(ADD_RECORD, rows).rowcount < len(rows):
+                self._check_repeated(writer, batch.records)
+
+        self._commit(work)
+
+    @staticmethod
+    def _check_repeated(writer: sqlite3.Connection, records: list[Record]) -> None:
+        """Some records were there already: right if they are the same, as after a commit whose success went unheard."""
+        for record in records:
+            stored = writer.execute(ONE_RECORD, (record[0],)).fetchone()
+            if stored != tuple(record):
+                raise conflict(Record(*record))
+
+    def load(self) -> Loaded:
+        warnings: list[str] = []
+        snapshot = self._snapshots.newest(warnings)
+        after = snapshot.seq if snapshot else 0
+        for seq, stored, data in self._read(LAST_RECORD):
+            if seq > after and crc(seq, data) != stored:
+                self._commit(lambda writer, seq=seq: writer.execute(DROP_RECORD, (seq,)))  # type: ignore[misc]
+                warnings.append(dropped(seq))
+        repair = f'sqlite3 {self.directory}/windfall.db "DELETE FROM records WHERE seq >= {{seq}}"'
+        return Loaded(snapshot, checked(self._records_after(after), after, repair), warnings)
+
+    def _records_after(self, seq: int) -> Iterator[tuple[int, int, bytes]]:
+        try:
+            yield from self._reader().execute(RECORDS_AFTER, (seq,))
+        except sqlite3.DatabaseError as error:
+            raise self._named(error) from error
+
+    def save_snapshot(self, seq: int, data: bytes) -> None:
+        self._snapshots.save(Snapshot(seq, data))
+
+    def last_seq(self) -> int:
+        return self._read(LAST_SEQ)[0][0] or 0
+
+    def records(
+        self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
+    ) -> list[Record]:
+        filters, values = "", []
+        if job is not None:
+            filters, values = " AND job = ?", [job]
+        if kinds is not None:
+            filters += f" AND kind IN ({_marks(kinds)})"
+            values += kinds
+        rows = self._read(FIND_RECORDS.format(filters=filters), (after_seq, *values, limit))
+        return [Record(*row) for row in rows]
+
+    def prune(self, before_seq: int, kinds: Collection[str]) -> int:
+        limit = min(before_seq, self._snapshots.oldest_seq() + 1)
+        sql = PRUNE.format(marks=_marks(kinds))
+        return self._commit(lambda writer: writer.execute(sql, (limit, *kinds)).rowcount)
+
+    # Jobs, their tasks and their results
+
+    def job_spec(self, job: int) -> bytes | None:
+        rows = self._read(JOB_SPEC, (job,))
+        return rows[0][0] if rows else None
+
+    def chunks(self, job: int) -> list[ChunkHead]:
+        return [ChunkHead(*row) for row in self._read(CHUNK_HEADS, (job,))]
+
+    def chunk(self, job: int, first: int) -> bytes:
+        rows = self._read(CHUNK_DATA, (job, first))
+        if not rows:
+            raise KeyError((job, first))
+        data: bytes = rows[0][0]
+        return data
+
+    def output(self, job: int, task: int, attempt: int) -> bytes | None:
+        rows = self._read(OUTPUT, (job, task, attempt))
+        return rows[0][0] if rows else None
+
+    def outputs(
+        self,
+        job: int,
+        tasks: Sequence[int] | None = None,
+        after: tuple[int, int] | None = None,
+        limit: int = 1000,
+    ) -> list[OutputRow]:
+        filters = "" if tasks is None else f" AND task IN ({_marks(tasks)})"
+        sql = OUTPUTS.format(filters=filters)
+        return [OutputRow(*row) for row in self._read(sql, (job, *(after or (-1, -1)), *(tasks or ()), limit))]
+
+    def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
+        sql = DELETE_OUTPUTS.format(filters="" if tasks is None else f" AND task IN ({_marks(tasks)})")
+        return self._commit(lambda writer: writer.execute(sql, (job, *(tasks or ()))).rowcount)
+
+    # Blobs
+
+    def has_blob(self, sha256: str) -> bool:
+        return self._blobs.size(sha256) is not None
+
+    def blob_size(self, sha256: str) -> int | None:
+        return self._blobs.size(sha256)
+
+    def put_blob(self, sha256: str, source: BlobSource) -> int:
+        return self._blobs.put(sha256, source)
+
+    def open_blob(self, sha256: str) -> BinaryIO:
+        return self._blobs.open(sha256)
+
+    # Tokens
+
+    def add_token(self, id: str, hash: str, role: str, name: str, created_s: float) -> None:
+        self._commit(lambda writer: writer.execute(ADD_TOKEN, (id, hash, role, name, created_s)))
+
+    def tokens(self) -> list[TokenRow]:
+        return [TokenRow(*row) for row in self._read(TOKENS)]
+
+    def remove_token(self, id: str) -> bool:
+        return self._commit(lambda writer: writer.execute(REMOVE_TOKEN, (id,)).rowcount > 0)
+
+    def close(self) -> None:
+        with self._writing:
+            for connection in self._readers:
+                connection.close()
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            self._lock.release()
+
+
+def _marks(values: Collection[object]) -> str:
+    return ", ".join("?" * len(values))
