@@ -1,4 +1,4 @@
-"""A store that forgets everything when the process ends: for tests, simulations and throw-away servers. Touches nothing."""
+"""A store that forgets everything when the process ends: for tests and simulations. Touches nothing."""
 
 from __future__ import annotations
 

@@ -1,0 +1,302 @@
+"""What a bag is, apart from its parameters: one struct that travels, is kept, and is checked here. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from difflib import get_close_matches
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from windfall.bags.units import split_memory
+from windfall.core.policy import POLICIES
+from windfall.errors import BadInput
+
+MAX_NAME_CHARS = 200
+MAX_COMMAND_BYTES = 1 << 20
+MAX_STDIN_BYTES = 1 << 20
+MAX_TASKS = 100_000_000
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+
+
+class Memory(Struct, frozen=True, rename={"bytes_": "bytes"}, forbid_unknown_fields=True):
+    """What an attempt may use. `per_attempt`: the second attempt gets twice as much, the third three times."""
+
+    bytes_: int
+    per_attempt: bool = False
+
+    def of_attempt(self, attempt: int) -> int:
+        """Bytes for an attempt, numbered from 1."""
+        return self.bytes_ * attempt if self.per_attempt else self.bytes_
+
+
+def parse_memory(text: str | int, field: str = "memory") -> Memory:
+    """`2G` or `2G*attempt`."""
+    return Memory(*split_memory(text, field))
+
+
+class Source(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the parameters of the tasks come from.
+
+    lines: one text per task. With a command it stands for `{}`; without one it *is* the command.
+    rows:  one text per column and task.
+    range: the numbers from `first` to `last`; needs no chunk.
+    calls: pickled Python calls.
+    tasks: tasks that say everything themselves (`TaskRow`).
+    """
+
+    kind: Literal["lines", "rows", "range", "calls", "tasks"] = "lines"
+    columns: list[str] = []
+    first: int = 0
+    last: int = 0
+    step: int = 1
+
+    @property
+    def range_count(self) -> int:
+        """How many numbers a range has."""
+        return (self.last - self.first) // self.step + 1
+
+
+class InputFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that is sent along: its name below the attempt's directory, its content by hash."""
+
+    name: str
+    sha256: str
+    size: int
+    mode: int = 0o644
+
+
+class TaskClass(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the engine knows about a task. Tasks with the same needs are one class; a chunk is of one class."""
+
+    cpus: float = 1.0
+    memory: Memory | None = None
+    wall_s: float | None = None
+    max_failures: int = 3
+    max_losses: int = 20
+
+
+class TaskRow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A task of source `tasks`: what it has of its own. None stands for what the job says."""
+
+    argv: list[str]
+    env: dict[str, str] | None = None  # added to the job's
+    cwd: str | None = None
+    stdin: str | None = None
+    inputs: list[InputFile] | None = None  # added to the job's
+    outputs: list[str] | None = None  # added to the job's
+
+
+class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A bag as it is submitted and kept. Texts in `command`, `stdin` and `outputs` are templates."""
+
+    name: str
+    owner: str = ""
+    kind: Literal["command", "call"] = "command"
+    command: list[str] = []
+    source: Source = Source()
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    stdin: str | None = None
+    inputs: list[InputFile] = []
+    outputs: list[str] = []
+    python: str | None = None
+
+    cpus: float = 1.0
+    memory: Memory | None = None
+    wall_s: float | None = None
+    max_failures: int = 3  # attempts that may fail before the task has failed for good; 1: never tried again
+    max_losses: int = 20  # attempts that may vanish with their host before the task has failed for good
+    classes: list[TaskClass] = []  # of tasks with needs of their own: class 1, 2, ...; class 0 is the job's
+
+    max_failed_tasks: int | None = None
+    priority: float = 0.0
+    deadline_s: float | None = None  # from submission
+    budget_microusd: int | None = None
+    grace_s: float = 10.0
+    output_cap_bytes: int = 1 << 20
+    policies: dict[str, str] = {}
+    attributes: dict[str, str | float | bool] = {}
+    tags: dict[str, str] = {}
+    streaming: bool = False  # tasks may still be added
+    key: str = ""  # the same key submits once
+
+    def task_classes(self) -> list[TaskClass]:
+        """All classes, by the number that chunks give."""
+        own = TaskClass(self.cpus, self.memory, self.wall_s, self.max_failures, self.max_losses)
+        return [own, *self.classes]
+
+
+_json = msgspec.json.Encoder()
+
+
+def encode(spec: JobSpec) -> bytes:
+    """A specification as it is kept and sent: JSON."""
+    return _json.encode(spec)
+
+
+def decode(data: bytes | str, where: str = "the specification") -> JobSpec:
+    """A specification, its types and its values checked."""
+    try:
+        spec = msgspec.json.decode(data, type=JobSpec)
+    except msgspec.ValidationError as error:
+        raise bad_field(error, where, JobSpec.__struct_fields__) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{where} is not JSON: {error}") from error
+    check(spec, where)
+    return spec
+
+
+_EXPECTED = re.compile(r"Expected `(?P<expected>.+?)`, got `(?P<got>.+?)`(?: - at `(?P<path>.+)`)?\Z")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.+?)`(?: - at `(?P<path>.+)`)?\Z")
+_MISSING = re.compile(r"Object missing required field `(?P<name>.+?)`(?: - at `(?P<path>.+)`)?\Z")
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "null": "nothing",
+    "array": "a list",
+    "object": "a table of names and values",
+}
+
+
+def bad_field(error: msgspec.ValidationError, where: str, fields: tuple[str, ...] = ()) -> BadInput:
+    """msgspec's error in our words: where, which field, what it should be."""
+    text = str(error)
+    if match := _EXPECTED.match(text):
+        expected = " or ".join(_WORDS.get(word, word) for word in match["expected"].split(" | ") if word != "null")
+        return BadInput(
+            f"{where}: {_path(match['path'])} must be {expected}, not {_WORDS.get(match['got'], match['got'])}"
+        )
+    if match := _UNKNOWN.match(text):
+        near = get_close_matches(match["name"], fields, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(fields)}" if fields else ""
+        return BadInput(f"{where}: unknown field '{match['name']}'{_inside(match['path'])}", hint=hint)
+    if match := _MISSING.match(text):
+        return BadInput(f"{where}: field '{match['name']}' is missing{_inside(match['path'])}")
+    return BadInput(f"{where}: {text}")
+
+
+def _path(path: str | None) -> str:
+    return (path or "$").removeprefix("$").lstrip(".") or "it"
+
+
+def _inside(path: str | None) -> str:
+    return f" in {_path(path)}" if path and path != "$" else ""
+
+
+def check(spec: JobSpec, where: str = "the specification") -> None:
+    """Refuse values that no bag can have. Templates are checked where they are compiled."""
+
+    def refuse(name: str, why: str, hint: str = "") -> None:
+        raise BadInput(f"{where}: {name} {why}", hint=hint)
+
+    if not spec.name or len(spec.name) > MAX_NAME_CHARS or not spec.name.isprintable():
+        refuse("name", f"must be 1 to {MAX_NAME_CHARS} printable characters, not {spec.name[:40]!r}")
+    if spec.name.isdecimal() or spec.name == "last":
+        refuse(
+            "name", f"'{spec.name}' would be taken for a job's number or 'last'", "choose a name with a letter in it"
+        )
+    for text in (*spec.command, spec.stdin or "", spec.cwd or "", *spec.outputs, *spec.env, *spec.env.values()):
+        if "\0" in text:
+            refuse("command, stdin, cwd, env and outputs", "must not contain NUL bytes")
+    for name in spec.env:
+        if not name or "=" in name:
+            refuse("env", f"has a variable named {name!r}; a name is not empty and has no '='")
+    for number, needs in enumerate(spec.task_classes()):
+        check_needs(needs, where if number == 0 else f"{where}, task class {number}")
+    _check_files(spec.inputs, spec.outputs, where)
+    _check_numbers(spec, where)
+    for policy in spec.policies:
+        if policy not in POLICIES:
+            near = get_close_matches(policy, POLICIES, n=1)
+            refuse(
+                "policies",
+                f"has no '{policy}'",
+                f"did you mean {near[0]}?" if near else f"known are: {', '.join(POLICIES)}",
+            )
+    _check_source(spec, where)
+
+
+def check_needs(needs: TaskClass, where: str) -> None:
+    """Refuse needs that no host can meet."""
+    if not (math.isfinite(needs.cpus) and needs.cpus > 0):
+        raise BadInput(f"{where}: cpus must be more than 0, not {needs.cpus:g}")
+    if needs.memory is not None and needs.memory.bytes_ <= 0:
+        raise BadInput(f"{where}: memory must be more than 0 bytes")
+    if needs.wall_s is not None and not needs.wall_s > 0:
+        raise BadInput(f"{where}: wall must be more than 0 seconds, not {needs.wall_s:g}")
+    if needs.max_failures < 1:
+        raise BadInput(f"{where}: max_failures must be 1 (no second attempt) or more, not {needs.max_failures}")
+    if needs.max_losses < 0:
+        raise BadInput(f"{where}: max_losses must be 0 or more, not {needs.max_losses}")
+
+
+def _check_numbers(spec: JobSpec, where: str) -> None:
+    at_least_zero = {
+        "max_failed_tasks": spec.max_failed_tasks,
+        "grace": spec.grace_s,
+        "output_cap": spec.output_cap_bytes,
+        "budget": spec.budget_microusd,
+    }
+    for name, value in at_least_zero.items():
+        if value is not None and not value >= 0:
+            raise BadInput(f"{where}: {name} must be 0 or more, not {value:g}")
+    if spec.deadline_s is not None and not spec.deadline_s > 0:
+        raise BadInput(f"{where}: deadline must be more than 0 seconds from now, not {spec.deadline_s:g}")
+    if not math.isfinite(spec.priority):
+        raise BadInput(f"{where}: priority must be a finite number")
+
+
+def _check_files(inputs: list[InputFile], outputs: list[str], where: str) -> None:
+    seen: set[str] = set()
+    for file in inputs:
+        check_relative(file.name, f"{where}: input")
+        if file.name in seen:
+            raise BadInput(f"{where}: two inputs are named '{file.name}'", hint="give one another name: NAME=PATH")
+        seen.add(file.name)
+        if not _SHA256.match(file.sha256) or file.size < 0 or not 0 <= file.mode <= 0o777:
+            raise BadInput(f"{where}: input '{file.name}' has a wrong sha256, size or mode")
+    for output in outputs:
+        check_relative(output, f"{where}: output")
+    if len(set(outputs)) < len(outputs):
+        raise BadInput(f"{where}: an output is declared twice: {next(o for o in outputs if outputs.count(o) > 1)}")
+
+
+def check_relative(name: str, what: str) -> None:
+    """Refuse a path that leads out of the attempt's directory."""
+    parts = name.split("/")
+    if not name or name.startswith("/") or ".." in parts or "\0" in name or len(name) > 1024:
+        raise BadInput(f"{what} '{name[:80]}' must be a relative path without '..'")
+
+
+def _check_source(spec: JobSpec, where: str) -> None:
+    source = spec.source
+    if (spec.kind == "call") != (source.kind == "calls"):
+        raise BadInput(f"{where}: kind '{spec.kind}' does not go with source '{source.kind}'")
+    if len(set(source.columns)) < len(source.columns):
+        twice = next(c for c in source.columns if source.columns.count(c) > 1)
+        raise BadInput(f"{where}: column '{twice}' is there twice", hint="give one of them another name")
+    if source.kind == "range":
+        check_range(source.first, source.last, source.step, where)
+    if source.kind in ("rows", "range") and not spec.command:
+        raise BadInput(
+            f"{where}: there are parameters but no command", hint="put the command behind --, as in: -- ./run {}"
+        )
+    if source.kind == "rows" and not source.columns:
+        raise BadInput(f"{where}: rows without columns")
+
+
+def check_range(first: int, last: int, step: int, where: str) -> None:
+    """Refuse a range that is reversed, empty, or longer than a bag may be."""
+    if step < 1:
+        raise BadInput(f"{where}: the step of a range must be 1 or more, not {step}")
+    if last < first:
+        raise BadInput(f"{where}: the range {first}-{last} is reversed", hint=f"write {last}-{first}")
+    if (last - first) // step >= MAX_TASKS:
+        raise BadInput(
+            f"{where}: the range {first}-{last} has more than {MAX_TASKS:,} numbers", hint="submit it in parts"
+        )
