@@ -16,6 +16,8 @@ from msgspec import Struct, field
 
 Ad = Mapping[str, Any]
 NOTHING: Ad = {}
+# What a task looks like to policies before it has replicas, where the engine says nothing more about it.
+UNREPLICATED: Ad = {"NumberOfReplicas": 0}
 
 # GridBot's six policies, in the order in which a person reads them.
 POLICIES = ("JobRequirements", "Rank", "Concurrency", "Deadline", "ReplicationRequirements", "GridPolicy")
@@ -50,10 +52,16 @@ class Clause(Struct, frozen=True):
 class BagPolicy(Protocol):
     """A bag's policies, compiled. Every answer is a function of the arguments alone, so that a log can be replayed."""
 
-    expressions: dict[str, str]
+    @property
+    def expressions(self) -> dict[str, str]:
+        """The source texts by policy name; a policy that is not there has its default."""
+        ...
 
-    def match(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> Verdict:
-        """The bag's answer to a host, for every task without running replicas at once (GridBot 6.4)."""
+    def match(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED) -> Verdict:
+        """The bag's answer to a host, for every task without running replicas at once (GridBot 6.4).
+
+        `job` is what those tasks share: NumberOfReplicas = 0, Cpus, Memory.
+        """
         ...
 
     def match_replica(self, host: Ad, job: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> bool:
@@ -98,7 +106,7 @@ class DefaultPolicy(Struct, frozen=True):
 
     expressions: dict[str, str] = field(default_factory=dict)
 
-    def match(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> Verdict:
+    def match(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED) -> Verdict:
         return Verdict(True, default_rank(bag), default_concurrency(host))
 
     def match_replica(self, host: Ad, job: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> bool:

@@ -1,1 +1,1 @@
-"""The world that the simulated driver acts on: hosts, clouds, arrivals, failures, traces. Touches files only to read traces."""
+"""The world that the simulated driver acts on: hosts, clouds, arrivals, failures. Touches files to read traces only."""

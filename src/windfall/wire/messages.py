@@ -29,7 +29,8 @@ CAUSES: Final = (
 LOSSES: Final = frozenset({PREEMPTED, LOST, NO_CWD})
 """Causes that are the machine's doing: they are charged to `max_losses`, never to `max_failures`."""
 
-# A result row: [job, task, attempt, cause, exit, ended_ago_s, run_s, cpu_s, rss_bytes, n_stdout, n_stderr, n_value, more]
+# A result row: [job, task, attempt, cause, exit, ended_ago_s, run_s, cpu_s, rss_bytes,
+#                n_stdout, n_stderr, n_value, more]
 R_JOB, R_TASK, R_ATTEMPT, R_CAUSE, R_EXIT, R_AGO, R_RUN, R_CPU, R_RSS, R_OUT, R_ERR, R_VALUE, R_MORE = range(13)
 
 # A task row: [job, task, attempt, argv, overrides, n_payload]

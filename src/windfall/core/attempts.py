@@ -1,0 +1,112 @@
+"""The moves of an attempt: handed out, ended, given up. Called by `apply` only; they keep bags and hosts true."""
+
+from __future__ import annotations
+
+from heapq import heappush
+
+from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, WAITING
+from windfall.core.events import Assigned
+from windfall.core.state import Attempt, Bag, Host, State
+
+
+def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
+    """`assigned.count` tasks leave the queue for the host."""
+    bag = state.bags[assigned.job]
+    columns, number = bag.columns, assigned.attempt
+    klass = bag.class_of(assigned.first)
+    memory = bag.classes[klass].memory_for(number)
+    replica = assigned.first in bag.live
+    if not replica:
+        bag.queues[klass].take(assigned.first, assigned.count)
+        bag.counts[WAITING] -= assigned.count
+        bag.counts[HELD] += assigned.count
+    for task in range(assigned.first, assigned.first + assigned.count):
+        columns.state[task] = HELD
+        columns.attempts[task] = number
+        attempt = Attempt(number, host.number, t, assigned.deadline, assigned.why)
+        if replica:
+            bag.live[task].append(attempt)
+        else:
+            bag.live[task] = [attempt]
+        host.held[(assigned.job, task, number)] = None
+        if assigned.deadline is not None:
+            heappush(state.deadlines, (assigned.deadline, assigned.job, task, number))
+    host.memory_held += memory * assigned.count
+    bag.attempts += assigned.count
+    state.refresh(bag)
+
+
+def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
+    """Forget one attempt, live or given up; its host no longer holds it. None if it is not known any more."""
+    for book in (bag.live, bag.given_up):
+        attempts = book.get(task)
+        if attempts is None:
+            continue
+        for attempt in attempts:
+            if attempt.number == number:
+                attempts.remove(attempt)
+                if not attempts:
+                    del book[task]
+                _unhold(state, bag, task, attempt)
+                return attempt
+    return None
+
+
+def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
+    host = state.hosts.get(attempt.host)
+    if host is not None and host.held.pop((bag.number, task, attempt.number), 0) is None:
+        host.memory_held -= bag.classes[bag.class_of(task)].memory_for(attempt.number)
+
+
+def give_up(bag: Bag, task: int, number: int) -> Attempt | None:
+    """Stop counting on a live attempt. Its host may still hold it, and a late result is still welcome."""
+    attempts = bag.live.get(task, [])
+    for attempt in attempts:
+        if attempt.number == number:
+            attempts.remove(attempt)
+            if not attempts:
+                del bag.live[task]
+            bag.given_up.setdefault(task, []).append(attempt)
+            return attempt
+    return None
+
+
+def requeue(state: State, bag: Bag, task: int) -> None:
+    """The task waits again."""
+    bag.move(task, WAITING)
+    bag.queues[bag.class_of(task)].give_back(task)
+    state.refresh(bag)
+
+
+def cancel_attempts(state: State, bag: Bag, task: int) -> None:
+    """Ask every host that has this task to drop it, at its next exchange."""
+    for book in (bag.live, bag.given_up):
+        for attempt in book.pop(task, []):
+            host = state.hosts.get(attempt.host)
+            if host is not None:
+                host.to_cancel.append((bag.number, task, attempt.number))
+            _unhold(state, bag, task, attempt)
+
+
+def settle(state: State, bag: Bag, t: float) -> None:
+    """After a change: stop a job that failed too often, notice a job that has ended, keep the ready list true."""
+    limit = bag.rules.max_failed_tasks
+    if limit is not None and bag.counts[FAILED] > limit and not bag.stopped:
+        stop_job(state, bag, f"more than {limit} tasks failed")
+    ended = bag.counts[DONE] + bag.counts[FAILED] + bag.counts[CANCELLED] == bag.total
+    if ended and bag.sealed:
+        if bag.finished_t is None:
+            bag.finished_t = t
+    else:
+        bag.finished_t = None
+    state.refresh(bag)
+
+
+def stop_job(state: State, bag: Bag, reason: str) -> None:
+    """Cancel everything of a job that has not ended."""
+    bag.stop(reason)
+    for task in list(bag.live):
+        bag.move(task, CANCELLED)
+        cancel_attempts(state, bag, task)
+    for task in list(bag.given_up):
+        cancel_attempts(state, bag, task)

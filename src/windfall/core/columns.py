@@ -1,0 +1,87 @@
+"""The tasks of a bag as columns: some thirty bytes a task, whether it has started or not. Pure.
+
+A task that has not started is not an object; a million of them are ten arrays.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from msgspec import Struct
+
+WAITING, HELD, DONE, FAILED, CANCELLED = range(5)
+STATE_NAMES = ("waiting", "running", "done", "failed", "cancelled")
+"""What people call the states. `HELD` is running or waiting in a host's own queue."""
+
+NO_HOST = 0
+NO_EXIT = -32768
+
+# Column name -> type code of `array`. `attempt` is the attempt that `host` ... `cause` speak of, `attempts` the number
+# given out so far.
+LAYOUT = {
+    "state": "B",
+    "attempts": "H",
+    "attempt": "H",
+    "failures": "B",
+    "losses": "H",
+    "host": "I",
+    "start": "d",
+    "end": "d",
+    "exit": "h",
+    "cause": "B",
+}
+
+
+class Columns:
+    """Parallel arrays, one entry a task."""
+
+    __slots__ = tuple(LAYOUT)
+
+    state: array[int]
+    attempts: array[int]
+    attempt: array[int]
+    failures: array[int]
+    losses: array[int]
+    host: array[int]
+    start: array[float]
+    end: array[float]
+    exit: array[int]
+    cause: array[int]
+
+    def __init__(self) -> None:
+        for name, code in LAYOUT.items():
+            setattr(self, name, array(code))
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    def grow(self, count: int) -> None:
+        """Add `count` waiting tasks. Zero bytes are the right first value of every column."""
+        for name in LAYOUT:
+            column: array[int] = getattr(self, name)
+            column.frombytes(bytes(column.itemsize * count))
+
+    def save(self) -> SavedColumns:
+        return SavedColumns(**{name: getattr(self, name).tobytes() for name in LAYOUT})
+
+    @classmethod
+    def load(cls, saved: SavedColumns) -> Columns:
+        columns = cls()
+        for name in LAYOUT:
+            getattr(columns, name).frombytes(getattr(saved, name))
+        return columns
+
+
+class SavedColumns(Struct, array_like=True):
+    """Columns as bytes, for a snapshot."""
+
+    state: bytes
+    attempts: bytes
+    attempt: bytes
+    failures: bytes
+    losses: bytes
+    host: bytes
+    start: bytes
+    end: bytes
+    exit: bytes
+    cause: bytes

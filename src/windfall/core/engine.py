@@ -1,0 +1,108 @@
+"""The engine: `decide(state, event)` looks and chooses, `apply(state, record)` alone changes the state. Pure.
+
+Nothing here knows whether time is real. Ids come from counters, time from `event.t`. A log is replayed by `apply`
+alone; deciding again over the same events gives the same records, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windfall.core import changes, dispatch, results, silence
+from windfall.core.events import (
+    AnyDecision,
+    AnyEvent,
+    HostAnswered,
+    HostAsked,
+    HostBlocked,
+    HostDrained,
+    HostUnblocked,
+    JobCancelled,
+    JobChanged,
+    JobRetried,
+    JobSealed,
+    JobSubmitted,
+    Record,
+    ResultsJudged,
+    ResultsReported,
+    ServerStarted,
+    TasksAdded,
+    TimeJudged,
+    TimerFired,
+)
+from windfall.core.policy import BagPolicy, DefaultPolicy
+from windfall.core.state import State
+
+Compile = Callable[[dict[str, str]], BagPolicy]
+
+
+class Policies:
+    """Compiled policies by their texts: bags that say the same share one. Holds nothing that a decision changes."""
+
+    def __init__(self, compile_: Compile | None = None) -> None:
+        self._compile = compile_
+        self._cache: dict[tuple[tuple[str, str], ...], BagPolicy] = {}
+        self._default = DefaultPolicy()
+
+    def of(self, texts: dict[str, str]) -> BagPolicy:
+        if not texts or self._compile is None:
+            return self._default
+        key = tuple(sorted(texts.items()))
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = self._compile(texts)
+        return found
+
+
+Decide = Callable[[State, Any, Policies], AnyDecision]
+Apply = Callable[[State, Any, Any], None]
+
+# What decides on an event, and what carries the decision into the state. One line an event.
+HANDLERS: dict[type, tuple[Decide, Apply]] = {
+    ServerStarted: (changes.nothing, changes.apply_server_started),
+    JobSubmitted: (changes.on_job_submitted, changes.apply_job_submitted),
+    TasksAdded: (changes.on_tasks_added, changes.apply_tasks_added),
+    JobSealed: (changes.nothing, changes.apply_job_sealed),
+    JobChanged: (changes.nothing, changes.apply_job_changed),
+    JobCancelled: (changes.on_job_cancelled, changes.apply_job_cancelled),
+    JobRetried: (changes.on_job_retried, changes.apply_job_retried),
+    ResultsReported: (results.on_results_reported, results.apply_results),
+    HostAsked: (dispatch.on_host_asked, dispatch.apply_host_answered),
+    HostBlocked: (changes.nothing, changes.apply_host_blocked),
+    HostUnblocked: (changes.nothing, changes.apply_host_unblocked),
+    HostDrained: (changes.nothing, changes.apply_host_drained),
+    TimerFired: (silence.on_timer_fired, silence.apply_time_judged),
+}
+
+
+class Engine:
+    """The two functions with the policies that were injected into them."""
+
+    def __init__(self, compile_: Compile | None = None) -> None:
+        self.policies = Policies(compile_)
+
+    def decide(self, state: State, event: AnyEvent) -> Record:
+        """What to do about `event`. Changes nothing."""
+        decision = HANDLERS[type(event)][0](state, event, self.policies)
+        return Record(state.seq + 1, event, decision)
+
+    def apply(self, state: State, record: Record) -> None:
+        """Carry a record into the state. Decides nothing."""
+        HANDLERS[type(record.event)][1](state, record.event, record.decided)
+        state.seq = record.seq
+        state.t = max(state.t, record.event.t)
+
+    def step(self, state: State, event: AnyEvent) -> Record:
+        """Decide and apply: what drivers do with every event."""
+        record = self.decide(state, event)
+        self.apply(state, record)
+        return record
+
+
+def wake_at(state: State) -> float | None:
+    """The time of the next `TimerFired` that the engine wants, or None. Drivers keep one timer, set to this."""
+    return silence.next_look(state)
+
+
+__all__ = ["Engine", "HostAnswered", "Policies", "Record", "ResultsJudged", "TimeJudged", "wake_at"]

@@ -1,0 +1,275 @@
+"""What can happen (events, past tense) and what is decided on it (decisions); a record holds both. Pure data.
+
+Events and decisions are arrays on the wire and in the log: field order is the format. New fields go to the end, with a
+default, so that a newer version reads an older log.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+Key = tuple[int, int, int]
+"""(job, task, attempt): the fencing pair of an attempt, with its job."""
+
+
+class TaskClass(Struct, frozen=True, array_like=True):
+    """What tasks need and may cost, shared by all tasks of a class."""
+
+    cpus: float = 1.0
+    memory_bytes: int = 0
+    memory_per_attempt: bool = False
+    wall_s: float | None = None
+    max_failures: int = 3
+    max_losses: int = 20
+
+    def memory_for(self, attempt: int) -> int:
+        return self.memory_bytes * attempt if self.memory_per_attempt else self.memory_bytes
+
+
+class JobRules(Struct, frozen=True, array_like=True):
+    """The part of a job's specification that decisions depend on."""
+
+    name: str
+    owner: str = ""
+    key: str = ""
+    priority: float = 0.0
+    max_failed_tasks: int | None = None
+    streaming: bool = False
+    deadline_s: float | None = None
+    budget_microusd: int | None = None
+    policies: dict[str, str] = {}
+    attributes: dict[str, Any] = {}
+    paused: bool = False
+
+
+class Settings(Struct, frozen=True, array_like=True):
+    """What the operator sets for the whole server."""
+
+    lease_s: float = 60.0
+    """Silence after which a host's attempts are unknown; after as much again they are lost."""
+    host_forget_s: float = 7 * 86400.0
+    tail_slack: float = 1.0
+    """A bag is in its tail when its unsent tasks fit this many times into the slots of the live hosts."""
+    max_replicas: int = 3
+    failover_pool: str = ""
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+class Event(Struct, tag=True, array_like=True):
+    """Something that happened at `t`, the only clock there is."""
+
+    t: float
+
+
+class ServerStarted(Event):
+    """A server took the state over; whoever was silent meanwhile gets a whole lease again."""
+
+    settings: Settings
+
+
+class JobSubmitted(Event):
+    rules: JobRules
+    classes: list[TaskClass]
+
+
+class TasksAdded(Event):
+    job: int
+    count: int
+    klass: int = 0
+
+
+class JobSealed(Event):
+    """The last task has been added; only now does a job that is not streaming start."""
+
+    job: int
+
+
+class JobChanged(Event):
+    """`rules` replaces the job's rules; `klass` (if given) replaces its classes."""
+
+    job: int
+    rules: JobRules
+    classes: list[TaskClass] | None = None
+
+
+class JobCancelled(Event):
+    job: int
+    tasks: list[int] | None = None
+    reason: str = ""
+
+
+class JobRetried(Event):
+    """Give tasks new attempts in place. None: every failed one (and, with `cancelled`, every cancelled one)."""
+
+    job: int
+    tasks: list[int] | None = None
+    cancelled: bool = False
+
+
+class Result(Struct, array_like=True, gc=False):
+    """How one attempt ended, on the server's clock."""
+
+    job: int
+    task: int
+    attempt: int
+    cause: int
+    exit: int | None
+    start: float
+    end: float
+    cpu_s: float = 0.0
+    rss_bytes: int = 0
+
+
+class ResultsReported(Event):
+    """No two results of one event are of the same task."""
+
+    host: str
+    results: list[Result]
+
+
+class HostAsked(Event):
+    """A host is alive and would take `want` tasks. `n` numbers its exchanges within a boot."""
+
+    host: str
+    boot: str
+    n: int
+    want: int
+    slots: int
+    ad: dict[str, Any] | None = None
+    leaving: str | None = None
+
+
+class HostBlocked(Event):
+    host: str
+    reason: str
+    until: float | None = None
+
+
+class HostUnblocked(Event):
+    host: str
+
+
+class HostDrained(Event):
+    """The host finishes what it has and gets nothing more."""
+
+    host: str
+
+
+class TimerFired(Event):
+    """The time that the engine asked to be woken at has come."""
+
+
+# --- decisions ------------------------------------------------------------------------------------------------------
+
+# What is made of one result.
+ACCEPTED, RETRIED, FAILED_FOR_GOOD, REQUEUED, LOST_FOR_GOOD, STALE, WASTE, DROPPED, OTHERS_RUN, RETURNED = range(10)
+VERDICT_NAMES = (
+    "accepted", "retried", "failed", "requeued", "lost", "stale", "waste", "dropped", "others run", "returned",
+)  # fmt: skip
+
+
+class Assigned(Struct, array_like=True, gc=False):
+    """`count` tasks from `first` on, all as attempt number `attempt`; given up at `deadline` if there is one."""
+
+    job: int
+    first: int
+    count: int
+    attempt: int
+    deadline: float | None = None
+    why: int = 0
+
+
+FRESH, AGAIN, DEADLINE_REPLICA, TAIL_REPLICA, TEST = range(5)
+WHY_NAMES = ("first attempt", "tried again", "replaces a silent attempt", "replica in the tail", "test of a host")
+
+
+class Decision(Struct, tag=True, array_like=True):
+    """What was decided; `apply` follows it without looking again."""
+
+
+class Nothing(Decision):
+    """There was nothing to decide."""
+
+
+class JobTaken(Decision):
+    job: int
+    known: bool = False
+    """The submission key has been seen before; `job` is the job it made."""
+
+
+class TasksTaken(Decision):
+    first: int
+
+
+class ResultsJudged(Decision):
+    verdicts: list[int]
+
+
+class HostAnswered(Decision):
+    host: int
+    repeat: bool = False
+    lost: list[tuple[int, int, int, int]] = []
+    """(job, task, attempt, verdict) of what an earlier boot, or a leaving host, took with it."""
+    assigned: list[Assigned] = []
+    cancel: list[Key] = []
+    refused: str = ""
+
+
+class TasksChosen(Decision):
+    """The tasks that a cancellation or a retry is about."""
+
+    tasks: list[int]
+
+
+class TimeJudged(Decision):
+    """What silence and expired deadlines have come to."""
+
+    unknown: list[int] = []
+    lost_hosts: list[int] = []
+    lost: list[tuple[int, int, int, int]] = []
+    expired: list[tuple[int, int, int, int]] = []
+    unblocked: list[int] = []
+    tails: list[tuple[int, bool]] = []
+
+
+AnyEvent = (
+    ServerStarted
+    | JobSubmitted
+    | TasksAdded
+    | JobSealed
+    | JobChanged
+    | JobCancelled
+    | JobRetried
+    | ResultsReported
+    | HostAsked
+    | HostBlocked
+    | HostUnblocked
+    | HostDrained
+    | TimerFired
+)
+AnyDecision = Nothing | JobTaken | TasksTaken | ResultsJudged | HostAnswered | TasksChosen | TimeJudged
+
+
+class Record(Struct, array_like=True):
+    """One line of the log: the event and what was decided on it."""
+
+    seq: int
+    event: AnyEvent
+    decided: AnyDecision
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+
+
+def encode_record(record: Record) -> bytes:
+    return _encoder.encode(record)
+
+
+def decode_record(data: bytes) -> Record:
+    return _decoder.decode(data)

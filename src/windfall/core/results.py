@@ -1,0 +1,164 @@
+"""What becomes of a reported result: accepted once, retried within its budgets, or only noted. Pure.
+
+The first success wins. Failures are the task's doing and losses the machine's; they have separate budgets. A stale
+report is recorded and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windfall.core import attempts
+from windfall.core.columns import DONE, FAILED, NO_EXIT, WAITING
+from windfall.core.events import (
+    ACCEPTED,
+    DROPPED,
+    FAILED_FOR_GOOD,
+    LOST_FOR_GOOD,
+    OTHERS_RUN,
+    REQUEUED,
+    RETRIED,
+    RETURNED,
+    STALE,
+    WASTE,
+    Result,
+    ResultsJudged,
+    ResultsReported,
+)
+from windfall.core.state import FINAL, Bag, Host, State
+from windfall.wire.messages import CANCELLED as CANCELLED_CAUSE
+from windfall.wire.messages import CAUSES, LOSSES
+from windfall.wire.messages import DONE as DONE_CAUSE
+
+SUCCESS = CAUSES.index(DONE_CAUSE)
+CANCEL = CAUSES.index(CANCELLED_CAUSE)
+LOSS_CODES = frozenset(CAUSES.index(cause) for cause in LOSSES)
+
+
+def on_results_reported(state: State, event: ResultsReported, policies: Any) -> ResultsJudged:
+    return ResultsJudged([judge(state, result) for result in event.results])
+
+
+def judge(state: State, result: Result) -> int:
+    """The verdict on one result."""
+    bag = state.bags.get(result.job)
+    if bag is None or not 0 <= result.task < bag.total or not 0 < result.attempt <= bag.columns.attempts[result.task]:
+        return STALE
+    if bag.columns.state[result.task] in FINAL:
+        return WASTE if result.cause == SUCCESS else DROPPED
+    if result.cause == SUCCESS:
+        return ACCEPTED
+    if not _is_live(bag, result.task, result.attempt):
+        return STALE
+    others = len(bag.live[result.task]) > 1
+    if result.cause == CANCEL:
+        return OTHERS_RUN if others else RETURNED
+    if result.cause in LOSS_CODES:
+        return judge_loss(bag, result.task, others, started=result.end > result.start)
+    rules = bag.classes[bag.class_of(result.task)]
+    if others:
+        return OTHERS_RUN
+    return FAILED_FOR_GOOD if bag.columns.failures[result.task] + 1 >= rules.max_failures else RETRIED
+
+
+def judge_loss(bag: Bag, task: int, others: bool, started: bool = True) -> int:
+    """The verdict on a live attempt whose machine went away. One that never started costs the task nothing."""
+    if others:
+        return OTHERS_RUN
+    if not started:
+        return RETURNED
+    rules = bag.classes[bag.class_of(task)]
+    return LOST_FOR_GOOD if bag.columns.losses[task] + 1 >= rules.max_losses else REQUEUED
+
+
+def _is_live(bag: Bag, task: int, number: int) -> bool:
+    return any(attempt.number == number for attempt in bag.live.get(task, ()))
+
+
+def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) -> None:
+    host = state.host(event.host)
+    if host is not None:
+        host.record.fade(event.t)
+    touched: dict[int, Bag] = {}
+    for result, verdict in zip(event.results, decided.verdicts, strict=True):
+        bag = state.bags.get(result.job)
+        if bag is None:
+            continue
+        touched[bag.number] = bag
+        if verdict == ACCEPTED:
+            _accept(state, bag, host, result)
+        else:
+            _other(state, bag, host, result, verdict, event.t)
+    for bag in touched.values():
+        attempts.settle(state, bag, event.t)
+
+
+def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> None:
+    task = result.task
+    was_waiting = bag.columns.state[task] == WAITING
+    attempt = attempts.release(state, bag, task, result.attempt)
+    if was_waiting:
+        # A late result of an attempt that had been given up: the task need not run again.
+        bag.queues[bag.class_of(task)].discard(task)
+    if task in bag.live or task in bag.given_up:
+        attempts.cancel_attempts(state, bag, task)
+    bag.move(task, DONE)
+    _note(bag, host, result)
+    bag.run_s += result.end - result.start
+    bag.last_result_t = max(bag.last_result_t or 0.0, result.end)
+    if host is not None:
+        host.record.succeeded(result.end - (attempt.sent if attempt else result.start), result.cpu_s)
+    for number in bag.blame.pop(task, ()):
+        if host is None or number != host.number:
+            blamed = state.hosts.get(number)
+            if blamed is not None:
+                blamed.record.blamed(result.end)
+
+
+def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: int, t: float) -> None:
+    task = result.task
+    if verdict in (STALE, WASTE, DROPPED):
+        bag.waste += verdict == WASTE
+        if 0 <= task < bag.total:
+            attempts.release(state, bag, task, result.attempt)
+        return
+    attempts.release(state, bag, task, result.attempt)
+    charge(bag, host, result, verdict)
+    if verdict in (RETRIED, REQUEUED, RETURNED):
+        _note(bag, host, result)
+        attempts.requeue(state, bag, task)
+    elif verdict in (FAILED_FOR_GOOD, LOST_FOR_GOOD):
+        bag.move(task, FAILED)
+        _note(bag, host, result)
+        bag.causes[result.cause] = bag.causes.get(result.cause, 0) + 1
+        bag.last_result_t = max(bag.last_result_t or 0.0, result.end)
+        # It failed wherever it was tried: nobody's fault but its own.
+        bag.blame.pop(task, None)
+
+
+def charge(bag: Bag, host: Host | None, result: Result, verdict: int) -> None:
+    """Count a failure or a loss against the task's budgets and into the host's record."""
+    if verdict == RETURNED or result.cause == CANCEL:
+        return
+    task = result.task
+    if result.cause in LOSS_CODES:
+        bag.columns.losses[task] += 1
+        if host is not None:
+            host.record.lost_task()
+        return
+    bag.columns.failures[task] += 1
+    if host is not None:
+        host.record.failed_task(result.cpu_s)
+        hosts = bag.blame.setdefault(task, [])
+        if host.number not in hosts:
+            hosts.append(host.number)
+
+
+def _note(bag: Bag, host: Host | None, result: Result) -> None:
+    columns, task = bag.columns, result.task
+    columns.attempt[task] = result.attempt
+    columns.host[task] = 0 if host is None else host.number
+    columns.start[task] = result.start
+    columns.end[task] = result.end
+    columns.exit[task] = NO_EXIT if result.exit is None else max(-32767, min(32767, result.exit))
+    columns.cause[task] = result.cause

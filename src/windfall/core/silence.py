@@ -1,0 +1,153 @@
+"""What silence means: a host unheard of is unknown, then lost; an attempt past its deadline is given up. Pure.
+
+Silence is not death: nothing is torn down because of it, and a result that comes late is still welcome.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop
+from typing import Any
+
+from windfall.core import attempts
+from windfall.core.columns import FAILED
+from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, TimeJudged, TimerFired
+from windfall.core.results import judge_loss
+from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State
+from windfall.wire.messages import CAUSES, LOST
+
+LOST_CODE = CAUSES.index(LOST)
+Loss = tuple[int, int, int, int]
+"""(job, task, attempt, verdict)."""
+
+
+def next_look(state: State) -> float | None:
+    """When silence or a deadline will next have a meaning; early is harmless."""
+    times = []
+    lease_s = state.settings.lease_s
+    if state.live_hosts:
+        times.append(state.hosts[next(iter(state.live_hosts))].seen_t + lease_s)
+    if state.unknown_hosts:
+        times.append(state.hosts[next(iter(state.unknown_hosts))].seen_t + 2 * lease_s)
+    if state.deadlines:
+        times.append(state.deadlines[0][0])
+    return min(times, default=None)
+
+
+def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged:
+    lease_s = state.settings.lease_s
+    judged = TimeJudged()
+    judged.unknown = _silent(state, list(state.live_hosts), event.t - lease_s)
+    lost = _silent(state, [*state.unknown_hosts, *judged.unknown], event.t - 2 * lease_s)
+    judged.lost_hosts = lost
+    judged.unknown = [number for number in judged.unknown if number not in lost]
+    judged.lost = losses_of(state, [state.hosts[number] for number in lost])
+    gone = {entry[:3] for entry in judged.lost}
+    for deadline, job, task, number in sorted(entry for entry in state.deadlines if entry[0] <= event.t):
+        bag = state.bags.get(job)
+        key = (job, task, number)
+        if bag is None or key in gone or not _live_until(bag, task, number, deadline):
+            continue
+        gone.add(key)
+        remaining = [a for a in bag.live[task] if (job, task, a.number) not in gone]
+        judged.expired.append((*key, judge_loss(bag, task, others=bool(remaining))))
+    return judged
+
+
+def _silent(state: State, numbers: list[int], since: float) -> list[int]:
+    found = []
+    for number in numbers:
+        if state.hosts[number].seen_t > since:
+            break
+        found.append(number)
+    return found
+
+
+def _live_until(bag: Bag, task: int, number: int, deadline: float) -> bool:
+    return any(a.number == number and a.deadline == deadline for a in bag.live.get(task, ()))
+
+
+def losses_of(state: State, hosts: list[Host], unstarted: frozenset[tuple[int, int, int]] = frozenset()) -> list[Loss]:
+    """The live attempts that go with these hosts, each with its verdict. A task's last live attempt decides."""
+    gone: set[tuple[int, int, int]] = {key for host in hosts for key in host.held}
+    found: list[Loss] = []
+    last: dict[tuple[int, int], int] = {}
+    for host in hosts:
+        for job, task, number in host.held:
+            bag = state.bags[job]
+            if not any(a.number == number for a in bag.live.get(task, ())):
+                continue
+            if (job, task) in last:
+                # Two of its replicas go at once: only the last one puts the task back into the queue.
+                found[last[job, task]] = (*found[last[job, task]][:3], OTHERS_RUN)
+            others = any((job, task, a.number) not in gone for a in bag.live[task])
+            last[job, task] = len(found)
+            found.append((job, task, number, judge_loss(bag, task, others)))
+    return found
+
+
+def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> None:
+    for number in decided.unknown:
+        _fall_silent(state, state.hosts[number], UNKNOWN)
+    for number in decided.lost_hosts:
+        _fall_silent(state, state.hosts[number], GONE)
+    apply_losses(state, decided.lost, event.t)
+    apply_losses(state, decided.expired, event.t)
+    while state.deadlines and state.deadlines[0][0] <= event.t:
+        heappop(state.deadlines)
+
+
+def _fall_silent(state: State, host: Host, to: str) -> None:
+    if host.state == LIVE:
+        del state.live_hosts[host.number]
+        state.live_slots -= host.slots
+    elif host.state == UNKNOWN:
+        del state.unknown_hosts[host.number]
+    host.state = to
+    if to == UNKNOWN:
+        state.unknown_hosts[host.number] = None
+    elif to == GONE:
+        host.left = host.left or "silent"
+
+
+def leave(state: State, host: Host, reason: str) -> None:
+    """The host said goodbye."""
+    host.left = reason
+    _fall_silent(state, host, GONE)
+
+
+def apply_losses(state: State, losses: list[Loss], t: float) -> None:
+    """Give attempts up, charge the losses, and put tasks back into the queue as their verdicts say."""
+    touched: dict[int, Bag] = {}
+    for job, task, number, verdict in losses:
+        bag = state.bags[job]
+        attempt = attempts.give_up(bag, task, number)
+        if attempt is None:
+            continue
+        touched[job] = bag
+        if verdict == RETURNED:
+            attempts.requeue(state, bag, task)
+            continue
+        bag.columns.losses[task] += 1
+        host = state.hosts.get(attempt.host)
+        if host is not None:
+            host.record.fade(t)
+            host.record.lost_task()
+        if verdict == OTHERS_RUN:
+            continue
+        if verdict == LOST_FOR_GOOD:
+            fail_as_lost(bag, task, number, attempt.host, attempt.sent, t)
+        else:
+            attempts.requeue(state, bag, task)
+    for bag in touched.values():
+        attempts.settle(state, bag, t)
+
+
+def fail_as_lost(bag: Bag, task: int, number: int, host: int, sent: float, t: float) -> None:
+    columns = bag.columns
+    bag.move(task, FAILED)
+    columns.attempt[task], columns.host[task] = number, host
+    columns.start[task], columns.end[task] = sent, t
+    columns.cause[task] = LOST_CODE
+    bag.causes[LOST_CODE] = bag.causes.get(LOST_CODE, 0) + 1
+    bag.last_result_t = t
+    bag.blame.pop(task, None)
