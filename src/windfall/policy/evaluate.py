@@ -1,0 +1,217 @@
+"""Evaluates ClassAd expressions over the plain ads of the core, and remembers what it has evaluated.
+
+An expression is a function of the attributes that it names and of nothing else: the clock and chance are refused at
+compile time. Its value is therefore remembered under the values of those attributes. Hosts that look the same to an
+expression, and bags with the same text, share one evaluation; nothing ever has to be invalidated.
+
+Touches classad2 and no other part of the world.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+from classad2 import ClassAd, ClassAdException, ExprTree, Value
+
+from windfall.core.policy import Ad, default_concurrency, default_rank
+from windfall.policy.names import Reference, resolve, spelling
+from windfall.policy.syntax import Node, parse, straighten, walk
+
+Scopes = tuple[Ad, Ad, Ad, Ad, Ad, float]  # Host, Job, BOT, Queue, Pool, Now
+
+# The order of Scopes, as the generated key functions name their arguments.
+ARGUMENTS = {"Host": "host", "Job": "job", "BOT": "bag", "Queue": "queue", "Pool": "pool", "Now": "now"}
+ALL_ARGUMENTS = ", ".join(ARGUMENTS.values())
+# About 60 MB. A full memory is emptied: what is in use comes back within a few exchanges.
+REMEMBERED = 200_000
+LARGEST_INTEGER = 2**63
+
+
+class Special(Enum):
+    """The two values that no Python value stands for. Those of classad2 are integers: undefined would rank as 2."""
+
+    UNDEFINED = "undefined"
+    ERROR = "error"
+
+
+_SPECIAL = {Value.Undefined: Special.UNDEFINED, Value.Error: Special.ERROR}
+_CLASSAD = {special: value for value, special in _SPECIAL.items()}
+_remembered: dict[tuple[Any, ...], Any] = {}
+_serial = count()
+_UNKNOWN = object()
+
+
+def is_true(value: Any) -> bool:
+    """The one test of a condition: undefined and error are truthy in Python, and a number is no condition."""
+    return value is True
+
+
+def number(value: Any) -> float | None:
+    """A finite number, with true as one (so that a condition can be a rank); None for everything else."""
+    if isinstance(value, (bool, int, float)) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def references(text: str) -> tuple[Reference, ...]:
+    """What an expression names, once each, in the order of the text."""
+    paths = dict.fromkeys(node.path for node in _names(text))
+    return tuple(resolve(path) for path in paths)
+
+
+def _names(text: str) -> list[Node]:
+    return [node for node in walk(parse(text)) if node.kind == "ref"]
+
+
+def expression(text: str, policies: Mapping[str, str]) -> Expression:
+    """The compiled expression, one for all bags that would get the same answers from it.
+
+    `policies` are the bag's, for an expression that refers to another policy. The text has passed `check`.
+    """
+    text = straighten(text)
+    uses_policies = any(reference.ad == "Policy" for reference in references(text))
+    return _shared(text, tuple(sorted(policies.items())) if uses_policies else ())
+
+
+@lru_cache(maxsize=20_000)
+def _shared(text: str, policies: tuple[tuple[str, str], ...]) -> Expression:
+    return Expression(text, dict(policies))
+
+
+class Expression:
+    """One ClassAd expression. Call `value` with the ads of the moment.
+
+    Every name is resolved here and handed to ClassAds as a flat attribute `_0`, `_1` ... of its own. In nested ads, as
+    in GridBot's figure 3, a missing name would be looked up in the enclosing ads: `Job.Replica1.Host.Memory` of a task
+    without replicas would be the memory of the asking host. It is also twice as fast.
+    """
+
+    def __init__(self, text: str, policies: Mapping[str, str]) -> None:
+        self.text = text
+        self.references = references(text)
+        self.is_constant = not self.references
+        self._slots = [f"_{i}" for i in range(len(self.references))]
+        self._tree = ExprTree(_flattened(text))
+        self._ad = ClassAd()
+        self._constant = self._evaluate(()) if self.is_constant else None
+        self._key = _key_function(self.references, policies)
+        # A value that depends on the time of the question is not asked for again.
+        self._remembers = all(reference.ad != "Now" for reference in self.references)
+
+    def value(self, scopes: Scopes) -> Any:
+        """A Python value, or `Special.UNDEFINED`, or `Special.ERROR`."""
+        if self.is_constant:
+            return self._constant
+        key = self._key(*scopes)
+        if not self._remembers:
+            return self._evaluate(key[1::2])
+        try:
+            value = _remembered.get(key, _UNKNOWN)
+        except TypeError:  # An attribute is a list or an ad, which has no hash.
+            return self._evaluate(key[1::2])
+        if value is _UNKNOWN:
+            value = self._evaluate(key[1::2])
+            if len(_remembered) >= REMEMBERED:
+                _remembered.clear()
+            _remembered[key] = value
+        return value
+
+    def _evaluate(self, values: tuple[Any, ...]) -> Any:
+        for slot, value in zip(self._slots, values, strict=True):
+            self._ad[slot] = _plain(value)
+        try:
+            value = self._tree.eval(self._ad)
+        except ClassAdException:
+            return Special.ERROR
+        return _SPECIAL[value] if isinstance(value, Value) else value
+
+
+def _flattened(text: str) -> str:
+    """The text with every name replaced by the slot of its value."""
+    names = _names(text)
+    slots = {path: f"_{i}" for i, path in enumerate(dict.fromkeys(node.path for node in names))}
+    for node in sorted(names, key=lambda node: node.start, reverse=True):
+        text = text[: node.start] + slots[node.path] + text[node.end :]
+    return text
+
+
+def _key_function(found: tuple[Reference, ...], policies: Mapping[str, str]) -> Callable[..., tuple[Any, ...]]:
+    """A function from the ads to (serial, value, type, value, type ...), generated because it runs for every pair.
+
+    The types belong to the key: 1, 1.0 and True are one key to Python and three values to ClassAds (1/2 is 0).
+    """
+    names: dict[str, Any] = {"find": find}
+    parts = [str(next(_serial))]
+    for i, reference in enumerate(found):
+        if reference.ad == "Policy":
+            names[f"policy_{i}"] = _policy_value(reference.steps[0], policies)
+            value = f"policy_{i}(({ALL_ARGUMENTS}))"
+        elif reference.ad == "Now":
+            value = "now"
+        elif reference.known and len(reference.steps) == 1:
+            value = f"{ARGUMENTS[reference.ad]}.get({reference.steps[0]!r})"
+        else:
+            value = f"find({ARGUMENTS[reference.ad]}, {reference.steps!r})"
+        parts += [f"(v{i} := {value})", f"v{i}.__class__"]
+    function: Callable[..., tuple[Any, ...]] = eval(f"lambda {ALL_ARGUMENTS}: ({', '.join(parts)},)", names)
+    return function
+
+
+def _policy_value(name: str, policies: Mapping[str, str]) -> Callable[[Scopes], Any]:
+    """The value of another policy of the bag; one that is not given has its default."""
+    if name in policies:
+        return expression(policies[name], policies).value
+    if name == "Rank":
+        return lambda scopes: default_rank(scopes[2])
+    if name == "Concurrency":
+        return lambda scopes: default_concurrency(scopes[0])
+    return lambda scopes: Special.UNDEFINED
+
+
+def find(ad: Ad, steps: tuple[str, ...]) -> Any:
+    """The attribute at the end of the steps, None if it is missing, an error where a step leads out of something else
+    than an ad. Names in any case, tags with or without `Tag_`."""
+    here: Any = ad
+    for step in steps:
+        if here is None:
+            return None
+        if not isinstance(here, Mapping):
+            return Special.ERROR
+        here = here[step] if step in here else _any_spelling(here, step)
+    return here
+
+
+def _any_spelling(ad: Ad, name: str) -> Any:
+    """ClassAds ignore case; and a tag may be written with or without `Tag_`, which tells it from what Windfall sets."""
+    wanted = name.lower()
+    tag = wanted.removeprefix("tag_") if wanted.startswith("tag_") else f"tag_{wanted}"
+    found = None
+    for key, value in ad.items():
+        lower = key.lower()
+        if lower == wanted:
+            return value
+        if lower == tag and spelling("Host", (key,)) is None:
+            found = value
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A value as classad2 takes it."""
+    if isinstance(value, float):
+        return value + 0.0  # -0.0 and 0.0 are one key and must be one value.
+    if isinstance(value, int):
+        return value if -LARGEST_INTEGER <= value < LARGEST_INTEGER else float(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Special):
+        return _CLASSAD[value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return Value.Undefined
