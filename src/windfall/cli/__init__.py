@@ -18,6 +18,7 @@ from windfall.errors import WindfallError
 # name -> (module, attribute, one line of help). A new command is one line here and one module.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "timeout": ("windfall.cli.timeout", "timeout", "When to give a silent job up: laws, fits, curves."),
+    "plan": ("windfall.cli.plan", "plan", "What to rent and what runs where, before anything starts."),
     "place": ("windfall.cli.place", "place", "Place normal and preemptible instances on your own hosts."),
     "policy": ("windfall.cli.policy", "policy", "Check and test ClassAd policies."),
     "lab": ("windfall.lab.command", "lab", "The papers' tables and figures, run again."),

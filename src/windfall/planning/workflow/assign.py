@@ -1,0 +1,163 @@
+"""Which type of machine each task should have and by when (SCS, algorithm 1; GAIN uses its second half). Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from windfall.planning.workflow.fleet import fastest_offers, finish_with, stretched
+from windfall.planning.workflow.graph import Graph, build
+from windfall.planning.workflow.model import NEVER, Problem
+
+# Above this many tasks an upgrade moves all tasks of a class and level together: one at a time would be quadratic.
+ONE_BY_ONE = 150
+EXACT_GAIN = 5_000
+
+
+class Assignment(Struct, frozen=True):
+    """For each task its offer, the time by which it should end, and the task whose machine it should take over."""
+
+    offer_of: list[int]
+    due: list[int]
+    bundled_with: list[int]  # -1: none
+
+
+def assign(problem: Problem) -> Assignment:
+    """Deadline assignment: the cheapest types, parallelism reduced while no type changes, upgrades until it fits."""
+    narrow = reduce_parallelism(problem)
+    offer_of = upgrade(narrow)
+    return Assignment(offer_of, stretched(narrow, finish_with(narrow, offer_of)), bundles(problem))
+
+
+def share_cost(problem: Problem, task: int, offer: int) -> float:
+    """Dollars for a task's share of a machine, as if it were billed continuously."""
+    duration = problem.duration[offer][task]
+    if duration >= NEVER:
+        return float("inf")
+    return duration * problem.rate(offer) * problem.workflow.cores[task] / problem.offers[offer].cores
+
+
+def cheapest_offers(problem: Problem) -> list[int]:
+    """For each task its most cost-efficient offer, of equals the faster."""
+    offers = range(len(problem.offers))
+    return [
+        min(offers, key=lambda o: (share_cost(problem, task, o), problem.duration[o][task], o))
+        for task in range(problem.n)
+    ]
+
+
+def bundles(problem: Problem) -> list[int]:
+    """A task with one parent, whose parent has one child, runs where the parent ran if both prefer the same type."""
+    preferred = cheapest_offers(problem)
+    parents, children = problem.workflow.graph.parents(), problem.workflow.graph.children()
+    partner = [-1] * problem.n
+    for task, above in enumerate(parents):
+        if len(above) == 1 and len(children[above[0]]) == 1 and preferred[task] == preferred[above[0]]:
+            partner[task] = above[0]
+    return partner
+
+
+def upgrade(problem: Problem) -> list[int]:
+    """From the cheapest offers, upgrade the best gain in makespan per dollar until the makespan fits the deadline."""
+    offer_of = cheapest_offers(problem)
+    groups = _groups(problem)
+    while True:
+        end = finish_with(problem, offer_of)
+        if max(end, default=0) <= problem.deadline:
+            return offer_of
+        step = _best_step(problem, offer_of, end, groups)
+        if step is None:
+            return fastest_offers(problem)
+        for task, offer in step:
+            offer_of[task] = offer
+
+
+def _groups(problem: Problem) -> list[list[int]]:
+    """For each task, the tasks that are upgraded together with it."""
+    if problem.n <= ONE_BY_ONE:
+        return [[task] for task in range(problem.n)]
+    together: dict[tuple[str, int], list[int]] = defaultdict(list)
+    keys = list(zip(problem.workflow.classes, problem.workflow.graph.levels().tolist(), strict=True))
+    for task, key in enumerate(keys):
+        together[key].append(task)
+    return [together[key] for key in keys]
+
+
+def _best_step(
+    problem: Problem, offer_of: list[int], end: list[int], groups: list[list[int]]
+) -> list[tuple[int, int]] | None:
+    """The upgrade with the best gain per dollar among the tasks that hold the makespan up."""
+    makespan = max(end)
+    best: tuple[tuple[float, float], list[tuple[int, int]]] | None = None
+    for task in _critical_tasks(problem, offer_of, end):
+        step = [(t, o) for t in groups[task] if (o := _next_faster(problem, t, offer_of[t])) is not None]
+        if not any(t == task for t, _ in step):
+            continue
+        dollars = sum(share_cost(problem, t, o) - share_cost(problem, t, offer_of[t]) for t, o in step)
+        local = problem.duration[offer_of[task]][task] - problem.duration[dict(step)[task]][task]
+        gained = float(local)
+        if problem.n <= EXACT_GAIN:
+            trial = offer_of[:]
+            for t, o in step:
+                trial[t] = o
+            gained = float(makespan - max(finish_with(problem, trial)))
+        # Two equally long paths: no single upgrade shortens the makespan, so the shorter task itself decides.
+        per_dollar = max(dollars, 1e-12)
+        score = (gained / per_dollar, local / per_dollar)
+        if best is None or score > best[0]:
+            best = (score, step)
+    return None if best is None else best[1]
+
+
+def _critical_tasks(problem: Problem, offer_of: list[int], end: list[int]) -> list[int]:
+    """One chain of tasks, each starting when the one before ends, that ends last."""
+    parents = problem.workflow.graph.parents()
+    at: int | None = max(range(problem.n), key=end.__getitem__)
+    chain = []
+    while at is not None:
+        chain.append(at)
+        start = end[at] - problem.duration[offer_of[at]][at]
+        at = next((p for p in parents[at] if end[p] == start), None)
+    return chain
+
+
+def _next_faster(problem: Problem, task: int, offer: int) -> int | None:
+    now = problem.duration[offer][task]
+    faster = [o for o in range(len(problem.offers)) if problem.duration[o][task] < now]
+    return max(faster, key=lambda o: (problem.duration[o][task], -share_cost(problem, task, o)), default=None)
+
+
+def reduce_parallelism(problem: Problem) -> Problem:
+    """Chain parallel tasks that share parents and children, level by level, as long as no task changes its type."""
+    graph = problem.workflow.graph
+    wanted = upgrade(problem)
+    extra: list[tuple[int, int]] = []
+    current = problem
+    for siblings in _parallel_groups(graph):
+        lanes = 1
+        while lanes <= len(siblings) // 2:
+            chains = list(zip(siblings, siblings[lanes:], strict=False))
+            trial = _with_edges(problem, extra + chains)
+            if upgrade(trial) == wanted:
+                extra += chains
+                current = trial
+                break
+            lanes *= 2
+    return current
+
+
+def _parallel_groups(graph: Graph) -> list[list[int]]:
+    level = graph.levels().tolist()
+    groups: dict[tuple[int, tuple[int, ...], tuple[int, ...]], list[int]] = defaultdict(list)
+    for task, (above, below) in enumerate(zip(graph.parents(), graph.children(), strict=True)):
+        groups[level[task], tuple(above), tuple(below)].append(task)
+    return [groups[key] for key in sorted(groups) if len(groups[key]) > 1]
+
+
+def _with_edges(problem: Problem, extra: Sequence[tuple[int, int]]) -> Problem:
+    graph = problem.workflow.graph
+    edges = [(p, task) for task, above in enumerate(graph.parents()) for p in above]
+    workflow = structs.replace(problem.workflow, graph=build(graph.n, [*edges, *extra]))
+    return structs.replace(problem, workflow=workflow)

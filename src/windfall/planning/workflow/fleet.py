@@ -1,0 +1,150 @@
+"""The vocabulary of the constructive planners: rent, place, compare; deadlines per task. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from windfall.planning.workflow.model import NEVER, Problem
+from windfall.planning.workflow.timeline import Timeline, added_cost
+
+
+class Option(NamedTuple):
+    """One way to run a task: on `machine`, or on a new one (None) of `offer`."""
+
+    cost: float  # dollars that it adds
+    end: int
+    start: int
+    offer: int
+    machine: Timeline | None
+
+
+class Fleet:
+    """Machines rented so far and where the tasks placed so far run. A limit counts every machine ever rented."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.machines: list[Timeline] = []
+        self.rented = [0] * len(problem.offers)
+        self.start = [-1] * problem.n
+        self.end = [-1] * problem.n
+        self.where: list[Timeline | None] = [None] * problem.n
+        self._parents = problem.workflow.graph.parents()
+        # The cheapest machine first, so that a first hit is the cheapest hit.
+        self.by_price = sorted(range(len(problem.offers)), key=lambda o: (problem.rate(o), o))
+
+    def ready(self, task: int) -> int:
+        """When the parents, all placed, have ended."""
+        return max((self.end[p] for p in self._parents[task]), default=0)
+
+    def can_rent(self, offer: int) -> bool:
+        return self.rented[offer] < self.problem.limit[offer]
+
+    def on_machine(self, machine: Timeline, task: int, ready: int, due: int) -> Option | None:
+        problem = self.problem
+        duration = problem.duration[machine.offer][task]
+        ready = max(ready, problem.lag[machine.offer])
+        if ready + duration > due:
+            return None
+        workflow = problem.workflow
+        start = machine.earliest(ready, due, duration, workflow.cores[task], workflow.memory_bytes[task])
+        if start is None:
+            return None
+        end = start + duration
+        return Option(added_cost(problem, machine, start, end), end, start, machine.offer, machine)
+
+    def on_new(self, offer: int, task: int, ready: int, due: int) -> Option | None:
+        problem = self.problem
+        duration, lag = problem.duration[offer][task], problem.lag[offer]
+        start = max(ready, lag)
+        if duration >= NEVER or start + duration > due or not self.can_rent(offer):
+            return None
+        return Option(problem.cost(offer, duration + lag), start + duration, start, offer, None)
+
+    def options(self, task: int, ready: int, due: int) -> Iterator[Option]:
+        for machine in self.machines:
+            option = self.on_machine(machine, task, ready, due)
+            if option is not None:
+                yield option
+        for offer in self.by_price:
+            option = self.on_new(offer, task, ready, due)
+            if option is not None:
+                yield option
+
+    def soonest(self, task: int, ready: int) -> Option:
+        """The way that ends first, whatever it costs: when a deadline cannot be kept, lose as little as possible."""
+        return min(self.options(task, ready, NEVER), key=lambda option: (option.end, option.cost))
+
+    def take(self, task: int, option: Option) -> Timeline:
+        machine = option.machine
+        if machine is None:
+            machine = Timeline(self.problem, option.offer)
+            self.machines.append(machine)
+            self.rented[option.offer] += 1
+        workflow = self.problem.workflow
+        machine.add(task, option.start, option.end, workflow.cores[task], workflow.memory_bytes[task])
+        self.start[task], self.end[task], self.where[task] = option.start, option.end, machine
+        return machine
+
+
+def place_all(
+    problem: Problem, due: Sequence[int], rank: Sequence[float], choose: Callable[[Fleet, int, int, int], Option | None]
+) -> Fleet:
+    """Place every task when its parents are placed, the lowest rank first; `choose` picks, `soonest` helps it out."""
+    fleet = Fleet(problem)
+    children = problem.workflow.graph.children()
+    missing = [len(parents) for parents in problem.workflow.graph.parents()]
+    heap = [(rank[task], task) for task in range(problem.n) if missing[task] == 0]
+    heapq.heapify(heap)
+    while heap:
+        _, task = heapq.heappop(heap)
+        ready = fleet.ready(task)
+        fleet.take(task, choose(fleet, task, ready, due[task]) or fleet.soonest(task, ready))
+        for child in children[task]:
+            missing[child] -= 1
+            if missing[child] == 0:
+                heapq.heappush(heap, (rank[child], child))
+    return fleet
+
+
+def cheapest_option(fleet: Fleet, task: int, ready: int, due: int) -> Option | None:
+    """The way that adds the least cost and ends in time; of equals the one that ends first."""
+    return min(fleet.options(task, ready, due), key=lambda option: (option.cost, option.end), default=None)
+
+
+def finish_with(problem: Problem, offer_of: Sequence[int]) -> list[int]:
+    """When each task ends if it runs on its own machine of the given offer, requested in time."""
+    end = [0] * problem.n
+    parents = problem.workflow.graph.parents()
+    lag, duration = problem.lag, problem.duration
+    for task in problem.workflow.graph.order.tolist():
+        offer = offer_of[task]
+        ready = max((end[p] for p in parents[task]), default=0)
+        end[task] = max(ready, lag[offer]) + duration[offer][task]
+    return end
+
+
+def fastest_offers(problem: Problem) -> list[int]:
+    """For each task the offer that ends it first, on a machine of its own requested at once."""
+    end = [0] * problem.n
+    choice = [0] * problem.n
+    parents = problem.workflow.graph.parents()
+    offers = range(len(problem.offers))
+    for task in problem.workflow.graph.order.tolist():
+        ready = max((end[p] for p in parents[task]), default=0)
+        end[task], _, choice[task] = min(
+            (max(ready, problem.lag[o]) + problem.duration[o][task], problem.rate(o), o) for o in offers
+        )
+    return choice
+
+
+def stretched(problem: Problem, end: Sequence[int]) -> list[int]:
+    """Deadlines per task in proportion to the given finish times (Yu and Buyya): the last one is the workflow's own.
+
+    Where the finish times fit the deadline, every task has at least the time that they gave it.
+    """
+    last = max(end, default=0)
+    if last == 0:
+        return [problem.deadline] * len(end)
+    return [finish * problem.deadline // last for finish in end]

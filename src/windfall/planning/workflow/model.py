@@ -1,0 +1,136 @@
+"""What a planner gets and what it gives back: a problem (workflow, offers, deadline) and a plan. Pure.
+
+Times inside are integer microseconds from the moment of planning: a lease of exactly one cycle costs exactly one cycle.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from msgspec import Struct
+
+from windfall.planning.offers import Offer
+from windfall.planning.workflow.graph import Graph, Ints
+
+US = 1_000_000
+NEVER = 1 << 60  # µs; the duration of a task on a machine that cannot hold it
+
+
+class Workflow(Struct, frozen=True, eq=False):
+    """A workflow ready for planning. One entry per task in each sequence; run times are those of the reference machine."""
+
+    name: str
+    ids: list[str]
+    classes: list[str]
+    runtime_s: list[float]
+    cores: list[int]
+    memory_bytes: list[int]
+    graph: Graph
+
+
+class Problem(Struct, frozen=True, eq=False):
+    """One workflow, the offers and the deadline, with the duration of every task on every offer worked out."""
+
+    workflow: Workflow
+    offers: tuple[Offer, ...]
+    deadline: int
+    duration: list[list[int]]  # [offer][task]; NEVER where the task does not fit
+    cycle: list[int]
+    lag: list[int]
+    limit: list[int]
+
+    @property
+    def n(self) -> int:
+        return self.workflow.graph.n
+
+    def cycles(self, offer: int, lease: int) -> int:
+        return max(1, -(-lease // self.cycle[offer]))
+
+    def cost(self, offer: int, lease: int) -> float:
+        """The price of one lease in dollars, its boot included."""
+        return max(1, -(-lease // self.cycle[offer])) * self.offers[offer].price_usd
+
+    def rate(self, offer: int) -> float:
+        """Dollars per microsecond of a machine, as if it were billed continuously."""
+        return self.offers[offer].price_usd / self.cycle[offer]
+
+    def fits(self, task: int, offer: int) -> bool:
+        return self.duration[offer][task] < NEVER
+
+
+class Lease(Struct, frozen=True):
+    """One rented machine: requested at `start`, usable from `start` + lag, released at `end`."""
+
+    offer: int
+    start: int
+    end: int
+
+
+class Plan(Struct, frozen=True, eq=False):
+    """Which machines to rent and where and when each task runs. `machine[i]`, `start[i]`, `end[i]` belong to task i."""
+
+    planner: str
+    leases: list[Lease]
+    machine: list[int]
+    start: list[int]
+    end: list[int]
+
+    @property
+    def makespan(self) -> int:
+        return max(self.end, default=0)
+
+    def cost_usd(self, problem: Problem) -> float:
+        return math.fsum(problem.cost(lease.offer, lease.end - lease.start) for lease in self.leases)
+
+    def met(self, problem: Problem) -> bool:
+        return self.makespan <= problem.deadline
+
+
+class NoOffer(ValueError):
+    """No offer has the cores or the memory that a task needs; `task` is its index."""
+
+    def __init__(self, task: int, need: str) -> None:
+        super().__init__(need)
+        self.task = task
+        self.need = need
+
+
+def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: float) -> Problem:
+    """Work the durations out; raises NoOffer for a task that no offer can hold."""
+    runtime = np.asarray(workflow.runtime_s, dtype=np.float64)
+    duration = np.stack([_durations(workflow, offer, runtime) for offer in offers])
+    homeless = np.flatnonzero(duration.min(axis=0) >= NEVER)
+    if homeless.size:
+        task = int(homeless[0])
+        need = f"{workflow.cores[task]} cores and {workflow.memory_bytes[task] / 1e9:.3g} GB"
+        raise NoOffer(task, need)
+    return Problem(
+        workflow=workflow,
+        offers=offers,
+        deadline=math.floor(min(deadline_s, NEVER / US / 4) * US),
+        duration=[row.tolist() for row in duration],
+        cycle=[max(1, round(offer.cycle_s * US)) for offer in offers],
+        lag=[math.ceil(offer.lag_s * US) for offer in offers],
+        limit=[workflow.graph.n if offer.limit is None else offer.limit for offer in offers],
+    )
+
+
+def _durations(workflow: Workflow, offer: Offer, runtime: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Ints:
+    speeds = {name: offer.speed_for(name) for name in set(workflow.classes)}
+    speed = np.asarray([speeds[name] for name in workflow.classes], dtype=np.float64)
+    # Rounded up, so that no task is promised less than it needs; the last bits of a division are not need.
+    duration = np.ceil(runtime * US / speed - 1e-3).astype(np.int64)
+    holds = (np.asarray(workflow.cores) <= offer.cores) & (np.asarray(workflow.memory_bytes) <= offer.memory_gb * 1e9)
+    return np.where(holds & (offer.limit != 0), duration, NEVER)
+
+
+def earliest_finish(problem: Problem) -> int:
+    """The finish that no plan can beat: every task on a machine of its own, requested at once, whatever it costs."""
+    end = [0] * problem.n
+    parents = problem.workflow.graph.parents()
+    choices = list(zip(problem.lag, problem.duration, strict=True))
+    for task in problem.workflow.graph.order.tolist():
+        ready = max((end[p] for p in parents[task]), default=0)
+        end[task] = min(max(ready, lag) + duration[task] for lag, duration in choices)
+    return max(end, default=0)

@@ -1,0 +1,48 @@
+"""Every workflow planner by its name, behind one interface: a problem in, a plan out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from windfall.planning.workflow.model import US, Plan, Problem
+from windfall.planning.workflow.rivals import gain, greedy, ic_pcp, prolis
+from windfall.planning.workflow.scs import scs
+
+Planner = Callable[[Problem], Plan]
+
+RIVALS: dict[str, Planner] = {"scs": scs, "greedy": greedy, "gain": gain, "ic-pcp": ic_pcp, "prolis": prolis}
+NAMES = ("windfall", *RIVALS)
+
+
+def plan(problem: Problem, planner: str, rng: np.random.Generator) -> Plan:
+    """The plan of one planner; only `windfall` draws from the generator."""
+    return RIVALS[planner](problem)
+
+
+def publish(problem: Problem, plan: Plan) -> dict[str, Any]:
+    """The plan in its public form: seconds and dollars, machines and tasks by name."""
+    names = problem.workflow.ids
+    machines = [
+        {
+            "id": f"m{number}",
+            "offer": problem.offers[lease.offer].name,
+            "start_s": lease.start / US,
+            "end_s": lease.end / US,
+            "cost_usd": problem.cost(lease.offer, lease.end - lease.start),
+        }
+        for number, lease in enumerate(plan.leases, start=1)
+    ]
+    tasks = [
+        {"id": names[i], "machine": f"m{plan.machine[i] + 1}", "start_s": plan.start[i] / US, "end_s": plan.end[i] / US}
+        for i in range(problem.n)
+    ]
+    return {
+        "cost_usd": plan.cost_usd(problem),
+        "makespan_s": plan.makespan / US,
+        "met": plan.met(problem),
+        "machines": machines,
+        "tasks": tasks,
+    }

@@ -1,0 +1,175 @@
+"""The planners of the literature for one workflow: Greedy, GAIN, ProLiS and IC-PCP. Pure.
+
+All four see the billing of this world: whole cycles, the boot included. Files move through shared storage within the
+run times, as SCS assumes, so the transfer terms of ProLiS and IC-PCP are zero here.
+"""
+
+from __future__ import annotations
+
+from windfall.planning.workflow.assign import upgrade
+from windfall.planning.workflow.fleet import (
+    Fleet,
+    Option,
+    cheapest_option,
+    fastest_offers,
+    finish_with,
+    place_all,
+    stretched,
+)
+from windfall.planning.workflow.model import Plan, Problem
+from windfall.planning.workflow.timeline import Timeline, added_cost, to_plan
+
+
+def greedy(problem: Problem) -> Plan:
+    """Deadlines in proportion to the fastest run times; then always the cheapest machine that keeps them."""
+    due = stretched(problem, finish_with(problem, fastest_offers(problem)))
+    return to_plan(problem, place_all(problem, due, due, _cheapest_machine).machines, "greedy")
+
+
+def _cheapest_machine(fleet: Fleet, task: int, ready: int, due: int) -> Option | None:
+    """A live machine before a new one, and in each group the lowest price per hour, not the lowest cost."""
+    live = [fleet.on_machine(machine, task, ready, due) for machine in fleet.machines]
+    new = [fleet.on_new(offer, task, ready, due) for offer in fleet.by_price]
+    for group in (live, new):
+        usable = [option for option in group if option is not None]
+        if usable:
+            return min(usable, key=lambda option: (fleet.problem.rate(option.offer), option.end))
+    return None
+
+
+def gain(problem: Problem) -> Plan:
+    """The cheapest offer for every task, upgraded by makespan gained per dollar until the deadline holds."""
+    offer_of = upgrade(problem)
+    due = stretched(problem, finish_with(problem, offer_of))
+
+    def same_type(fleet: Fleet, task: int, ready: int, due: int) -> Option | None:
+        offer = offer_of[task]
+        live = [fleet.on_machine(m, task, ready, due) for m in fleet.machines if m.offer == offer]
+        usable = [option for option in live if option is not None]
+        return min(usable, key=lambda o: (o.cost, o.end)) if usable else fleet.on_new(offer, task, ready, due)
+
+    return to_plan(problem, place_all(problem, due, due, same_type).machines, "gain")
+
+
+def prolis(problem: Problem) -> Plan:
+    """Upward ranks share the deadline out; each task then takes the least added cost that keeps its share."""
+    graph = problem.workflow.graph
+    fastest = fastest_offers(problem)
+    duration = [problem.duration[offer][task] for task, offer in enumerate(fastest)]
+    rank = graph.tail(duration)
+    whole = max(max(rank, default=0), 1)
+    boot = min(problem.lag)
+    room = problem.deadline - boot
+    due = [boot + room * (whole - rank[task] + duration[task]) // whole for task in range(problem.n)]
+    order = [-float(value) for value in rank]
+    return to_plan(problem, place_all(problem, due, order, cheapest_option).machines, "prolis")
+
+
+def ic_pcp(problem: Problem) -> Plan:
+    """Partial critical paths, each on one machine: the cheapest that keeps every task's latest finish.
+
+    Where a path fits nowhere the method has failed (Abrishami et al. leave it there); the answer is then the quickest
+    plan that takes one task after another, so that there is one.
+    """
+    machines = _PartialPaths(problem).run()
+    if machines is None:
+        nothing = [0] * problem.n
+        machines = place_all(problem, nothing, nothing, lambda *_: None).machines
+    return to_plan(problem, machines, "ic-pcp")
+
+
+class _PartialPaths:
+    """The state of IC-PCP: what is placed, and the earliest and latest finish of what is not."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.fleet = Fleet(problem)
+        graph = problem.workflow.graph
+        self.order = graph.order.tolist()
+        self.parents, self.children = graph.parents(), graph.children()
+        self.fastest = [min(row) for row in zip(*problem.duration, strict=True)]
+        self.choices = [list(zip(problem.lag, row, strict=True)) for row in zip(*problem.duration, strict=True)]
+        self.earliest = [0] * problem.n  # finish
+        self.latest = [0] * problem.n  # finish
+        self.placed = [False] * problem.n
+
+    def run(self) -> list[Timeline] | None:
+        self._update()
+        exits = [task for task in self.order if not self.children[task]]
+        # A virtual exit task: its parents are the real exits, the last to finish is the most critical.
+        while open_exits := [task for task in exits if not self.placed[task]]:
+            if not self._assign_from(max(open_exits, key=self.earliest.__getitem__)):
+                return None
+        return self.fleet.machines
+
+    def _assign_from(self, end: int) -> bool:
+        """Place the path that ends in `end`, then the paths that end in parents of what was placed (a stack)."""
+        stack = [end]
+        while stack:
+            path = self._path_to(stack.pop())
+            if not path:
+                continue
+            if not self._place(path):
+                return False
+            self._update()
+            for task in path:
+                stack += sorted((p for p in self.parents[task] if not self.placed[p]), key=self.earliest.__getitem__)
+        return True
+
+    def _path_to(self, end: int) -> list[int]:
+        path: list[int] = []
+        at: int | None = None if self.placed[end] else end
+        while at is not None:
+            path.append(at)
+            at = max((p for p in self.parents[at] if not self.placed[p]), key=self.earliest.__getitem__, default=None)
+        return path[::-1]
+
+    def _place(self, path: list[int]) -> bool:
+        fleet, problem = self.fleet, self.problem
+        new = [Timeline(problem, offer) for offer in fleet.by_price if fleet.can_rent(offer)]
+        best: tuple[float, Timeline, list[int]] | None = None
+        for machine in [*fleet.machines, *new]:
+            starts = self._starts(machine, path)
+            if starts is not None:
+                last = starts[-1] + problem.duration[machine.offer][path[-1]]
+                cost = added_cost(problem, machine, starts[0], last)
+                if best is None or cost < best[0]:
+                    best = (cost, machine, starts)
+        if best is None:
+            return False
+        _, machine, starts = best
+        for task, start in zip(path, starts, strict=True):
+            end = start + problem.duration[machine.offer][task]
+            known = machine if machine.starts else None
+            machine = fleet.take(task, Option(0.0, end, start, machine.offer, known))
+            self.placed[task] = True
+        return True
+
+    def _starts(self, machine: Timeline, path: list[int]) -> list[int] | None:
+        """Starts for the whole path on one machine, in order, every latest finish kept; None if one cannot be."""
+        problem, starts, free = self.problem, [], self.problem.lag[machine.offer]
+        for task in path:
+            duration = problem.duration[machine.offer][task]
+            ready = max([free, *(self.earliest[p] for p in self.parents[task])])
+            width, memory = problem.workflow.cores[task], problem.workflow.memory_bytes[task]
+            start = machine.earliest(ready, self.latest[task], duration, width, memory)
+            if start is None:
+                return None
+            starts.append(start)
+            free = start + duration
+        return starts
+
+    def _update(self) -> None:
+        """Earliest and latest finishes of everything not placed, around what is."""
+        fleet, earliest, latest = self.fleet, self.earliest, self.latest
+        for task in self.order:
+            if self.placed[task]:
+                earliest[task] = fleet.end[task]
+            else:
+                ready = max((earliest[p] for p in self.parents[task]), default=0)
+                earliest[task] = min([(lag if lag > ready else ready) + d for lag, d in self.choices[task]])
+        for task in reversed(self.order):
+            latest[task] = self.problem.deadline
+            for child in self.children[task]:
+                start = fleet.start[child] if self.placed[child] else latest[child] - self.fastest[child]
+                latest[task] = min(latest[task], start)

@@ -1,0 +1,41 @@
+"""SCS for one workflow planned at once: its deadline assignment, EDF per type, consolidation before renting. Pure.
+
+The control loop for a stream of workflows is in `control`; this is what that loop amounts to when every task is known.
+"""
+
+from __future__ import annotations
+
+from windfall.planning.workflow.assign import assign
+from windfall.planning.workflow.fleet import Fleet, Option, place_all
+from windfall.planning.workflow.model import Plan, Problem
+from windfall.planning.workflow.timeline import Timeline, to_plan
+
+
+def scs(problem: Problem) -> Plan:
+    """Tasks by their deadlines: bundled machine, paid hours of the own type, paid hours of another, then more hours."""
+    wish = assign(problem)
+
+    def choose(fleet: Fleet, task: int, ready: int, due: int) -> Option | None:
+        partner = wish.bundled_with[task]
+        return _choose(fleet, task, ready, due, wish.offer_of[task], fleet.where[partner] if partner >= 0 else None)
+
+    fleet = place_all(problem, wish.due, wish.due, choose)
+    return to_plan(problem, fleet.machines, "scs")
+
+
+def _choose(
+    fleet: Fleet, task: int, ready: int, due: int, offer: int, bundled: Timeline | None
+) -> Option | None:
+    if bundled is not None and bundled.offer == offer:
+        option = fleet.on_machine(bundled, task, ready, due)
+        if option is not None:
+            return option
+    live = [o for m in fleet.machines if (o := fleet.on_machine(m, task, ready, due)) is not None]
+    own = min((o for o in live if o.offer == offer), key=lambda o: (o.cost, o.end), default=None)
+    if own is not None and own.cost <= 0:
+        return own
+    paid = min((o for o in live if o.cost <= 0), key=lambda o: o.end, default=None)
+    if paid is not None:
+        return paid
+    new = fleet.on_new(offer, task, ready, due)
+    return min((o for o in (own, new) if o is not None), key=lambda o: (o.cost, o.end), default=None)

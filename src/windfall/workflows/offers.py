@@ -1,0 +1,68 @@
+"""Read offers.toml: what may be rented, at which price. Touches: that one file."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windfall.errors import BadInput
+from windfall.planning.offers import Offer
+from windfall.workflows.read import read_bytes
+
+MARKETS = ("on-demand", "spot")
+HINT = "fields: name, cores, memory_gb, speed, price_usd, cycle_s, lag_s, market, limit; see examples/offers.toml"
+
+
+def read_offers(path: str | Path) -> tuple[Offer, ...]:
+    """The offers of a file, each checked; BadInput names the file, the offer and the field."""
+    path = Path(path)
+    text = read_bytes(path, "a file of [[offer]] tables, such as examples/offers.toml")
+    try:
+        document = tomllib.loads(text.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not TOML: {error}", hint=HINT) from None
+    tables = document.get("offer")
+    if not isinstance(tables, list) or not tables:
+        raise BadInput(f"{path}: there is no [[offer]] table", hint=HINT)
+    offers = tuple(_offer(table, f"{path}: offer[{i}]") for i, table in enumerate(tables))
+    names = [offer.name for offer in offers]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise BadInput(f"{path}: offer[{i}] has the same name as offer[{names.index(name)}]: '{name}'", hint=HINT)
+    return offers
+
+
+def _offer(table: Any, place: str) -> Offer:
+    fields = Offer.__struct_fields__
+    if not isinstance(table, dict):
+        raise BadInput(f"{place} is not a table", hint=HINT)
+    if isinstance(table.get("name"), str):
+        place += f" '{table['name']}'"
+    for field in table:
+        if field not in fields:
+            near = get_close_matches(field, fields, n=1)
+            raise BadInput(f"{place} has no field '{field}'", hint=f"did you mean '{near[0]}'?" if near else HINT)
+    try:
+        offer = msgspec.convert(table, Offer)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{place}: {error}", hint=HINT) from None
+    speeds = offer.speed.values() if isinstance(offer.speed, dict) else [offer.speed]
+    rules = (
+        ("price_usd", 0 <= offer.price_usd < math.inf, "a price from 0 up, per billing cycle"),
+        ("cores", offer.cores >= 1, "at least 1"),
+        ("memory_gb", offer.memory_gb > 0, "more than 0"),
+        ("speed", all(0 < speed < math.inf for speed in speeds), "more than 0"),
+        ("cycle_s", 1e-3 <= offer.cycle_s < math.inf, "seconds, more than 0"),
+        ("lag_s", 0 <= offer.lag_s < math.inf, "seconds from 0 up"),
+        ("market", offer.market in MARKETS, " or ".join(MARKETS)),
+        ("limit", offer.limit is None or offer.limit >= 0, "a number of machines from 0 up, or left out"),
+    )
+    for field, holds, wanted in rules:
+        if not holds:
+            raise BadInput(f"{place}: {field} is {getattr(offer, field)!r}", hint=f"it must be {wanted}")
+    return offer

@@ -1,0 +1,177 @@
+"""workflow.toml: tasks with `after`, files and `map` over parameters. Touches nothing; takes the text.
+
+    name = "fit"
+    [[task]]
+    name = "prepare"
+    command = ["./prepare", "raw.csv"]
+    inputs = ["raw.csv"]
+    outputs = ["clean.csv"]
+    [[task]]
+    name = "fit-{seed}"
+    map = { seed = [1, 2, 3] }
+    command = ["./fit", "--seed", "{seed}", "clean.csv"]
+    inputs = ["clean.csv"]
+    outputs = ["fit-{seed}.json"]
+    [[task]]
+    name = "merge"
+    command = ["./merge"]
+    after = ["fit-*"]
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+import tomllib
+from collections.abc import Callable
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+
+from windfall.errors import BadInput
+from windfall.workflows.spec import TaskSpec, WorkflowSpec, checked
+
+_HOLE = re.compile(r"\{(\w+)\}")
+_MEMORY = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+Value = str | int | float
+
+
+class _Task(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    command: str | list[str] = ""
+    after: str | list[str] = []
+    inputs: list[str] = []
+    outputs: list[str] = []
+    map: dict[str, list[Value] | str] = {}
+    cores: int = 1
+    memory: str | int | float = 0
+    runtime_s: float | None = None
+    task_class: str = msgspec.field(default="", name="class")
+
+
+_FIELDS = [field.encode_name for field in msgspec.structs.fields(_Task)]
+
+
+def parse(text: bytes, source: str, exists: Callable[[str], bool]) -> WorkflowSpec:
+    """The workflow of a TOML text; `exists` says whether a file that no task makes is there to be read."""
+    try:
+        document = tomllib.loads(text.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{source}: not TOML: {error}", hint="see examples/workflows/fit.toml") from None
+    unknown = set(document) - {"name", "files", "task"}
+    if unknown:
+        raise BadInput(f"{source}: unknown field '{min(unknown)}'", hint="fields: name, files, [[task]]")
+    tables = document.get("task", [])
+    if not isinstance(tables, list):
+        raise BadInput(f"{source}: 'task' is not a list of tables", hint="write [[task]], with two brackets")
+    tasks = [task for i, table in enumerate(tables) for task in _expand(table, f"task[{i}]", source)]
+    tasks = _patterns(tasks, source)
+    outside = {name for task in tasks for name in task.inputs if exists(name)}
+    _one_maker_each(tasks, source)
+    name = document.get("name", "workflow")
+    return checked(str(name), source, tasks, outside | {str(file) for file in document.get("files", [])})
+
+
+def _expand(table: Any, place: str, source: str) -> list[TaskSpec]:
+    if isinstance(table, dict) and isinstance(table.get("name"), str):
+        place += f" '{table['name']}'"
+    try:
+        task = msgspec.convert(table, _Task)
+    except msgspec.ValidationError as error:
+        near = [get_close_matches(field, _FIELDS, n=1) for field in table if field not in _FIELDS]
+        hint = f"did you mean '{near[0][0]}'?" if near and near[0] else "fields: " + ", ".join(_FIELDS)
+        raise BadInput(f"{source}: {place}: {error}", hint=hint) from None
+    _check_numbers(task, place, source)
+    columns = {key: _values(value, key, place, source) for key, value in task.map.items()}
+    rows = [dict(zip(columns, row, strict=True)) for row in itertools.product(*columns.values())]
+    return [_one(task, row, place, source) for row in rows]
+
+
+def _check_numbers(task: _Task, place: str, source: str) -> None:
+    if task.cores < 1:
+        raise BadInput(f"{source}: {place}: cores is {task.cores}", hint="it must be at least 1")
+    if task.runtime_s is not None and not 0 <= task.runtime_s < 1e12:
+        raise BadInput(f"{source}: {place}: runtime_s is {task.runtime_s}", hint="it must be seconds from 0 up")
+
+
+def _values(value: list[Value] | str, key: str, place: str, source: str) -> list[Value]:
+    """A list as it stands, or a range 'A-B' as on the command line."""
+    if isinstance(value, list):
+        return value
+    ends = re.fullmatch(r"(-?\d+)-(-?\d+)", value)
+    if ends is None or int(ends[1]) > int(ends[2]):
+        hint = 'give a list, map = { x = [1, 2] }, or a range, map = { x = "1-100" }'
+        raise BadInput(f"{source}: {place}: map.{key} is '{value}'", hint=hint)
+    return list(range(int(ends[1]), int(ends[2]) + 1))
+
+
+def _one(task: _Task, row: dict[str, Value], place: str, source: str) -> TaskSpec:
+    def fill(text: str, field: str) -> str:
+        def value(hole: re.Match[str]) -> str:
+            if hole[1] not in row:
+                known = ", ".join(row) or "none"
+                hint = f"its parameters are: {known}"
+                raise BadInput(f"{source}: {place}: {field} uses {{{hole[1]}}}, not in its map", hint=hint)
+            return str(row[hole[1]])
+
+        return _HOLE.sub(value, text) if row else text
+
+    words = shlex.split(task.command) if isinstance(task.command, str) else task.command
+    after = [task.after] if isinstance(task.after, str) else task.after
+    name = fill(task.name, "name")
+    return TaskSpec(
+        id=name,
+        place=f"{place} ({name})" if row else place,
+        task_class=task.task_class or _HOLE.sub("", task.name).strip("-_. ") or task.name,
+        command=tuple(fill(word, "command") for word in words),
+        after=tuple(fill(parent, "after") for parent in after),
+        inputs=tuple(fill(file, "inputs") for file in task.inputs),
+        outputs=tuple(fill(file, "outputs") for file in task.outputs),
+        cores=task.cores,
+        memory_bytes=_memory(task.memory, place, source),
+        runtime_s=task.runtime_s,
+    )
+
+
+def _memory(value: str | int | float, place: str, source: str) -> int:
+    if not isinstance(value, str):
+        return int(value)
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", value.upper())
+    if number is None:
+        raise BadInput(f"{source}: {place}: memory is '{value}'", hint="write 512M or 4G")
+    return int(float(number[1]) * _MEMORY.get(number[2], 1))
+
+
+def _patterns(tasks: list[TaskSpec], source: str) -> list[TaskSpec]:
+    """`after = ["fit-*"]` waits for every task of that pattern, itself excepted."""
+    names = [task.id for task in tasks]
+    spread: dict[str, tuple[str, ...]] = {}
+    result = []
+    for task in tasks:
+        after: list[str] = []
+        for parent in task.after:
+            if "*" not in parent:
+                after.append(parent)
+                continue
+            if parent not in spread:
+                spread[parent] = tuple(name for name in names if fnmatchcase(name, parent))
+            found = [name for name in spread[parent] if name != task.id]
+            if not found:
+                hint = "a pattern must match at least one other task"
+                raise BadInput(f"{source}: {task.place}: no task matches after '{parent}'", hint=hint)
+            after += found
+        result.append(msgspec.structs.replace(task, after=tuple(after)))
+    return result
+
+
+def _one_maker_each(tasks: list[TaskSpec], source: str) -> None:
+    maker: dict[str, TaskSpec] = {}
+    for task in tasks:
+        for name in task.outputs:
+            if name in maker:
+                message = f"{source}: {task.place} makes '{name}', and so does {maker[name].place}"
+                raise BadInput(message, hint="every file has one maker; give the outputs different names")
+            maker[name] = task

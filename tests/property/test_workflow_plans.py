@@ -1,0 +1,61 @@
+"""Any plan by any planner, on any graph and any offers, holds before an independent checker."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from windfall.planning.offers import Offer
+from windfall.planning.workflow.check import faults
+from windfall.planning.workflow.graph import build
+from windfall.planning.workflow.model import US, Workflow, earliest_finish, make_problem
+from windfall.planning.workflow.planners import NAMES, plan, publish
+
+offers_strategy = st.lists(
+    st.builds(
+        lambda cores, speed, price, cycle, lag, limit, memory: dict(
+            cores=cores, speed=speed, price_usd=price, cycle_s=cycle, lag_s=lag, limit=limit, memory_gb=memory
+        ),
+        cores=st.integers(1, 4),
+        speed=st.one_of(st.sampled_from([0.5, 1.0, 1.7, 3.0]), st.just({"a": 2.0, "default": 0.8})),
+        price=st.sampled_from([0.0, 0.01, 0.085, 0.5]),
+        cycle=st.sampled_from([1.0, 60.0, 3600.0]),
+        lag=st.sampled_from([0.0, 30.0, 97.3]),
+        limit=st.sampled_from([None, None, 1, 2]),
+        memory=st.sampled_from([4.0, 16.0]),
+    ),
+    min_size=1,
+    max_size=4,
+).map(lambda rows: tuple(Offer(name=f"o{i}", **row) for i, row in enumerate(rows)))
+
+
+@st.composite
+def workflows(draw):
+    n = draw(st.integers(1, 14))
+    edges = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=24))
+    column = st.lists
+    return Workflow(
+        name="any",
+        ids=[f"t{i}" for i in range(n)],
+        classes=draw(column(st.sampled_from("ab"), min_size=n, max_size=n)),
+        runtime_s=draw(column(st.sampled_from([0.0, 0.1, 7.0, 60.0, 333.3, 4000.0]), min_size=n, max_size=n)),
+        cores=draw(column(st.sampled_from([1, 1, 1, 2]), min_size=n, max_size=n)),
+        memory_bytes=draw(column(st.sampled_from([0, 0, 3 * 10**9]), min_size=n, max_size=n)),
+        graph=build(n, [(min(e), max(e)) for e in edges if e[0] != e[1]]),
+    )
+
+
+@pytest.mark.parametrize("planner", NAMES)
+@given(workflow=workflows(), offers=offers_strategy, slack=st.sampled_from([0.8, 1.0, 1.3, 3.0]))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_every_plan_holds_before_the_checker(planner, workflow, offers, slack):
+    widest = max(offer.cores for offer in offers)
+    workflow.cores[:] = [min(width, widest) for width in workflow.cores]
+    fitting = max((offer.memory_gb for offer in offers if offer.cores >= max(workflow.cores)), default=0.0)
+    assert fitting > 0
+    deadline_s = slack * earliest_finish(make_problem(workflow, offers, 1.0)) / US + 1.0
+    problem = make_problem(workflow, offers, deadline_s)
+    document = publish(problem, plan(problem, planner, np.random.default_rng(0)))
+    assert faults(document, workflow, offers, deadline_s) == []
