@@ -69,7 +69,7 @@ class _Explainer:
         condition, yes, no = node.args
         value = self.value(condition)
         decided = isinstance(value, (bool, int, float))
-        remark = f"so {self.written(yes if holds(value) else no)} decides" if decided else "cannot choose a side"
+        remark = f"so {self.shown(yes if holds(value) else no)} decides" if decided else "cannot choose a side"
         head = self.made(condition, value, decided, remark)
         return [head, *self.clauses(yes if holds(value) else no, alone)] if decided else [head]
 
@@ -85,7 +85,7 @@ class _Explainer:
         single = nearest[0] if len(nearest) == 1 else None
         return Clause(
             policy=self.policy,
-            text=self.written(node),
+            text=self.shown(node),
             value=plain(value),
             ok=False,
             detail=detail,
@@ -104,7 +104,7 @@ class _Explainer:
         missing = None if ok else _distance(op, actual, wanted)
         return Clause(
             policy=self.policy,
-            text=self.written(node),
+            text=self.shown(node),
             value=plain(value),
             ok=ok,
             detail=f"{self.written(subject)} is {shown(actual)}{'' if ok else _why(op, actual, wanted, missing)}",
@@ -125,13 +125,16 @@ class _Explainer:
         return ("cannot be evaluated: " if value is Special.ERROR else "") + ", ".join(named)
 
     def made(self, node: Node, value: Any, ok: bool, detail: str) -> Clause:
-        return Clause(policy=self.policy, text=self.written(node), value=plain(value), ok=ok, detail=detail)
+        return Clause(policy=self.policy, text=self.shown(node), value=plain(value), ok=ok, detail=detail)
 
     def value(self, node: Node) -> Any:
         return expression(self.written(node), self.policies).value(self.scopes)
 
     def written(self, node: Node) -> str:
         return self.text[node.start : node.end]
+
+    def shown(self, node: Node) -> str:
+        return " ".join(self.written(node).split())
 
 
 def holds(value: Any) -> bool:

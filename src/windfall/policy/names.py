@@ -133,7 +133,7 @@ POLICY_NICKNAMES = {
     "grid": "GridPolicy",
 }
 _AD_NAMES = {ad.lower(): ad for ad in ADS} | NICKNAMES
-_POLICY_NAMES = {name.lower(): name for name in POLICIES}
+POLICY_NAMES = {name.lower(): name for name in POLICIES}
 _SPELLING = {(a.ad, a.name.lower()): a.name for a in ATTRIBUTES} | ALIASES
 _REPLICA_SPELLING = {"senttime": "SentTime", "host": "Host", "name": "Name"}
 
@@ -157,7 +157,7 @@ class Reference(Struct, frozen=True):
 def policy_name(name: str) -> str | None:
     """The policy that a key of a file or an option means; None if there is no such policy."""
     plain = name.lower().replace("_", "").replace("-", "")
-    return _POLICY_NAMES.get(plain) or POLICY_NICKNAMES.get(plain)
+    return POLICY_NAMES.get(plain) or POLICY_NICKNAMES.get(plain)
 
 
 def ad_name(name: str) -> str | None:
@@ -175,8 +175,8 @@ def resolve(path: tuple[str, ...]) -> Reference:
     ad = ad_name(first)
     steps = path[1:] if ad else path
     ad = ad or "BOT"
-    if ad == "BOT" and len(steps) == 1 and steps[0].lower() in _POLICY_NAMES:
-        return Reference(path, "Policy", (_POLICY_NAMES[steps[0].lower()],), known=True)
+    if ad == "BOT" and len(steps) == 1 and steps[0].lower() in POLICY_NAMES:
+        return Reference(path, "Policy", (POLICY_NAMES[steps[0].lower()],), known=True)
     spelled = spelling(ad, steps)
     return Reference(path, ad, spelled or steps, known=spelled is not None)
 

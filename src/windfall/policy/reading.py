@@ -1,0 +1,155 @@
+"""Takes policies and ads out of the texts that people keep them in: TOML, JSON, ClassAds. Pure: texts in, dicts out.
+
+Three forms hold policies: a job file with a table [policy], a TOML file of policies alone, and a ClassAd such as
+GridBot's figure 3, where the policies stand among the attributes of BOT.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from windfall.core.policy import POLICIES
+from windfall.errors import BadInput
+from windfall.policy.check import EMPTY
+from windfall.policy.evaluate import Special, expression
+from windfall.policy.names import ADS, POLICY_NAMES, ad_name, resolve, spelling
+from windfall.policy.syntax import Node, SyntaxFault, parse, position, straighten
+
+
+class PolicyText(Struct):
+    """Policies as they were written, and the ads that came along with them."""
+
+    policies: dict[str, object] = field(default_factory=dict)
+    ads: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def read_policies(text: str, where: str) -> PolicyText:
+    """The policies in a file, none for a job file without a table [policy]. `where` names it in errors."""
+    if not text.strip():
+        raise BadInput(f"{where} is empty", hint='write for example JobRequirements = "Host.Memory >= 8192"')
+    if _is_ad(text):
+        return _from_ad(text, where)
+    data = _toml(text, where)
+    attributes = data.get("attributes", {})
+    table = data.get("policy", {})
+    if "policy" not in data and any(key in POLICIES for key in data):
+        table = {key: value for key, value in data.items() if key != "attributes"}
+    if not isinstance(table, dict) or not isinstance(attributes, dict):
+        raise BadInput(f"{where}: 'policy' and 'attributes' are tables", hint="write [policy] on a line of its own")
+    bag = {"Name": data["name"]} if isinstance(data.get("name"), str) else {}
+    return PolicyText(policies=dict(table), ads={"BOT": spelled("BOT", bag | attributes)})
+
+
+def read_ad(text: str, where: str, ad: str) -> dict[str, Any]:
+    """The attributes of one ad from JSON, TOML or a ClassAd, in Windfall's spelling."""
+    if not text.strip():
+        raise BadInput(f"{where} is empty", hint='write for example {"Name": "node1", "Cpus": 4, "Memory": 16384}')
+    if text.lstrip().startswith("{"):
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise BadInput(f"{where}, line {error.lineno}, column {error.colno}: {error.msg}") from None
+    elif _is_ad(text):
+        data = _record(parse_or_refuse(text, where), straighten(text), where)
+    else:
+        data = _toml(text, where)
+    if len(data) == 1 and isinstance(inner := next(iter(data.values())), dict) and ad_name(next(iter(data))) == ad:
+        data = inner
+    return spelled(ad, data)
+
+
+def spelled(ad: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Known names as Windfall spells them, in nested ads as well: {'memory': 1} is {'Memory': 1}."""
+    result: dict[str, Any] = {}
+    for name, value in attributes.items():
+        known = spelling(ad, (name,))
+        inner = "Host" if name.lower() == "host" else ad
+        result[known[0] if known else name] = spelled(inner, value) if isinstance(value, Mapping) else value
+    return result
+
+
+def assign(ads: dict[str, dict[str, Any]], setting: str) -> None:
+    """Carry out one `Host.Memory=4096`; the value as TOML or ClassAds write it, anything else as a text."""
+    name, equals, written = setting.partition("=")
+    path = tuple(part.strip() for part in name.split("."))
+    if not equals or len(path) < 2 or ad_name(path[0]) is None:
+        raise BadInput(f"--set {setting}: not an attribute and a value", hint="write for example --set BOT.Tail=true")
+    reference = resolve(path)
+    here = ads.setdefault(reference.ad, {})
+    for step in reference.steps[:-1]:
+        here = here.setdefault(step, {})
+    here[reference.steps[-1]] = _value(written.strip())
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return None if text.lower() == "undefined" else text
+
+
+def _is_ad(text: str) -> bool:
+    """A ClassAd opens with '[' and a name that something is bound to; TOML closes the bracket on the same line."""
+    stripped = text.lstrip()
+    return stripped.startswith("[") and "]" not in stripped.partition("\n")[0].partition("=")[0]
+
+
+def _toml(text: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{where}: {error}", hint='in TOML a text stands in quotes: Rank = "Host.Speed"') from None
+
+
+def parse_or_refuse(text: str, where: str) -> Node:
+    try:
+        node = parse(text)
+    except SyntaxFault as fault:
+        raise BadInput(f"{where}, {position(text, fault.offset)}: {fault.message}", hint=fault.hint) from None
+    if node.kind != "record":
+        raise BadInput(f"{where} is no ad", hint="write [ BOT = [ Rank = 1; ]; ]")
+    return node
+
+
+def _from_ad(text: str, where: str) -> PolicyText:
+    text = straighten(text)
+    found = PolicyText()
+    entries = dict(_entries(parse_or_refuse(text, where)))
+    if not any(ad_name(name) for name in entries):
+        entries = {"BOT": parse_or_refuse(text, where)}
+    for name, node in entries.items():
+        ad = ad_name(name)
+        if ad is None or node.kind != "record":
+            raise BadInput(f"{where}: there is no ad '{name}'", hint=f"the ads are {', '.join(ADS)} and Grid")
+        attributes = {}
+        for attribute, value in _entries(node):
+            if ad == "BOT" and attribute.lower() in POLICY_NAMES:
+                found.policies[attribute] = text[value.start : value.end]
+            else:
+                attributes[attribute] = _constant(value, text, where)
+        found.ads[ad] = spelled(ad, attributes)
+    return found
+
+
+def _entries(node: Node) -> list[tuple[str, Node]]:
+    return list(zip(node.path, node.args, strict=True))
+
+
+def _record(node: Node, text: str, where: str) -> dict[str, Any]:
+    return {name: _constant(value, text, where) for name, value in _entries(node)}
+
+
+def _constant(node: Node, text: str, where: str) -> Any:
+    if node.kind == "record":
+        return _record(node, text, where)
+    written = text[node.start : node.end]
+    compiled = expression(written, {})
+    if not compiled.is_constant:
+        raise BadInput(f"{where}, {position(text, node.start)}: {written} is no constant", hint="only policies compute")
+    value = compiled.value(EMPTY)
+    return None if isinstance(value, Special) else value

@@ -1,0 +1,70 @@
+"""Every policy of a bag against one host, one task and one pool: value, effect, clauses. Pure but for classad2.
+
+It asks the same object that the engine asks, so what it says is what would happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from windfall.core.policy import POLICIES, BagPolicy, Clause, default_concurrency, default_rank
+from windfall.policy.compiled import ClassAdPolicy, compile_policies, named_policies
+from windfall.policy.evaluate import Scopes, expression
+from windfall.policy.explain import clauses_of, plain
+
+CONDITIONS = ("JobRequirements", "ReplicationRequirements", "GridPolicy")
+DEFAULTS = {
+    "JobRequirements": "true",
+    "Rank": "BOT.Priority",
+    "Concurrency": "Host.Slots",
+    "Deadline": "none",
+    "ReplicationRequirements": "BOT.Tail",
+    "GridPolicy": "true",
+}
+
+
+class Outcome(Struct, frozen=True):
+    """One policy, evaluated. `value` is the expression's own, `effect` what the engine makes of it."""
+
+    policy: str
+    text: str
+    is_default: bool
+    value: Any
+    effect: Any
+    clauses: list[Clause]
+
+
+def outcomes(texts: Mapping[str, object], scopes: Scopes) -> list[Outcome]:
+    """All six, in the order of `POLICIES`. Raises BadInput for texts that do not compile."""
+    policies = named_policies(texts)
+    effects = _effects(compile_policies(texts), scopes)
+    found = []
+    for policy in POLICIES:
+        text = policies.get(policy)
+        found.append(
+            Outcome(
+                policy=policy,
+                text=DEFAULTS[policy] if text is None else text,
+                is_default=text is None,
+                value=effects[policy] if text is None else plain(expression(text, policies).value(scopes)),
+                effect=effects[policy],
+                clauses=clauses_of(policy, policies, scopes) if text is not None and policy in CONDITIONS else [],
+            )
+        )
+    return found
+
+
+def _effects(policy: BagPolicy, scopes: Scopes) -> dict[str, Any]:
+    host, job, bag, queue, pool, now = scopes
+    return {
+        "JobRequirements": policy.match(host, bag, queue, pool, now, job).matches,
+        # Asked for directly: a host that does not match gets neither, and a person wants to see them all the same.
+        "Rank": policy.rank(scopes) if isinstance(policy, ClassAdPolicy) else default_rank(bag),
+        "Concurrency": policy.concurrency(scopes) if isinstance(policy, ClassAdPolicy) else default_concurrency(host),
+        "Deadline": policy.deadline_s(host, job, bag, pool, now, queue),
+        "ReplicationRequirements": policy.match_replica(host, job, bag, queue, pool, now),
+        "GridPolicy": policy.wants_pool(bag, pool, now, queue),
+    }
