@@ -205,7 +205,8 @@ def nearest_attribute(reference: Reference, extra: Mapping[str, Iterable[str]]) 
     """The known name that an unknown one was probably meant to be: in its own ad, or as it stands in another."""
     prefix, ad, name = _place(reference)
     own = {n: n for n in extra.get(ad, ())} | {a.name: a.name for a in ATTRIBUTES if a.ad == ad}
-    if near := _close(name, own):
+    # Hosts and bags carry names of their users' own; the other ads do not, so a wilder guess is safe there.
+    if near := _close(name, own, SIMILAR if ad in ("Host", "BOT") else 0.6):
         return f"{prefix}.{near}"
     if len(reference.written) == 1:
         elsewhere = {a.name: f"{a.ad}.{a.name}" for a in reversed(ATTRIBUTES)}
