@@ -85,6 +85,7 @@ def cancel_attempts(state: State, bag: Bag, task: int) -> None:
             host = state.hosts.get(attempt.host)
             if host is not None:
                 host.to_cancel.append((bag.number, task, attempt.number))
+                state.hosts_to_tell[host.number] = None
             _unhold(state, bag, task, attempt)
 
 

@@ -24,7 +24,8 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     if host is None:
         fresh = Host(state.next_host, event.host, event.t)
         _describe(fresh, event)
-        return HostAnswered(fresh.number, assigned=_choose(state, fresh, event, policies))
+        assigned = [] if event.leaving else _choose(state, fresh, event, policies)
+        return HostAnswered(fresh.number, assigned=assigned)
     if event.boot == host.boot and event.n < host.n:
         return HostAnswered(host.number, refused="another worker uses this id")
     promised = bool(host.assigned or host.cancelled)
@@ -151,6 +152,7 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     host.boot, host.n = event.boot, event.n
     host.assigned, host.cancelled = decided.assigned, decided.cancel
     host.to_cancel = []
+    state.hosts_to_tell.pop(host.number, None)
     for assigned in decided.assigned:
         attempts.hand_out(state, host, assigned, event.t)
     if event.leaving:
@@ -177,3 +179,4 @@ def _forget_held(state: State, host: Host) -> None:
     for job, task, number in list(host.held):
         attempts.release(state, state.bags[job], task, number)
     host.to_cancel = []
+    state.hosts_to_tell.pop(host.number, None)

@@ -112,6 +112,8 @@ class Bag:
         self.run_s = 0.0
         """Sum of run times of accepted results; with counts[DONE] the mean that reports and plans use."""
         self.causes: dict[int, int] = {}
+        self.order: array[int] = array("I")
+        """Tasks in the order in which they ended; one that was retried after its end stands there again."""
         self.blame: dict[int, list[int]] = {}
         """Hosts on which a task failed; they are blamed when it succeeds elsewhere."""
 
@@ -164,6 +166,8 @@ class Bag:
         self.counts[column[task]] -= 1
         column[task] = to
         self.counts[to] += 1
+        if to >= DONE:
+            self.order.append(task)
 
     def stop(self, reason: str) -> None:
         """No further attempts: everything that waits is cancelled. What is out is cancelled by the caller."""
@@ -172,8 +176,10 @@ class Bag:
         for queue in self.queues:
             for start, end in queue.fresh:
                 state[start:end] = array("B", bytes([CANCELLED]) * (end - start))
+                self.order.extend(range(start, end))
             for task in queue.again:
                 state[task] = CANCELLED
+                self.order.append(task)
             queue.clear()
         self.counts[CANCELLED] += self.counts[WAITING]
         self.counts[WAITING] = 0
@@ -226,6 +232,8 @@ class State:
         self.unknown_hosts: OrderedDict[int, None] = OrderedDict()
         """Both with the longest silent first, so that a look at the clock costs only what it finds."""
         self.live_slots = 0
+        self.hosts_to_tell: dict[int, None] = {}
+        """Hosts with something to cancel: a driver may wake them if they wait for an answer."""
         self.deadlines: list[tuple[float, int, int, int]] = []
         """A heap of (deadline, job, task, attempt); those of attempts that have ended are skipped when they surface."""
         self.next_job = 1
@@ -271,6 +279,7 @@ class SavedBag(Struct, array_like=True):
     run_s: float
     causes: dict[int, int]
     blame: dict[int, list[int]]
+    order: bytes
 
 
 class SavedHost(Struct, array_like=True):
@@ -323,6 +332,7 @@ def save(state: State) -> bytes:
     bags = [
         SavedBag(
             columns=bag.columns.save(),
+            order=bag.order.tobytes(),
             fresh=[list(queue.fresh) for queue in bag.queues],
             again=[list(queue.again) for queue in bag.queues],
             **{name: getattr(bag, name) for name in _BAG_PLAIN},
@@ -361,6 +371,8 @@ def load(data: bytes) -> State:
         state.names[host.name] = host.number
         if host.state == LIVE:
             state.live_slots += host.slots
+        if host.to_cancel:
+            state.hosts_to_tell[host.number] = None
     state.live_hosts = OrderedDict.fromkeys(saved.live_hosts)
     state.unknown_hosts = OrderedDict.fromkeys(saved.unknown_hosts)
     return state
@@ -371,6 +383,7 @@ def _load_bag(saved: SavedBag) -> Bag:
     for name in _BAG_PLAIN:
         setattr(bag, name, getattr(saved, name))
     bag.columns = Columns.load(saved.columns)
+    bag.order.frombytes(saved.order)
     for queue, fresh, again in zip(bag.queues, saved.fresh, saved.again, strict=True):
         queue.fresh.extend(fresh)
         queue.again.extend(again)

@@ -1,0 +1,239 @@
+"""Starting and stopping a server on a state directory, in this thread or in one of its own. Touches sockets and files.
+
+The directory then holds `server.json` (where the server is, while it runs) and `token` (its owner's token, readable by
+its owner alone), so that commands typed on this machine find it and are let in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import logging
+import os
+import socket
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from windfall.core.engine import Engine
+from windfall.core.events import Settings
+from windfall.drivers.realtime import Realtime
+from windfall.errors import BadCredentials, BadInput
+from windfall.server.app import make_app
+from windfall.server.site import Site
+from windfall.server.submission import compile_policies
+from windfall.store import open_store
+from windfall.store.contract import Store
+
+log = logging.getLogger(__name__)
+
+OWNER = "owner of the state directory"
+DEFAULT_PORT = 7272
+
+
+@dataclass
+class Options:
+    """How to serve. `listen`: HOST:PORT, PORT or HOST; port 0 takes a free one."""
+
+    state: Path
+    listen: str = "127.0.0.1:0"
+    store: str = ""
+    lease_s: float = 60.0
+    tls_cert: str = ""
+    tls_key: str = ""
+    settings: Settings = field(default_factory=Settings)
+
+
+def split_listen(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = ("127.0.0.1", text) if text.isdecimal() else (text, str(DEFAULT_PORT))
+    host = host.strip("[]") or "127.0.0.1"
+    if not port.isdecimal() or int(port) > 65535:
+        raise BadInput(f"--listen {text}: '{port}' is not a port", hint="as in: --listen 127.0.0.1:7272")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+class Server:
+    """One server on one state directory."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.host, self.port = split_listen(options.listen)
+        if bool(options.tls_cert) != bool(options.tls_key):
+            raise BadInput("--tls-cert and --tls-key go together")
+        options.state.mkdir(parents=True, exist_ok=True)
+        self._socket = self._bind()
+        try:
+            self.store: Store = open_store(options.store or options.state)
+        except BaseException:
+            self._socket.close()
+            raise
+        self.url = ""
+        self.token = ""
+        self.warnings: list[str] = []
+        self._uvicorn: uvicorn.Server | None = None
+        self.ready = threading.Event()
+
+    def _bind(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Inherited by every connection; without it each answer of two writes waits 40 ms for an acknowledgement.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            sock.bind((self.host, self.port))
+        except OSError as error:
+            sock.close()
+            raise BadInput(
+                f"cannot listen on {self.host}:{self.port}: {error.strerror or error}",
+                hint="choose another: --listen 127.0.0.1:0 takes a free port",
+            ) from error
+        return sock
+
+    async def serve(self) -> None:
+        """Serve until told to stop."""
+        options = self.options
+        driver = Realtime(self.store, Engine(compile_policies), _settings(options))
+        self.warnings = driver.restore()
+        for warning in self.warnings:
+            log.warning("%s", warning)
+        site = Site(driver, self.store)
+        self._admit(site)
+        await driver.start()
+        config = uvicorn.Config(
+            make_app(site), lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75,
+            ssl_certfile=options.tls_cert or None, ssl_keyfile=options.tls_key or None, server_header=False,
+            timeout_graceful_shutdown=3,
+        )  # fmt: skip
+        self._uvicorn = uvicorn.Server(config)
+        # Signals belong to whoever embeds us.
+        self._uvicorn.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
+        announce = asyncio.create_task(self._announce())
+        try:
+            await self._uvicorn.serve(sockets=[self._socket])
+        finally:
+            announce.cancel()
+            site.wake_everybody()
+            with contextlib.suppress(FileNotFoundError):
+                (options.state / "server.json").unlink()
+            await driver.stop()
+            self.store.close()
+
+    def _admit(self, site: Site) -> None:
+        """The owner's token, and the refusal to be reachable from elsewhere before anybody was given one."""
+        others = [row for row in site.tokens.listing() if row["name"] != OWNER]
+        if not is_loopback(self.host) and not others:
+            self._socket.close()
+            self.store.close()
+            raise BadInput(
+                f"refusing to listen on {self.host}, beyond this machine, while no token has been made",
+                hint=f"make one first: windfall token create --role worker --state {self.options.state}",
+                code="no-tokens",
+            )
+        self.token = _owner_token(site, self.options.state)
+
+    async def _announce(self) -> None:
+        assert self._uvicorn is not None
+        while not self._uvicorn.started:
+            await asyncio.sleep(0.005)
+        scheme = "https" if self.options.tls_cert else "http"
+        port = self._socket.getsockname()[1]
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        self.url = f"{scheme}://{host}:{port}"
+        _write_private(self.options.state / "server.json", json.dumps({"url": self.url, "pid": os.getpid()}))
+        self.ready.set()
+
+    def stop(self) -> None:
+        """May be called from any thread."""
+        if self._uvicorn is not None:
+            self._uvicorn.should_exit = True
+
+
+def _settings(options: Options) -> Settings:
+    import msgspec
+
+    return msgspec.structs.replace(options.settings, lease_s=options.lease_s)
+
+
+def _write_private(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w") as file:
+        file.write(text)
+    temporary.replace(path)
+
+
+def _owner_token(site: Site, state: Path) -> str:
+    path = state / "token"
+    with contextlib.suppress(FileNotFoundError, BadCredentials):
+        token = path.read_text().strip()
+        site.tokens.role_of(f"Bearer {token}")
+        return token
+    token = site.tokens.create("admin", OWNER, site.driver.clock())
+    _write_private(path, token)
+    return token
+
+
+class Running:
+    """A server in a thread of this process."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="windfall-server", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._server.serve())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._server.ready.set()
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def begin(self) -> Running:
+        self._thread.start()
+        self._server.ready.wait()
+        if self._error is not None:
+            raise self._error
+        return self
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    @property
+    def token(self) -> str:
+        return self._server.token
+
+    @property
+    def warnings(self) -> list[str]:
+        return self._server.warnings
+
+    def stop(self) -> None:
+        """Let requests end, write a snapshot, release the directory."""
+        self._server.stop()
+        self._thread.join()
+
+
+def start(state: Path | str, listen: str = "127.0.0.1:0", lease_s: float = 60.0, store: str = "") -> Running:
+    """Start a server in a thread and return when it serves."""
+    return Running(Server(Options(Path(state), listen, store, lease_s))).begin()

@@ -1,0 +1,219 @@
+"""`POST /v1/exchange`: a worker's results in, tasks and cancellations out (docs/reference/protocol.md).
+
+Decides nothing: it turns the message into events, waits until their records are durable, and words the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windfall.bags.rendering import job_spec_for_worker
+from windfall.core.events import (
+    DROPPED,
+    STALE,
+    WASTE,
+    AnyEvent,
+    Assigned,
+    HostAnswered,
+    HostAsked,
+    Key,
+    Record,
+    Result,
+    ResultsJudged,
+    ResultsReported,
+)
+from windfall.core.state import Host
+from windfall.errors import BadInput, WindfallError
+from windfall.server.site import MAX_WAIT_S, Site
+from windfall.store.contract import Batch, OutputRow
+from windfall.wire import VERSION, frames
+from windfall.wire.messages import CAUSES
+
+MAX_RESULTS = 10_000
+MAX_HOST_CHARS = 200
+CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES)}
+
+ResultRow = tuple[int, int, int, str, int | None, float, float, float, int, int, int, int, dict[str, Any] | None]
+
+
+class Ask(Struct):
+    """The header of a request."""
+
+    v: int
+    host: str
+    boot: str
+    n: int
+    want: int
+    slots: int
+    ad: dict[str, Any] | None = None
+    wait_s: float = 0.0
+    results: list[ResultRow] = []
+    started: list[tuple[int, int, int, float]] = []
+    held: int = 0
+    live: list[tuple[int, int, int, int, int, int, int]] = []
+    leaving: str | None = None
+
+
+class WrongVersion(WindfallError):
+    code = "wrong-version"
+
+
+class UsedId(WindfallError):
+    code = "used-id"
+
+
+_decode = msgspec.json.Decoder(Ask).decode
+_encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
+
+
+async def exchange(site: Site, request: Request) -> Response:
+    site.tokens.require(request.headers.get("authorization"), "worker")
+    ask, attachments = read(await request.body())
+    host = site.state.host(ask.host)
+    repeated = host is not None and host.boot == ask.boot and host.n == ask.n
+    events: list[AnyEvent] = []
+    now = site.driver.clock()
+    outputs: list[tuple[Key, bytes]] = []
+    if not repeated:
+        outputs = take_attachments(site, ask, attachments)
+        events += result_events(ask, now)
+    events.append(HostAsked(now, ask.host, ask.boot, ask.n, ask.want, ask.slots, ask.ad, ask.leaving))
+    records = await site.driver.submit(events, lambda made: Batch(outputs=output_rows(made, outputs)))
+    answer = _answer_of(records[-1])
+    if answer.refused:
+        raise UsedId(f"exchange {ask.n} of '{ask.host}' is older than the last one: {answer.refused}")
+    if ask.wait_s > 0 and ask.want > 0 and not ask.leaving and not _has_news(site, ask.host, answer):
+        await site.host_waits(ask.host, min(ask.wait_s, MAX_WAIT_S))
+        again = HostAsked(site.driver.clock(), ask.host, ask.boot, ask.n, ask.want, ask.slots)
+        answer = _answer_of((await site.driver.submit([again]))[-1])
+    return Response(word(site, ask, answer), media_type=frames.CONTENT_TYPE)
+
+
+def read(body: bytes) -> tuple[Ask, memoryview]:
+    """The request, checked as far as its form goes."""
+    try:
+        header, attachments = frames.split(body)
+        ask = _decode(header)
+    except (frames.BadFrame, msgspec.DecodeError) as error:
+        raise BadInput(f"not an exchange: {error}") from error
+    if ask.v != VERSION:
+        raise WrongVersion(
+            f"the worker speaks version {ask.v} of the protocol, this server {VERSION}",
+            hint="fetch the server's own worker: curl -O SERVER/worker.pyz",
+        )
+    if len(ask.results) > MAX_RESULTS:
+        raise BadInput(f"{len(ask.results)} results in one exchange", hint=f"at most {MAX_RESULTS}", code="too-large")
+    if not ask.host or len(ask.host) > MAX_HOST_CHARS or not ask.host.isprintable():
+        raise BadInput(f"a host's id has 1 to {MAX_HOST_CHARS} printable characters")
+    if ask.slots < 0 or ask.want < 0 or ask.n < 1:
+        raise BadInput("slots and want must be 0 or more, n must be 1 or more")
+    return ask, attachments
+
+
+def take_attachments(site: Site, ask: Ask, attachments: memoryview) -> list[tuple[Key, bytes]]:
+    """Cut the attachments apart: outputs of results, packed for the store, and live output into memory."""
+    at = 0
+    outputs: list[tuple[Key, bytes]] = []
+    for row in ask.results:
+        n_out, n_err, n_value, more = row[9:13]
+        total = n_out + n_err + n_value
+        if total or more:
+            a, b = at + n_out, at + n_out + n_err
+            parts = [attachments[at:a], attachments[a:b], attachments[b : at + total]]
+            outputs.append((row[:3], _pack([*map(bytes, parts), more])))
+            at += total
+    for job, task, attempt, out_at, n_out, err_at, n_err in ask.live:
+        middle, end = at + n_out, at + n_out + n_err
+        site.live.add(
+            (job, task, attempt), out_at, bytes(attachments[at:middle]), err_at, bytes(attachments[middle:end])
+        )
+        at = end
+    if at != len(attachments):
+        raise BadInput(f"the attachments have {len(attachments)} bytes, their lengths add up to {at}")
+    return outputs
+
+
+def result_events(ask: Ask, now: float) -> list[AnyEvent]:
+    """The results as events on the server's clock. Two of one task go into two events: each is judged in its turn."""
+    rounds: list[list[Result]] = []
+    seen: dict[tuple[int, int], int] = {}
+    for job, task, attempt, cause, code, ago_s, run_s, cpu_s, rss, *_ in ask.results:
+        if cause not in CAUSE_CODES:
+            raise BadInput(f"a result of task {task} has the unknown cause '{cause}'")
+        end = now - max(0.0, ago_s)
+        result = Result(job, task, attempt, CAUSE_CODES[cause], code, end - max(0.0, run_s), end, cpu_s, rss)
+        place = seen.get((job, task), -1) + 1
+        seen[job, task] = place
+        if place == len(rounds):
+            rounds.append([])
+        rounds[place].append(result)
+    return [ResultsReported(now, ask.host, results) for results in rounds]
+
+
+def output_rows(records: list[Record], outputs: list[tuple[Key, bytes]]) -> list[OutputRow]:
+    """The outputs worth keeping: not those of results that changed nothing."""
+    if not outputs:
+        return []
+    useless = set()
+    for record in records:
+        if isinstance(record.event, ResultsReported) and isinstance(record.decided, ResultsJudged):
+            for result, verdict in zip(record.event.results, record.decided.verdicts, strict=True):
+                if verdict in (STALE, WASTE, DROPPED):
+                    useless.add((result.job, result.task, result.attempt))
+    return [OutputRow(*key, data) for key, data in outputs if key not in useless]
+
+
+def _answer_of(record: Record) -> HostAnswered:
+    assert isinstance(record.decided, HostAnswered)
+    return record.decided
+
+
+def _has_news(site: Site, name: str, answer: HostAnswered) -> bool:
+    host = site.state.host(name)
+    waiting = host is not None and bool(_stop(host) or host.to_cancel)
+    return bool(answer.assigned or answer.cancel or answer.repeat or waiting)
+
+
+def _stop(host: Host) -> str | None:
+    return "drained" if host.draining and not host.held else None
+
+
+def word(site: Site, ask: Ask, answer: HostAnswered) -> bytes:
+    """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
+    host = site.state.hosts[answer.host]
+    assigned, cancel = (host.assigned, host.cancelled) if answer.repeat else (answer.assigned, answer.cancel)
+    jobs, tasks, attachments = task_rows(site, assigned)
+    header = {
+        "v": VERSION,
+        "n": ask.n,
+        "jobs": jobs,
+        "tasks": tasks,
+        "cancel": cancel,
+        "watch": site.live.watched(host.held),
+        "next_s": site.state.settings.lease_s / 3,
+        "stop": _stop(host),
+    }
+    return frames.join(_encode(header), attachments)
+
+
+def task_rows(site: Site, assigned: list[Assigned]) -> tuple[dict[int, Any], list[list[Any]], list[bytes]]:
+    """Indices become command lines here, and only here."""
+    jobs: dict[int, Any] = {}
+    rows: list[list[Any]] = []
+    attachments: list[bytes] = []
+    for piece in assigned:
+        renderer = site.renderer(piece.job)
+        if piece.job not in jobs:
+            jobs[piece.job] = job_spec_for_worker(renderer.spec)
+        for task in range(piece.first, piece.first + piece.count):
+            rendered = renderer.task(task, piece.attempt)
+            rows.append([piece.job, task, piece.attempt, rendered.argv, rendered.overrides, len(rendered.payload)])
+            if rendered.payload:
+                attachments.append(rendered.payload)
+    return jobs, rows, attachments

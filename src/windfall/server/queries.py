@@ -1,0 +1,296 @@
+"""Reading: statuses, tasks, results, output, events, hosts. Decides nothing and changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windfall.core.columns import DONE, FAILED, STATE_NAMES
+from windfall.core.events import decode_record
+from windfall.core.state import FINAL, Bag
+from windfall.errors import BadInput
+from windfall.server.site import NotFound, Site
+from windfall.server.status import exit_code, host_row, job_status, task_row, tasks_in
+from windfall.store.contract import OutputRow
+from windfall.wire import frames
+from windfall.wire.messages import CAUSES
+
+Json = dict[str, Any]
+Packed = tuple[bytes, bytes, bytes, Json | None]
+NO_OUTPUT: Packed = (b"", b"", b"", None)
+MAX_ROWS = 5000
+MAX_FRAME_BYTES = 16 << 20
+GROUPED_TASKS = 500
+"""Failures whose output is read to group them; the counts of the others come from the columns."""
+
+_unpack = msgspec.msgpack.Decoder(Packed).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def number(request: Request, name: str, default: float, most: float | None = None) -> float:
+    text = request.query_params.get(name)
+    if text is None or text == "":
+        return default
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise BadInput(f"{name} must be a number, not '{text}'") from error
+    return value if most is None else min(value, most)
+
+
+async def jobs(site: Site, request: Request) -> tuple[int, Json]:
+    wanted = request.query_params.get("state")
+    rows = [job_status(site, bag) for bag in reversed(site.state.bags.values())]
+    return 200, {"jobs": [row for row in rows if not wanted or row["state"] == wanted]}
+
+
+async def job(site: Site, request: Request) -> tuple[int, Json]:
+    bag = site.bag(request.path_params["job"])
+    version = int(number(request, "version", -1))
+    wait_s = number(request, "wait_s", 0.0)
+    if wait_s > 0 and version >= 0:
+        await site.change(lambda: site.versions.get(bag.number, 0) != version, wait_s)
+    await site.driver.settled()
+    return 200, job_status(site, bag)
+
+
+async def job_spec(site: Site, request: Request) -> tuple[int, Json]:
+    return 200, msgspec.to_builtins(site.spec(site.bag(request.path_params["job"]).number))
+
+
+async def tasks(site: Site, request: Request) -> tuple[int, Json]:
+    bag = site.bag(request.path_params["job"])
+    state = request.query_params.get("state")
+    if state and state not in STATE_NAMES:
+        raise BadInput(f"no state '{state}'", hint=f"states are: {', '.join(STATE_NAMES)}")
+    states = frozenset(range(5)) if not state else frozenset({STATE_NAMES.index(state)})
+    limit = int(number(request, "limit", 1000, MAX_ROWS))
+    found, following = tasks_in(bag, states, int(number(request, "after", 0)), limit)
+    return 200, {"tasks": [task_row(site, bag, task) for task in found], "next": following}
+
+
+def one_task(bag: Bag, text: str) -> int:
+    if not text.isdecimal() or int(text) >= bag.total:
+        raise NotFound(f"there is no task '{text}': job {bag.number} has {bag.total}", code="no-such-task")
+    return int(text)
+
+
+async def render(site: Site, request: Request) -> tuple[int, Json]:
+    bag = site.bag(request.path_params["job"])
+    task = one_task(bag, request.path_params["task"])
+    renderer = site.renderer(bag.number)
+    rendered = renderer.task(task, max(1, bag.columns.attempts[task]))
+    spec = renderer.spec
+    return 200, {
+        "task": task,
+        "argv": rendered.argv,
+        "params": renderer.parameters(task),
+        "env": spec.env,
+        "cwd": spec.cwd,
+        "overrides": rendered.overrides,
+    }
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+async def results(site: Site, request: Request) -> Response:
+    """Rows of ended tasks by index."""
+    bag = site.bag(request.path_params["job"])
+    limit = int(number(request, "limit", 1000, MAX_ROWS))
+    chosen = request.query_params.get("tasks")
+    if chosen:
+        found: list[int] = [one_task(bag, text) for text in chosen.split(",")]
+        following = None
+    else:
+        found, following = tasks_in(bag, FINAL, int(number(request, "after", 0)), limit)
+    rows, attachments, cut = await _rows(site, bag, found)
+    if cut is not None:
+        following = found[cut]
+    return frame({"rows": rows, "next": following}, attachments)
+
+
+async def completed(site: Site, request: Request) -> Response:
+    """Rows in the order of completion, as a long poll."""
+    bag = site.bag(request.path_params["job"])
+    after = int(number(request, "after", 0))
+    limit = int(number(request, "limit", 1000, MAX_ROWS))
+    wait_s = number(request, "wait_s", 0.0)
+    if wait_s > 0:
+        await site.change(lambda: len(bag.order) > after or bag.finished_t is not None, wait_s)
+    order = bag.order[after : after + limit].tolist()
+    final = [task for task in order if bag.columns.state[task] in FINAL]
+    rows, attachments, cut = await _rows(site, bag, final)
+    position = after + len(order) if cut is None else after + order.index(final[cut])
+    finished = bag.finished_t is not None and position >= len(bag.order)
+    return frame({"rows": rows, "position": position, "finished": finished}, attachments)
+
+
+async def _rows(site: Site, bag: Bag, tasks: list[int]) -> tuple[list[list[Any]], list[bytes], int | None]:
+    """Result rows with their attachments; where the frame was full, the position of the first row left out."""
+    await site.driver.settled()
+    outputs = await _outputs(site, bag, tasks)
+    rows: list[list[Any]] = []
+    attachments: list[bytes] = []
+    size = 0
+    for position, task in enumerate(tasks):
+        columns = bag.columns
+        stdout, stderr, value, more = outputs.get((task, columns.attempt[task]), NO_OUTPUT)
+        size += len(stdout) + len(stderr) + len(value)
+        if size > MAX_FRAME_BYTES and position:
+            return rows, attachments, position
+        host = site.state.hosts.get(columns.host[task])
+        ended = columns.attempt[task] > 0
+        rows.append([
+            task, STATE_NAMES[columns.state[task]], columns.attempt[task] or None, exit_code(bag, task),
+            CAUSES[columns.cause[task]] if ended else None, host.name if host and ended else None,
+            columns.start[task] if ended else None, columns.end[task] if ended else None,
+            len(stdout), len(stderr), len(value), more,
+        ])  # fmt: skip
+        attachments += [part for part in (stdout, stderr, value) if part]
+    return rows, attachments, None
+
+
+async def _outputs(site: Site, bag: Bag, tasks: list[int]) -> dict[tuple[int, int], Packed]:
+    if not tasks:
+        return {}
+    rows = await run_in_threadpool(_read_outputs, site, bag.number, tasks)
+    return {(row.task, row.attempt): _unpack(row.data) for row in rows}
+
+
+def _read_outputs(site: Site, job_number: int, tasks: list[int]) -> list[OutputRow]:
+    found: list[OutputRow] = []
+    after: tuple[int, int] | None = None
+    while True:
+        rows = site.store.outputs(job_number, tasks, after, 1000)
+        found += rows
+        if len(rows) < 1000:
+            return found
+        after = (rows[-1].task, rows[-1].attempt)
+
+
+def frame(header: Json, attachments: list[bytes]) -> Response:
+    return Response(frames.join(_encode(header), attachments), media_type=frames.CONTENT_TYPE)
+
+
+async def output(site: Site, request: Request) -> Response:
+    """What a task has written: of an ended attempt from the store, of a running one as its worker sends it."""
+    bag = site.bag(request.path_params["job"])
+    task = one_task(bag, request.path_params["task"])
+    attempt = int(number(request, "attempt", 0)) or bag.columns.attempts[task]
+    out_from, err_from = int(number(request, "stdout_from", 0)), int(number(request, "stderr_from", 0))
+    key = (bag.number, task, attempt)
+
+    def running() -> bool:
+        return any(a.number == attempt for a in bag.live.get(task, ()))
+
+    if running():
+        site.live.follow(key)
+        wait_s = number(request, "wait_s", 0.0)
+        await site.change(lambda: not running() or _news(site, key, out_from, err_from), wait_s)
+    if running():
+        out_at, stdout, err_at, stderr = site.live.read(key, out_from, err_from)
+    else:
+        data = await run_in_threadpool(site.store.output, *key)
+        full = _unpack(data) if data else NO_OUTPUT
+        out_at, err_at = out_from, err_from
+        stdout, stderr = full[0][out_from:], full[1][err_from:]
+    header = {
+        "task": task,
+        "attempt": attempt,
+        "ended": not running(),
+        "n_stdout": len(stdout),
+        "n_stderr": len(stderr),
+        "stdout_at": out_at,
+        "stderr_at": err_at,
+    }
+    return frame(header, [stdout, stderr])
+
+
+def _news(site: Site, key: tuple[int, int, int], out_from: int, err_from: int) -> bool:
+    _, stdout, _, stderr = site.live.read(key, out_from, err_from)
+    return bool(stdout or stderr)
+
+
+async def groups(site: Site, request: Request) -> tuple[int, Json]:
+    """Failures grouped by cause, exit code and last line, the largest group first."""
+    bag = site.bag(request.path_params["job"])
+    failed, more = tasks_in(bag, frozenset({FAILED}), 0, GROUPED_TASKS)
+    recovered = [task for task in range(bag.total) if bag.columns.failures[task] and bag.columns.state[task] == DONE][
+        :GROUPED_TASKS
+    ]
+    outputs = await _outputs(site, bag, [*failed, *recovered])
+    found: dict[tuple[Any, ...], Json] = {}
+    for task in failed:
+        packed = outputs.get((task, bag.columns.attempt[task]), NO_OUTPUT)
+        _group(found, task, True, CAUSES[bag.columns.cause[task]], exit_code(bag, task), packed)
+    for task in recovered:
+        attempts = [key for key in outputs if key[0] == task and key[1] != bag.columns.attempt[task]]
+        packed = outputs[max(attempts)] if attempts else NO_OUTPUT
+        _group(found, task, False, "retried", None, packed)
+    ordered = sorted(found.values(), key=lambda group: (not group["final"], -group["count"]))
+    return 200, {"groups": ordered, "complete": more is None}
+
+
+def _group(found: dict[Any, Json], task: int, final: bool, cause: str, code: int | None, packed: Packed) -> None:
+    stderr = packed[1].decode(errors="replace").rstrip()
+    text = (packed[3] or {}).get("text") or ""
+    last_line = stderr.rsplit("\n", 1)[-1][-200:] or text
+    group = found.setdefault(
+        (final, cause, code, last_line),
+        {
+            "cause": cause, "exit_code": code, "count": 0, "tasks": [], "last_line": last_line, "text": text,
+            "stderr_tail": stderr[-1000:], "example": task, "final": final,
+        },
+    )  # fmt: skip
+    group["count"] += 1
+    if len(group["tasks"]) < 10:
+        group["tasks"].append(task)
+
+
+# --- events and hosts -----------------------------------------------------------------------------------------------
+
+
+async def events(site: Site, request: Request) -> tuple[int, Json]:
+    after = int(number(request, "after", 0))
+    limit = int(number(request, "limit", 1000, MAX_ROWS))
+    reference = request.query_params.get("job")
+    job_number = site.bag(reference).number if reference else None
+    wait_s = number(request, "wait_s", 0.0)
+    if wait_s > 0:
+        await site.change(lambda: site.state.seq > after, wait_s)
+    rows = await run_in_threadpool(site.store.records, after, limit, job_number)
+    listed = [{"seq": row.seq, "t": row.t, "type": row.kind, "job": row.job, **_spelled(row.data)} for row in rows]
+    return 200, {"events": listed, "next": rows[-1].seq if rows else after}
+
+
+def _spelled(data: bytes) -> Json:
+    record = decode_record(data)
+    return {"event": spell(record.event), "decided": spell(record.decided)}
+
+
+def spell(struct: Any) -> Any:
+    """An array-like struct with its field names, for people."""
+    if isinstance(struct, msgspec.Struct):
+        named = {"type": type(struct).__name__} if getattr(struct, "__struct_config__").tag else {}  # noqa: B009
+        return named | {name: spell(getattr(struct, name)) for name in struct.__struct_fields__ if name != "t"}
+    if isinstance(struct, list | tuple):
+        return [spell(item) for item in struct]
+    return struct
+
+
+async def hosts(site: Site, request: Request) -> tuple[int, Json]:
+    return 200, {"hosts": [host_row(site, host) for host in site.state.hosts.values()]}
+
+
+async def host(site: Site, request: Request) -> tuple[int, Json]:
+    name = request.path_params["host"]
+    found = site.state.host(name)
+    if found is None:
+        raise NotFound(f"there is no host '{name}'", hint="see them: windfall host list", code="no-such-host")
+    held = [f"{site.state.bags[key[0]].rules.name}.{key[1]}#{key[2]}" for key in found.held]
+    return 200, {**host_row(site, found), "holding": held[:100]}

@@ -1,0 +1,160 @@
+"""What the handlers share: the driver, the tokens, the renderers of jobs, and who waits for what. Touches no socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from windfall.bags.rendering import Renderer
+from windfall.bags.spec import JobSpec
+from windfall.bags.spec import decode as decode_spec
+from windfall.core.events import HostAnswered, HostAsked, Record, ResultsReported
+from windfall.core.state import Bag, State
+from windfall.drivers.realtime import Realtime
+from windfall.errors import BadInput
+from windfall.server.auth import Tokens
+from windfall.server.live import LiveOutput
+from windfall.store.contract import ChunkHead, Store
+
+MAX_WAIT_S = 30.0
+
+
+class NotFound(BadInput):
+    """There is no such job, task or host."""
+
+    code = "not-found"
+
+
+class Site:
+    """One server's moving parts."""
+
+    def __init__(self, driver: Realtime, store: Store) -> None:
+        self.driver = driver
+        self.store = store
+        self.tokens = Tokens(store)
+        self.live = LiveOutput()
+        self._renderers: dict[int, Renderer] = {}
+        self._specs: dict[int, JobSpec] = {}
+        self._hosts: dict[str, asyncio.Future[None]] = {}
+        self._host_queue: deque[str] = deque()
+        self._watchers: list[asyncio.Future[None]] = []
+        self.versions: dict[int, int] = {}
+        driver.on_commit.append(self._committed)
+
+    @property
+    def state(self) -> State:
+        return self.driver.state
+
+    # --- jobs by reference ---
+
+    def bag(self, reference: str) -> Bag:
+        """A job by number, by name (the newest of that name), or `last`."""
+        bags = self.state.bags
+        if reference == "last" and bags:
+            return bags[max(bags)]
+        if reference.isdecimal() and int(reference) in bags:
+            return bags[int(reference)]
+        named = [bag for bag in bags.values() if bag.rules.name == reference]
+        if named:
+            return named[-1]
+        what = "there are no jobs yet" if not bags else f"there is no job '{reference}'"
+        raise NotFound(what, hint="see the jobs: windfall status", code="no-such-job")
+
+    def spec(self, job: int) -> JobSpec:
+        spec = self._specs.get(job)
+        if spec is None:
+            data = self.store.job_spec(job)
+            if data is None:
+                raise NotFound(f"there is no job {job}", code="no-such-job")
+            spec = self._specs[job] = decode_spec(data)
+        return spec
+
+    def replace_spec(self, job: int, spec: JobSpec) -> None:
+        self._specs[job] = spec
+        self._renderers.pop(job, None)
+
+    def renderer(self, job: int) -> Renderer:
+        renderer = self._renderers.get(job)
+        if renderer is None:
+            heads = self.store.chunks(job)
+            renderer = self._renderers[job] = Renderer(self.spec(job), heads, partial(self.store.chunk, job))
+        return renderer
+
+    def chunks_added(self, job: int, heads: list[ChunkHead]) -> None:
+        if job in self._renderers:
+            self._renderers[job].extend(heads)
+
+    # --- waiting ---
+
+    async def host_waits(self, host: str, seconds: float) -> None:
+        """Return when there may be something for this host, or when the time is over."""
+        earlier = self._hosts.pop(host, None)
+        if earlier is not None and not earlier.done():
+            earlier.set_result(None)
+        future = self._hosts[host] = asyncio.get_running_loop().create_future()
+        self._host_queue.append(host)
+        await wait_for(future, seconds)
+        if self._hosts.get(host) is future:
+            del self._hosts[host]
+
+    async def change(self, until: Callable[[], bool], seconds: float) -> None:
+        """Return as soon as `until()` holds, looking after every commit, or when the time is over."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + min(seconds, MAX_WAIT_S)
+        while not until() and (left := end - loop.time()) > 0:
+            future = loop.create_future()
+            self._watchers.append(future)
+            await wait_for(future, left)
+
+    def _committed(self, records: list[Record]) -> None:
+        for record in records:
+            event = record.event
+            if isinstance(event, ResultsReported):
+                for result in event.results:
+                    self.versions[result.job] = record.seq
+            elif isinstance(event, HostAsked):
+                if isinstance(record.decided, HostAnswered):
+                    for assigned in record.decided.assigned:
+                        self.versions[assigned.job] = record.seq
+            elif (job := getattr(event, "job", None)) is not None:
+                self.versions[job] = record.seq
+        watchers, self._watchers = self._watchers, []
+        for future in watchers:
+            if not future.done():
+                future.set_result(None)
+        self._wake_hosts()
+
+    def _wake_hosts(self) -> None:
+        """Wake as many waiting hosts as there are tasks for, the longest waiting first; and those to be told off."""
+        state = self.state
+        for number in list(state.hosts_to_tell):
+            self._wake(state.hosts[number].name)
+        if not state.ready:
+            return
+        tasks = sum(bag.waiting for bag in state.ready.values())
+        while tasks > 0 and self._host_queue:
+            if self._wake(self._host_queue.popleft()):
+                tasks -= 1
+
+    def _wake(self, host: str) -> bool:
+        future = self._hosts.pop(host, None)
+        if future is None or future.done():
+            return False
+        future.set_result(None)
+        return True
+
+    def wake_everybody(self) -> None:
+        """The server stops: nobody should wait for its answer."""
+        for future in [*self._hosts.values(), *self._watchers]:
+            if not future.done():
+                future.set_result(None)
+
+
+async def wait_for(future: asyncio.Future[None], seconds: float) -> None:
+    timer = asyncio.get_running_loop().call_later(seconds, lambda: future.done() or future.set_result(None))
+    try:
+        await future
+    finally:
+        timer.cancel()

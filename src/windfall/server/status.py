@@ -1,0 +1,116 @@
+"""What people ask about jobs, tasks and hosts, worded from the state. Touches nothing; shapes are a public contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
+from windfall.core.state import GONE, Bag, Host
+from windfall.server.site import Site
+from windfall.wire.messages import CAUSES
+
+Json = dict[str, Any]
+
+
+def job_status(site: Site, bag: Bag) -> Json:
+    """One job, in one look."""
+    counts = bag.counts
+    now = site.driver.clock()
+    end = bag.last_result_t if bag.finished_t is not None and bag.last_result_t else bag.finished_t or now
+    return {
+        "job": bag.number,
+        "name": bag.rules.name,
+        "owner": bag.rules.owner,
+        "state": bag.state,
+        "tasks": {
+            "total": bag.total,
+            "waiting": counts[WAITING],
+            "running": counts[HELD],
+            "done": counts[DONE],
+            "failed": counts[FAILED],
+            "cancelled": counts[CANCELLED],
+        },
+        "attempts": bag.attempts,
+        "waste": bag.waste,
+        "submitted_s": bag.submitted_t,
+        "finished_s": bag.finished_t,
+        "elapsed_s": max(0.0, end - bag.submitted_t),
+        "mean_run_s": bag.run_s / counts[DONE] if counts[DONE] else None,
+        "priority": bag.rules.priority,
+        "tail": bag.tail,
+        "stopped": bag.stopped,
+        "causes": {CAUSES[code]: n for code, n in sorted(bag.causes.items())},
+        "deadline_s": None if bag.rules.deadline_s is None else bag.submitted_t + bag.rules.deadline_s,
+        "hosts": len(site.state.live_hosts),
+        "slots": site.state.live_slots,
+        "version": site.versions.get(bag.number, 0),
+    }
+
+
+def task_row(site: Site, bag: Bag, task: int) -> Json:
+    """One task as `windfall tasks` shows it."""
+    columns = bag.columns
+    state = columns.state[task]
+    ended = columns.attempt[task] > 0
+    host = site.state.hosts.get(columns.host[task])
+    row: Json = {
+        "task": task,
+        "state": STATE_NAMES[state],
+        "attempts": columns.attempts[task],
+        "attempt": columns.attempt[task] or None,
+        "failures": columns.failures[task],
+        "losses": columns.losses[task],
+        "host": host.name if host and ended else None,
+        "start_s": columns.start[task] if ended else None,
+        "end_s": columns.end[task] if ended else None,
+        "exit_code": exit_code(bag, task),
+        "cause": CAUSES[columns.cause[task]] if ended else None,
+    }
+    if state == HELD:
+        attempts = bag.live.get(task, [])
+        row["hosts"] = [site.state.hosts[attempt.host].name for attempt in attempts]
+        row["sent_s"] = min(attempt.sent for attempt in attempts)
+    return row
+
+
+def exit_code(bag: Bag, task: int) -> int | None:
+    code = bag.columns.exit[task]
+    return None if code == NO_EXIT or not bag.columns.attempt[task] else code
+
+
+def tasks_in(bag: Bag, states: frozenset[int], after: int, limit: int) -> tuple[list[int], int | None]:
+    """Up to `limit` tasks in these states from index `after` on, and where to go on."""
+    column = bag.columns.state
+    found = []
+    for task in range(after, bag.total):
+        if column[task] in states:
+            if len(found) == limit:
+                return found, task
+            found.append(task)
+    return found, None
+
+
+def host_row(site: Site, host: Host) -> Json:
+    record = host.record
+    return {
+        "host": host.name,
+        "state": host.state,
+        "pool": host.pool,
+        "slots": host.slots,
+        "held": len(host.held) if host.state != GONE else 0,
+        "joined_s": host.joined_t,
+        "seen_s_ago": max(0.0, site.driver.clock() - host.seen_t),
+        "left": host.left,
+        "done": record.done,
+        "failed": record.failed,
+        "lost": record.lost,
+        "error_rate": record.error_rate,
+        "loss_rate": record.loss_rate,
+        "turnaround_s": record.turnaround_s if record.done else None,
+        "suspicion": record.suspicion,
+        "probation_until": record.probation_until,
+        "blocked": host.blocked,
+        "blocked_until": host.blocked_until,
+        "draining": host.draining,
+        "ad": host.ad,
+    }

@@ -1,0 +1,254 @@
+"""Jobs as they come in and are changed: submitted, filled, sealed, cancelled, retried, changed. Decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+
+from windfall.bags import spec as specs
+from windfall.bags.chunks import Chunk, check_chunk
+from windfall.bags.rendering import Renderer
+from windfall.bags.spec import JobSpec, Memory, parse_memory
+from windfall.bags.units import parse_money
+from windfall.core import events as ev
+from windfall.core.events import JobRules, JobTaken, TaskClass, TasksChosen
+from windfall.core.policy import BagPolicy, DefaultPolicy
+from windfall.errors import BadInput
+from windfall.server.site import NotFound, Site
+from windfall.server.status import job_status
+from windfall.store.contract import Batch, ChunkHead, ChunkRow, JobRow
+from windfall.wire import frames
+
+Json = dict[str, Any]
+
+
+def rules_of(spec: JobSpec, paused: bool = False) -> JobRules:
+    """The part of a specification that the engine decides by."""
+    return JobRules(
+        name=spec.name,
+        owner=spec.owner,
+        key=spec.key,
+        priority=spec.priority,
+        max_failed_tasks=spec.max_failed_tasks,
+        streaming=spec.streaming,
+        deadline_s=spec.deadline_s,
+        budget_microusd=spec.budget_microusd,
+        policies=spec.policies,
+        attributes={**spec.tags, **spec.attributes},
+        paused=paused,
+    )
+
+
+def classes_of(spec: JobSpec) -> list[TaskClass]:
+    return [
+        TaskClass(
+            cpus=needs.cpus,
+            memory_bytes=needs.memory.bytes_ if needs.memory else 0,
+            memory_per_attempt=bool(needs.memory and needs.memory.per_attempt),
+            wall_s=needs.wall_s,
+            max_failures=needs.max_failures,
+            max_losses=needs.max_losses,
+        )
+        for needs in spec.task_classes()
+    ]
+
+
+def compile_policies(texts: dict[str, str]) -> BagPolicy:
+    """Compile a bag's policies, or refuse them. The ClassAd library is loaded for the first bag that has some."""
+    if not texts:
+        return DefaultPolicy()
+    from windfall.policy.compiled import compile_policies as compile_classads
+
+    return compile_classads(texts)
+
+
+async def json_body(request: Request) -> Json:
+    try:
+        body = msgspec.json.decode(await request.body() or b"{}")
+    except msgspec.DecodeError as error:
+        raise BadInput(f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise BadInput("the body must be a JSON object")
+    return body
+
+
+async def submit(site: Site, request: Request) -> tuple[int, Json]:
+    body = await json_body(request)
+    spec = specs.decode(msgspec.json.encode(body.get("spec")))
+    Renderer(spec)  # compiles the templates, and refuses what does not compile
+    compile_policies(spec.policies)
+    count = int(body.get("count", 0))
+    if count and spec.source.kind != "range":
+        raise BadInput("'count' goes with a range; send other tasks as chunks")
+    if count and count != spec.source.range_count:
+        raise BadInput(f"the range has {spec.source.range_count} numbers, 'count' says {count}")
+    now = site.driver.clock()
+    job = site.state.next_job
+    submitted = ev.JobSubmitted(now, rules_of(spec), classes_of(spec))
+    known = site.state.keys.get(spec.key) if spec.key else None
+    if known is not None:
+        records = await site.driver.submit([submitted])
+        return 201, {"job": known, "known": True, "total": site.state.bags[known].total}
+    following: list[ev.AnyEvent] = [ev.TasksAdded(now, job, count)] if count else []
+    if body.get("seal"):
+        following.append(ev.JobSealed(now, job))
+    records = await site.driver.submit(
+        [submitted, *following], lambda made: Batch(jobs=[JobRow(job, specs.encode(spec))])
+    )
+    assert isinstance(records[0].decided, JobTaken) and records[0].decided.job == job
+    return 201, {"job": job, "known": False, "total": count}
+
+
+class ChunkNote(Struct, forbid_unknown_fields=True):
+    first: int
+    count: int
+    codec: str
+    bytes: int
+    klass: int = 0
+
+
+class TasksHeader(Struct, forbid_unknown_fields=True):
+    chunks: list[ChunkNote]
+    seal: bool = False
+
+
+async def add_tasks(site: Site, request: Request) -> tuple[int, Json]:
+    bag = site.bag(request.path_params["job"])
+    header, chunks = read_chunks(await request.body())
+    if bag.sealed:
+        if all(chunk.first + chunk.count <= bag.total for chunk in chunks):
+            return 200, {"total": bag.total}
+        raise BadInput(f"job {bag.number} is sealed: no more tasks can be added", code="sealed")
+    spec = site.spec(bag.number)
+    added: list[Chunk] = []
+    total = bag.total
+    for chunk in chunks:
+        if chunk.first + chunk.count <= total:
+            continue
+        if chunk.first != total:
+            raise BadInput(f"a chunk begins with task {chunk.first}, but the next one is {total}", code="gap")
+        check_chunk(spec, chunk)
+        added.append(chunk)
+        total += chunk.count
+    now = site.driver.clock()
+    events: list[ev.AnyEvent] = [ev.TasksAdded(now, bag.number, c.count, c.klass) for c in added]
+    if header.seal:
+        events.append(ev.JobSealed(now, bag.number))
+    rows = [ChunkRow(bag.number, c.first, c.count, c.klass, c.codec, c.data) for c in added]
+    site.chunks_added(bag.number, [ChunkHead(c.first, c.count, c.klass, c.codec) for c in added])
+    if events:
+        await site.driver.submit(events, lambda made: Batch(chunks=rows))
+    return 200, {"total": bag.total}
+
+
+def read_chunks(body: bytes) -> tuple[TasksHeader, list[Chunk]]:
+    try:
+        raw, attachments = frames.split(body)
+        header = msgspec.json.decode(raw, type=TasksHeader)
+    except (frames.BadFrame, msgspec.DecodeError) as error:
+        raise BadInput(f"not a frame of chunks: {error}") from error
+    chunks, at = [], 0
+    for note in header.chunks:
+        chunks.append(Chunk(note.first, note.count, note.klass, note.codec, bytes(attachments[at : at + note.bytes])))
+        at += note.bytes
+    if at != len(attachments):
+        raise BadInput(f"the chunks have {len(attachments)} bytes, their lengths add up to {at}")
+    return header, chunks
+
+
+async def seal(site: Site, request: Request) -> tuple[int, Json]:
+    bag = site.bag(request.path_params["job"])
+    if not bag.sealed:
+        await site.driver.submit([ev.JobSealed(site.driver.clock(), bag.number)])
+    return 200, {"total": bag.total}
+
+
+async def cancel(site: Site, request: Request) -> tuple[int, Json]:
+    bag = site.bag(request.path_params["job"])
+    body = await json_body(request)
+    before = bag.counts[4]
+    event = ev.JobCancelled(site.driver.clock(), bag.number, _tasks(body, bag.total), str(body.get("reason") or ""))
+    await site.driver.submit([event])
+    return 200, {"job": bag.number, "cancelled": bag.counts[4] - before}
+
+
+def _tasks(body: Json, total: int) -> list[int] | None:
+    tasks = body.get("tasks")
+    if tasks is None:
+        return None
+    if not isinstance(tasks, list) or not all(isinstance(task, int) for task in tasks):
+        raise BadInput("'tasks' must be a list of task numbers")
+    for task in tasks:
+        if not 0 <= task < total:
+            raise NotFound(f"there is no task {task}: the job has {total}", code="no-such-task")
+    return tasks
+
+
+async def retry(site: Site, request: Request) -> tuple[int, Json]:
+    bag = site.bag(request.path_params["job"])
+    body = await json_body(request)
+    if body.get("memory"):
+        await _change(site, bag.number, {"memory": body["memory"]})
+    event = ev.JobRetried(site.driver.clock(), bag.number, _tasks(body, bag.total), bool(body.get("cancelled")))
+    record = (await site.driver.submit([event]))[0]
+    assert isinstance(record.decided, TasksChosen)
+    return 200, {"job": bag.number, "retried": len(record.decided.tasks)}
+
+
+async def change(site: Site, request: Request) -> tuple[int, Json]:
+    bag = site.bag(request.path_params["job"])
+    await _change(site, bag.number, await json_body(request))
+    return 200, job_status(site, bag)
+
+
+# What may be changed on a job that runs, and how the value is read.
+CHANGES = {
+    "priority": float,
+    "memory": parse_memory,
+    "wall_s": float,
+    "max_failures": int,
+    "max_losses": int,
+    "max_failed_tasks": int,
+    "deadline_s": float,
+}
+
+
+async def _change(site: Site, job: int, wanted: Json) -> None:
+    bag = site.state.bags[job]
+    spec = site.spec(job)
+    paused = bag.rules.paused
+    fields: Json = {}
+    for name, value in wanted.items():
+        if name == "paused":
+            paused = bool(value)
+        elif name == "policies":
+            merged = {**spec.policies, **value}
+            fields["policies"] = {policy: text for policy, text in merged.items() if text is not None}
+        elif name == "attributes":
+            fields["attributes"] = {**spec.attributes, **value}
+        elif name == "budget_usd":
+            fields["budget_microusd"] = parse_money(value) if value is not None else None
+        elif name in CHANGES:
+            fields[name] = _read(name, value)
+        else:
+            known = ", ".join([*CHANGES, "paused", "policies", "attributes", "budget_usd"])
+            raise BadInput(f"'{name}' of a job cannot be changed", hint=f"what can: {known}")
+    changed = msgspec.structs.replace(spec, **fields)
+    specs.check(changed, f"job {job}")
+    compile_policies(changed.policies)
+    event = ev.JobChanged(site.driver.clock(), job, rules_of(changed, paused), classes_of(changed))
+    done = site.driver.submit([event], lambda made: Batch(jobs=[JobRow(job, specs.encode(changed))]))
+    site.replace_spec(job, changed)
+    await done
+
+
+def _read(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    try:
+        return CHANGES[name](value) if not isinstance(value, Memory) else value
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{name}: {error}") from error
