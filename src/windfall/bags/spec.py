@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from windfall.bags.units import split_memory
 from windfall.core.policy import POLICIES
@@ -167,7 +167,10 @@ def bad_field(error: msgspec.ValidationError, where: str, fields: tuple[str, ...
     """msgspec's error in our words: where, which field, what it should be."""
     text = str(error)
     if match := _EXPECTED.match(text):
-        expected = " or ".join(_WORDS.get(word, word) for word in match["expected"].split(" | ") if word != "null")
+        types = [word for word in match["expected"].split(" | ") if word != "null"]
+        if "float" in types and "int" in types:
+            types.remove("int")
+        expected = " or ".join(_WORDS.get(word, word) for word in types)
         return BadInput(
             f"{where}: {_path(match['path'])} must be {expected}, not {_WORDS.get(match['got'], match['got'])}"
         )
@@ -208,7 +211,7 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
             refuse("env", f"has a variable named {name!r}; a name is not empty and has no '='")
     for number, needs in enumerate(spec.task_classes()):
         check_needs(needs, where if number == 0 else f"{where}, task class {number}")
-    _check_files(spec.inputs, spec.outputs, where)
+    check_files(spec.inputs, spec.outputs, where)
     _check_numbers(spec, where)
     for policy in spec.policies:
         if policy not in POLICIES:
@@ -251,7 +254,8 @@ def _check_numbers(spec: JobSpec, where: str) -> None:
         raise BadInput(f"{where}: priority must be a finite number")
 
 
-def _check_files(inputs: list[InputFile], outputs: list[str], where: str) -> None:
+def check_files(inputs: list[InputFile], outputs: list[str], where: str) -> None:
+    """Refuse names that clash or lead out of the attempt's directory."""
     seen: set[str] = set()
     for file in inputs:
         check_relative(file.name, f"{where}: input")

@@ -52,7 +52,7 @@ def parse_money(text: str | float, field: str = "budget") -> int:
 
 
 def split_memory(text: str | int, field: str = "memory") -> tuple[int, bool]:
-    """Bytes, and whether they are meant per attempt: `2G` or `2G*attempt` (2 GB at first, 4 GB at the second attempt)."""
+    """Bytes, and whether they are meant per attempt: `2G` or `2G*attempt` (the second attempt gets 4 GB)."""
     size, star, factor = str(text).partition("*")
     if star and factor.strip() != "attempt":
         raise BadInput(

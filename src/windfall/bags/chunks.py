@@ -1,0 +1,215 @@
+"""Parameters of tasks in chunks of a few thousand: encoded for the store and the wire, decoded when work is sent. Pure.
+
+lines  UTF-8, one line per task, zlib          calls  a table of ends (uint32), then the pickles as they are
+rows   JSON [[text per column]...], zlib       tasks  JSON [TaskRow...], zlib
+A range needs no chunk.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from windfall.bags.shell import first_unbalanced
+from windfall.bags.spec import JobSpec, Source, TaskRow, bad_field, check_needs
+from windfall.errors import BadInput
+
+CHUNK_TASKS = 8192
+CHUNK_BYTES = 4 << 20
+"""A chunk ends with the task that takes it beyond this, so that decoding one never costs much memory."""
+MAX_TEXT_BYTES = 1 << 20
+"""The longest line, row or task. The kernel takes no longer argument anyway (128 kB each on Linux)."""
+MAX_CALL_BYTES = 64 << 20
+_MAX_DECODED_BYTES = CHUNK_BYTES + MAX_CALL_BYTES
+_LEVEL = 1
+
+
+class Chunk(Struct, frozen=True):
+    """Tasks `first` to `first + count - 1`, all of one class."""
+
+    first: int
+    count: int
+    klass: int
+    codec: str
+    data: bytes
+
+
+def encode_lines(lines: Sequence[str]) -> bytes:
+    return zlib.compress("\n".join(lines).encode(), _LEVEL)
+
+
+_json = msgspec.json.Encoder()
+
+
+def encode_rows(rows: Sequence[Sequence[str]]) -> bytes:
+    return zlib.compress(_json.encode(rows), _LEVEL)
+
+
+def encode_tasks(tasks: Sequence[TaskRow]) -> bytes:
+    return zlib.compress(_json.encode(tasks), _LEVEL)
+
+
+def encode_calls(payloads: Sequence[bytes]) -> bytes:
+    ends = np.fromiter(accumulate(map(len, payloads)), dtype="<u4", count=len(payloads))
+    return b"".join([ends.tobytes(), *payloads])
+
+
+class Calls(Sequence[bytes]):
+    """The pickles of a chunk, cut out when asked for."""
+
+    def __init__(self, data: bytes, count: int) -> None:
+        table = 4 * count
+        if len(data) < table:
+            raise BadInput(f"a chunk of {count} calls is cut short")
+        ends = np.frombuffer(data, dtype="<u4", count=count).astype(np.int64)
+        self._bounds: list[int] = [table, *(ends + table).tolist()]
+        self._data = data
+        if self._bounds[-1] != len(data) or bool(np.any(np.diff(ends) < 0)):
+            raise BadInput(f"the table of a chunk of {count} calls does not fit its {len(data)} bytes")
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def __getitem__(self, index: int) -> bytes:  # type: ignore[override]
+        return self._data[self._bounds[index] : self._bounds[index + 1]]
+
+
+_rows = msgspec.json.Decoder(list[list[str]])
+_tasks = msgspec.json.Decoder(list[TaskRow])
+
+
+def decode(codec: str, data: bytes, count: int) -> Sequence[str] | Sequence[list[str]] | Sequence[TaskRow] | Calls:
+    """The parameters of a chunk's tasks. BadInput if it is not what it says it is."""
+    if codec == "calls":
+        return Calls(data, count)
+    text = _decompress(data)
+    try:
+        if codec == "lines":
+            decoded: Sequence[object] = text.decode().split("\n")
+        elif codec == "rows":
+            decoded = _rows.decode(text)
+        elif codec == "tasks":
+            decoded = _tasks.decode(text)
+        else:
+            raise BadInput(f"a chunk cannot be of kind '{codec}'")
+    except msgspec.ValidationError as error:
+        raise bad_field(error, f"a chunk of {codec}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"a chunk of {codec} cannot be decoded: {error}") from error
+    if len(decoded) != count:
+        raise BadInput(f"a chunk of {codec} says it has {count} tasks, and has {len(decoded)}")
+    return decoded  # type: ignore[return-value]
+
+
+def _decompress(data: bytes) -> bytes:
+    """Bounded, so that a small chunk cannot fill the memory."""
+    stream = zlib.decompressobj()
+    try:
+        text = stream.decompress(data, _MAX_DECODED_BYTES)
+    except zlib.error as error:
+        raise BadInput(f"a chunk cannot be decompressed: {error}") from error
+    if not stream.eof:
+        raise BadInput(f"a chunk is cut short or longer than {_MAX_DECODED_BYTES:,} bytes")
+    return text
+
+
+class Parameters(Struct):
+    """A source, read: what it is, how many tasks, their chunks, a hash of its content, its name in errors."""
+
+    source: Source
+    count: int
+    chunks: list[Chunk] = []
+    digest: str = ""
+    where: str = ""
+
+
+_ENCODERS: dict[str, Callable[[Any], bytes]] = {
+    "lines": encode_lines,
+    "rows": encode_rows,
+    "calls": encode_calls,
+    "tasks": encode_tasks,
+}
+
+
+class Chunker:
+    """Gathers the parameters of tasks, in order, into chunks: little waits, what is encoded is compact."""
+
+    def __init__(self, codec: str, first: int = 0) -> None:
+        self._codec = codec
+        self._waiting: list[Any] = []
+        self._waiting_bytes = 0
+        self._klass = 0
+        self._next = first
+        self.chunks: list[Chunk] = []
+
+    def add(self, items: Sequence[Any], size_bytes: int, klass: int = 0) -> None:
+        """More tasks of one class, of about so many bytes together."""
+        if klass != self._klass:
+            self._flush(everything=True)
+            self._klass = klass
+        self._waiting.extend(items)
+        self._waiting_bytes += size_bytes
+        self._flush(everything=self._waiting_bytes >= CHUNK_BYTES)
+
+    @property
+    def count(self) -> int:
+        """How many tasks the finished chunks hold."""
+        return sum(chunk.count for chunk in self.chunks)
+
+    def finish(self) -> list[Chunk]:
+        """All chunks, the last one too."""
+        self._flush(everything=True)
+        return self.chunks
+
+    def _flush(self, everything: bool) -> None:
+        done = 0
+        while len(self._waiting) - done >= CHUNK_TASKS or (everything and done < len(self._waiting)):
+            run = self._waiting[done : done + CHUNK_TASKS]
+            self.chunks.append(Chunk(self._next, len(run), self._klass, self._codec, _ENCODERS[self._codec](run)))
+            self._next += len(run)
+            done += len(run)
+        if done:
+            del self._waiting[:done]
+            self._waiting_bytes = (
+                0 if everything else self._waiting_bytes * len(self._waiting) // (done + len(self._waiting))
+            )
+
+
+def check_chunk(spec: JobSpec, chunk: Chunk) -> None:
+    """Refuse a chunk that does not fit its job. For chunks that come over the wire: readers have checked their own."""
+    where = f"tasks {chunk.first + 1} to {chunk.first + chunk.count}"
+    if chunk.codec != spec.source.kind:
+        raise BadInput(f"{where}: a chunk of '{chunk.codec}' in a bag of '{spec.source.kind}'")
+    if not 1 <= chunk.count <= CHUNK_TASKS or chunk.first < 0:
+        raise BadInput(f"{where}: a chunk has 1 to {CHUNK_TASKS} tasks")
+    if not 0 <= chunk.klass <= len(spec.classes):
+        raise BadInput(f"{where}: the bag has no task class {chunk.klass}")
+    check_needs(spec.task_classes()[chunk.klass], where)
+    decoded = decode(chunk.codec, chunk.data, chunk.count)
+    if chunk.codec == "lines":
+        _check_lines(spec, decoded, where)  # type: ignore[arg-type]
+    elif chunk.codec == "rows":
+        columns = len(spec.source.columns)
+        if set(map(len, decoded)) != {columns} or any("\0" in text for row in decoded for text in row):  # type: ignore[arg-type, union-attr]
+            raise BadInput(f"{where}: each row must have {columns} texts without NUL bytes")
+    elif chunk.codec == "tasks" and any("\0" in word for row in decoded for word in row.argv):  # type: ignore[union-attr]
+        raise BadInput(f"{where}: a command contains a NUL byte")
+
+
+def _check_lines(spec: JobSpec, lines: Sequence[str], where: str) -> None:
+    text = "\n".join(lines)
+    if "\0" in text:
+        raise BadInput(f"{where}: a line contains a NUL byte")
+    if spec.command:
+        return
+    if any(not line.strip() for line in lines):
+        raise BadInput(f"{where}: an empty command")
+    unbalanced = first_unbalanced(lines)
+    if unbalanced is not None:
+        raise BadInput(f"{where}: a quote is not closed in: {lines[unbalanced][:80]}")

@@ -1,0 +1,173 @@
+"""From a task's index to what a worker needs to run it. Pure: chunks come through a function that is passed in."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from windfall.bags.chunks import decode
+from windfall.bags.shell import argv_of
+from windfall.bags.spec import JobSpec, TaskClass, TaskRow
+from windfall.bags.template import Scope, Template, compile_texts
+
+_CACHED_CHUNKS = 8
+
+
+class Head(Protocol):
+    """A chunk in a job's index: `windfall.store.contract.ChunkHead` is one."""
+
+    @property
+    def first(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def klass(self) -> int: ...
+    @property
+    def codec(self) -> str: ...
+
+
+class Rendered(NamedTuple):
+    """The task's part of a row in the exchange: argv (None for a call), attachment, and what differs from the job."""
+
+    argv: list[str] | None
+    payload: bytes
+    overrides: dict[str, Any] | None
+
+
+def scope_of(spec: JobSpec, where: str = "") -> Scope:
+    """What placeholders of this job may stand for. Commands that are lines or whole tasks have only their number."""
+    parameters = bool(spec.command)
+    single = parameters and spec.source.kind in ("lines", "range")
+    return Scope(spec.source.columns if parameters else (), single=single, where=where)
+
+
+def job_spec_for_worker(spec: JobSpec) -> dict[str, Any]:
+    """The job as the exchange describes it (docs/reference/protocol.md)."""
+    return {
+        "kind": spec.kind,
+        "name": spec.name,
+        "env": spec.env,
+        "cwd": spec.cwd,
+        "inputs": [[file.name, file.sha256, file.size, file.mode] for file in spec.inputs],
+        "outputs": spec.outputs,
+        "wall_s": spec.wall_s,
+        "memory_bytes": spec.memory.of_attempt(1) if spec.memory else None,
+        "cpus": spec.cpus,
+        "grace_s": spec.grace_s,
+        "output_cap_bytes": spec.output_cap_bytes,
+        "python": spec.python,
+    }
+
+
+class Renderer:
+    """Renders the tasks of one job; keeps the few chunks that it used last.
+
+    `heads`: the job's chunks in order. `fetch(first)`: the data of one of them.
+    """
+
+    def __init__(
+        self, spec: JobSpec, heads: Iterable[Head] = (), fetch: Callable[[int], bytes] = lambda first: b""
+    ) -> None:
+        self.spec = spec
+        self._fetch = fetch
+        self._heads: list[Head] = []
+        self._firsts: list[int] = []
+        self._cache: OrderedDict[int, Sequence[Any]] = OrderedDict()
+        self._first, self._end, self._klass = 0, 0, 0  # of the chunk used last
+        self._current: Sequence[Any] = ()
+        self._classes = spec.task_classes()
+        scope = scope_of(spec)
+        self._argv = compile_texts(spec.command, scope) if spec.command else None
+        self._stdin = _template(spec.stdin, scope, "stdin")
+        self._outputs = compile_texts(spec.outputs, scope, "outputs") if spec.outputs else None
+        self.extend(heads)
+
+    def extend(self, heads: Iterable[Head]) -> None:
+        """More chunks, behind those known so far."""
+        for head in heads:
+            self._heads.append(head)
+            self._firsts.append(head.first)
+
+    def task(self, index: int, attempt: int = 1) -> Rendered:
+        """What attempt `attempt` (from 1) of task `index` (from 0) runs."""
+        parameter = self.parameter(index)
+        overrides = self._own_needs(attempt)
+        kind = self.spec.source.kind
+        if kind == "calls":
+            return Rendered(None, parameter, overrides)
+        if kind == "tasks":
+            return self._whole_task(index, parameter, overrides)
+        argv = argv_of(parameter) if self._argv is None else self._argv.fill(index, parameter)
+        payload = b"" if self._stdin is None else self._stdin.fill(index, parameter)[0].encode()
+        if self._outputs is not None and self._outputs.has_placeholders:
+            overrides = {**(overrides or {}), "outputs": self._outputs.fill(index, parameter)}
+        return Rendered(argv, payload, overrides)
+
+    def parameter(self, index: int) -> Any:
+        """The line, the row, the number, the pickled call or the TaskRow of a task. IndexError if it has none."""
+        source = self.spec.source
+        if source.kind == "range":
+            if not 0 <= index < source.range_count:
+                raise IndexError(index)
+            return str(source.first + index * source.step)
+        if not self._first <= index < self._end:
+            self._enter(index)
+        return self._current[index - self._first]
+
+    def parameters(self, index: int) -> str | dict[str, str] | None:
+        """A task's parameters for people: the text, the columns with their values, or None (a call, a whole task)."""
+        if self.spec.source.kind in ("calls", "tasks"):
+            return None
+        parameter = self.parameter(index)
+        return parameter if isinstance(parameter, str) else dict(zip(self.spec.source.columns, parameter, strict=True))
+
+    def _enter(self, index: int) -> None:
+        """Make the chunk that holds a task the current one."""
+        position = bisect_right(self._firsts, index) - 1
+        if position < 0 or index >= self._firsts[position] + self._heads[position].count:
+            raise IndexError(index)
+        head = self._heads[position]
+        chunk = self._cache.get(head.first)
+        if chunk is None:
+            chunk = decode(head.codec, self._fetch(head.first), head.count)
+            self._cache[head.first] = chunk
+            if len(self._cache) > _CACHED_CHUNKS:
+                self._cache.popitem(last=False)
+        self._cache.move_to_end(head.first)
+        self._current = chunk
+        self._first, self._end, self._klass = head.first, head.first + head.count, head.klass
+
+    def _own_needs(self, attempt: int) -> dict[str, Any] | None:
+        """What the current chunk's class, or this attempt, needs beside what the job says."""
+        needs: TaskClass = self._classes[self._klass]
+        grown = needs.memory is not None and needs.memory.per_attempt and attempt > 1
+        if self._klass == 0 and not grown:
+            return None
+        overrides: dict[str, Any] = {}
+        if needs.memory != self.spec.memory or grown:
+            overrides["memory_bytes"] = needs.memory.of_attempt(attempt) if needs.memory else None
+        if needs.cpus != self.spec.cpus:
+            overrides["cpus"] = needs.cpus
+        if needs.wall_s != self.spec.wall_s:
+            overrides["wall_s"] = needs.wall_s
+        return overrides or None
+
+    def _whole_task(self, index: int, row: TaskRow, overrides: dict[str, Any] | None) -> Rendered:
+        changed = overrides or {}
+        if row.env:
+            changed["env"] = {**self.spec.env, **row.env}
+        if row.cwd is not None:
+            changed["cwd"] = row.cwd
+        if row.inputs:
+            changed["inputs"] = [[f.name, f.sha256, f.size, f.mode] for f in (*self.spec.inputs, *row.inputs)]
+        outputs = self._outputs.fill(index, None) if self._outputs else []
+        if row.outputs or (self._outputs and self._outputs.has_placeholders):
+            changed["outputs"] = [*outputs, *(row.outputs or [])]
+        stdin = row.stdin if row.stdin is not None else self._stdin.fill(index, None)[0] if self._stdin else ""
+        return Rendered(row.argv, stdin.encode(), changed or None)
+
+
+def _template(text: str | None, scope: Scope, what: str) -> Template | None:
+    return None if text is None else compile_texts([text], scope, what)

@@ -1,0 +1,117 @@
+"""The settings of a job as people write them, on the command line or in a job.toml, and what becomes of them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from windfall.bags.shell import is_balanced, split
+from windfall.bags.spec import TaskClass, check_needs, parse_memory
+from windfall.bags.units import parse_bytes, parse_duration, parse_money
+from windfall.errors import BadInput
+
+Text = str | int | float
+
+
+class Needs(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a job and a single task may both say. None: not said."""
+
+    command: str | list[str] | None = None
+    env: dict[str, Text] = {}
+    cwd: str | None = None
+    stdin: str | None = None
+    inputs: list[str] = []
+    outputs: list[str] = []
+    cpus: float | None = None
+    memory: str | int | None = None
+    wall: Text | None = None
+    max_failures: int | None = None
+    max_losses: int | None = None
+
+
+class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
+    """What a job may say beside that."""
+
+    name: str | None = None
+    python: str | None = None
+    max_failed_tasks: int | None = None
+    priority: float | None = None
+    deadline: Text | None = None
+    budget: Text | None = None
+    grace: Text | None = None
+    output_cap: str | int | None = None
+    policies: dict[str, str] = {}
+    attributes: dict[str, str | float | bool] = {}
+    tags: dict[str, str] = {}
+
+
+def merged(base: Settings, over: Settings) -> Settings:
+    """`base` with what `over` says: tables and lists are added to, everything else is replaced."""
+    changes: dict[str, Any] = {}
+    for name in Settings.__struct_fields__:
+        new, old = getattr(over, name), getattr(base, name)
+        if isinstance(new, dict):
+            changes[name] = {**old, **new}
+        elif isinstance(new, list) and isinstance(old, list) and name != "command":
+            changes[name] = [*old, *new]
+        else:
+            changes[name] = old if new is None else new
+    return Settings(**changes)
+
+
+def spec_fields(settings: Settings) -> dict[str, Any]:
+    """The fields of a JobSpec that settings decide; those not said are left out. Inputs are files: see `reading`."""
+    said: dict[str, Any] = {
+        "env": texts(settings.env),
+        "outputs": settings.outputs,
+        "policies": settings.policies,
+        "attributes": settings.attributes,
+        "tags": settings.tags,
+    }
+    for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python"):
+        said[name] = getattr(settings, name)
+    converted = {
+        "memory": ("memory", parse_memory),
+        "wall": ("wall_s", parse_duration),
+        "deadline": ("deadline_s", parse_duration),
+        "grace": ("grace_s", parse_duration),
+        "budget": ("budget_microusd", parse_money),
+        "output_cap": ("output_cap_bytes", parse_bytes),
+    }
+    for name, (target, parse) in converted.items():
+        value = getattr(settings, name)
+        said[target] = None if value is None else parse(value, name)
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def class_of(needs: Needs, default: TaskClass, where: str) -> TaskClass:
+    """The class of a task: what it says, and for the rest what the job says."""
+    own: dict[str, Any] = {"cpus": needs.cpus, "max_failures": needs.max_failures, "max_losses": needs.max_losses}
+    if needs.memory is not None:
+        own["memory"] = parse_memory(needs.memory, f"{where}: memory")
+    if needs.wall is not None:
+        own["wall_s"] = parse_duration(needs.wall, f"{where}: wall")
+    result = msgspec.structs.replace(default, **{name: value for name, value in own.items() if value is not None})
+    if result != default:
+        check_needs(result, where)
+    return result
+
+
+def texts(table: dict[str, Text]) -> dict[str, str]:
+    """A table with its numbers written out, as environment variables are."""
+    return {name: str(value) for name, value in table.items()}
+
+
+def words(command: str | list[str], where: str) -> list[str]:
+    """A command template as a list of words; a text is split as a shell would split it, and no more than that."""
+    if isinstance(command, list):
+        result = command
+    elif is_balanced(command):
+        result = split(command)
+    else:
+        raise BadInput(f"{where}: a quote is not closed in the command: {command[:80]}")
+    if not result:
+        raise BadInput(f"{where}: the command is empty")
+    return result

@@ -1,0 +1,251 @@
+"""One job from everything that a person may say about it: a request in, a checked specification with chunks out.
+
+Touches files, reading only. Whatever is wrong is said before anything is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from windfall.bags.chunks import Chunk, Parameters
+from windfall.bags.jobfile import JobFile, read_job_file
+from windfall.bags.params import from_tasks, from_values
+from windfall.bags.reading import json_lines, open_file, place_input, read_csv, read_inputs, read_lines, read_range
+from windfall.bags.rendering import Renderer, scope_of
+from windfall.bags.settings import Needs, Settings, class_of, merged, spec_fields, texts, words
+from windfall.bags.shell import argv_of, first_unbalanced
+from windfall.bags.spec import (
+    JobSpec,
+    TaskClass,
+    TaskRow,
+    bad_field,
+    check,
+    check_files,
+    check_relative,
+    encode,
+)
+from windfall.bags.template import compile_texts, with_parameter
+from windfall.errors import BadInput
+
+N = TypeVar("N", bound=Needs)
+
+
+class Request(Struct, kw_only=True):
+    """What was asked for on the command line. With `job_file`, everything said here goes before what stands there."""
+
+    tasks: str | None = None  # a file with one command, or one parameter, per line; or whole tasks (.jsonl)
+    csv: str | None = None
+    range: str | None = None
+    stdin: bool = False  # lines from standard input
+    job_file: str | None = None
+    command: list[str] = []
+    settings: Settings = msgspec.field(default_factory=Settings)
+    owner: str = ""
+
+
+class Submission(Struct):
+    """A job, ready to be sent. `uploads`: where the content of each input is, by its hash.
+
+    `fingerprint` is the same for the same job on the same data, wherever and whenever it is read.
+    """
+
+    spec: JobSpec
+    count: int
+    chunks: list[Chunk]
+    uploads: dict[str, Path]
+    fingerprint: str
+
+
+class _Origin(Struct):
+    """Where the parameters are; one of these is set. Paths are relative to `base`."""
+
+    base: Path
+    lines: str | None = None
+    csv: str | None = None
+    range: str | None = None
+    params: Any = None
+    whole: list[Needs] = []
+    stdin: bool = False
+
+    def set_ones(self) -> list[str]:
+        return [name for name in ("lines", "csv", "range", "params", "whole", "stdin") if getattr(self, name)]
+
+
+def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submission:
+    """Read and check everything. BadInput: nothing was started."""
+    file, base, where = JobFile(), Path(), "the command line"
+    if request.job_file:
+        file, base, where = read_job_file(Path(request.job_file)), Path(request.job_file).parent, request.job_file
+    settings = merged(_placed(file.job, base), _placed(request.settings, Path()))
+    command = request.command or (words(settings.command, where) if settings.command else [])
+    said = spec_fields(settings)
+    inputs, uploads = read_inputs(settings.inputs, where)
+    draft = JobSpec(name="draft", inputs=inputs, **said)
+    whole = _WholeTasks(draft)
+    parameters = _read(_origin(request, file, base), command, whole, where, standard_input)
+    spec = msgspec.structs.replace(
+        draft,
+        name=settings.name or _default_name(command, request),
+        owner=request.owner,
+        source=parameters.source,
+        classes=whole.classes,
+        command=command,
+    )
+    spec = _with_templates(spec, parameters, where)
+    return Submission(
+        spec,
+        parameters.count,
+        parameters.chunks,
+        uploads | whole.uploads,
+        hashlib.sha256(encode(spec) + parameters.digest.encode()).hexdigest(),
+    )
+
+
+def _placed(settings: N, base: Path) -> N:
+    """Settings with their relative paths made absolute, seen from where they were said."""
+    cwd = None if settings.cwd is None else os.path.abspath(base / settings.cwd)  # noqa: PTH100 (keeps symbolic links)
+    inputs = [place_input(text, base) for text in settings.inputs]
+    return msgspec.structs.replace(settings, cwd=cwd, inputs=inputs)
+
+
+def _origin(request: Request, file: JobFile, base: Path) -> _Origin:
+    """The one source of parameters: the command line's, else the file's."""
+    asked = _Origin(Path(), request.tasks, request.csv, request.range, stdin=request.stdin)
+    job = file.job
+    written = _Origin(base, job.lines, job.csv, job.range, job.params, file.task)
+    origin, where = (asked, "the command line") if asked.set_ones() else (written, request.job_file)
+    names = {"lines": "a list of tasks", "whole": "[[task]] tables", "stdin": "--stdin"}
+    found = [names.get(name, name) for name in origin.set_ones()]
+    if len(found) > 1:
+        raise BadInput(f"{where} names {len(found)} sources of tasks: {', '.join(found)}", hint="choose one of them")
+    if not found:
+        raise BadInput(
+            f"{where or 'the command line'} does not say what the tasks are",
+            hint="try: windfall run tasks.txt   or   windfall run --range 1-10 -- ./sim --seed {}",
+        )
+    return origin
+
+
+def _read(
+    origin: _Origin, command: list[str], whole: _WholeTasks, where: str, standard_input: BinaryIO | None
+) -> Parameters:
+    if origin.whole:
+        named = ((f"{where} task {number}", table) for number, table in enumerate(origin.whole, 1))
+        return from_tasks(whole.rows(named, origin.base, command), where)
+    if origin.range is not None:
+        return read_range(origin.range, "--range" if where == "the command line" else f"{where}: range")
+    if origin.params is not None:
+        return from_values(origin.params, f"{where}: params")
+    if origin.stdin:
+        if standard_input is None:
+            raise BadInput("standard input is not there to be read")
+        return read_lines(standard_input, "standard input", commands=not command)
+    path = origin.base / (origin.csv or origin.lines or "")
+    with open_file(path) as file:
+        if origin.csv:
+            return read_csv(file, str(path))
+        if path.suffix == ".jsonl":
+            return from_tasks(whole.rows(_tables(file, str(path)), path.parent, command), str(path))
+        return read_lines(file, str(path), commands=not command)
+
+
+def _tables(file: BinaryIO, where: str) -> Iterator[tuple[str, Needs]]:
+    """The whole tasks of a .jsonl, each with its place."""
+    decoder = msgspec.json.Decoder(Needs)
+    for line, row in json_lines(file, where):
+        try:
+            yield f"{where} line {line}", decoder.decode(row)
+        except msgspec.ValidationError as error:
+            raise bad_field(error, f"{where} line {line}", Needs.__struct_fields__) from None
+        except msgspec.DecodeError as error:
+            raise BadInput(
+                f"{where} line {line} is not JSON: {error}",
+                hint='each line is an object, as in: {"command": "./run 1", "cpus": 2}',
+            ) from None
+
+
+class _WholeTasks:
+    """Turns tables that say everything about a task into rows and their classes."""
+
+    def __init__(self, job: JobSpec) -> None:
+        self._job = job
+        self._numbers = {job.task_classes()[0]: 0}
+        self.uploads: dict[str, Path] = {}
+
+    @property
+    def classes(self) -> list[TaskClass]:
+        """The classes beside the job's own."""
+        return list(self._numbers)[1:]
+
+    def rows(
+        self, tables: Iterator[tuple[str, Needs]], base: Path, command: list[str]
+    ) -> Iterator[tuple[TaskRow, int]]:
+        if command:
+            raise BadInput("tasks that bring their own commands do not go with a command", hint="leave one of them out")
+        default = next(iter(self._numbers))
+        for where, table in tables:
+            own = class_of(table, default, where)
+            yield self._row(_placed(table, base), where), self._numbers.setdefault(own, len(self._numbers))
+
+    def _row(self, table: Needs, where: str) -> TaskRow:
+        inputs, found = read_inputs(table.inputs, where)
+        self.uploads |= found
+        check_files([*self._job.inputs, *inputs], [*self._job.outputs, *table.outputs], where)
+        row = TaskRow(
+            argv=_argv(table.command, where),
+            env=texts(table.env) or None,
+            cwd=table.cwd,
+            stdin=table.stdin,
+            inputs=inputs or None,
+            outputs=table.outputs or None,
+        )
+        if any("\0" in text for text in (*row.argv, *(row.env or {}).values())):
+            raise BadInput(f"{where} contains a NUL byte, which no argument can hold")
+        return row
+
+
+def _argv(command: str | list[str] | None, where: str) -> list[str]:
+    """A whole task's command: words as they are, a text as a line of a tasks.txt."""
+    if not command or not (command if isinstance(command, list) else command.strip()):
+        raise BadInput(f"{where}: the task has no command", hint='as in: command = "./run 1"')
+    if isinstance(command, list):
+        return command
+    if first_unbalanced([command]) is not None:
+        raise BadInput(f"{where}: a quote or backslash is not closed in: {command[:80]}")
+    return argv_of(command)
+
+
+def _default_name(command: list[str], request: Request) -> str:
+    """What a person would call it: the program, or the file."""
+    name = Path(command[0]).name if command else Path(request.tasks or request.job_file or "tasks").stem
+    return f"job-{name}" if name.isdecimal() or name == "last" else name[:200] or "job"
+
+
+def _with_templates(spec: JobSpec, parameters: Parameters, where: str) -> JobSpec:
+    """The specification with its templates found to be right, `{}` put behind a command that does not say where."""
+    scope = scope_of(spec, parameters.where)
+    if spec.command:
+        elsewhere = [text for text in (spec.stdin, *spec.outputs) if text is not None]
+        spec = msgspec.structs.replace(spec, command=with_parameter(spec.command, scope, elsewhere))
+    check(spec, where)
+    compile_texts(spec.command, scope)
+    compile_texts([spec.stdin or ""], scope, "stdin")
+    if compile_texts(spec.outputs, scope, "outputs").has_placeholders:
+        _check_outputs(spec, parameters)
+    return spec
+
+
+def _check_outputs(spec: JobSpec, parameters: Parameters) -> None:
+    """Refuse parameters that would lead outputs out of the attempt's directory."""
+    data = {chunk.first: chunk.data for chunk in parameters.chunks}
+    renderer = Renderer(spec, parameters.chunks, data.__getitem__)
+    for index in range(parameters.count):
+        for output in (renderer.task(index).overrides or {}).get("outputs", ()):
+            check_relative(output, f"task {index + 1}: output")
