@@ -1,0 +1,191 @@
+"""The client: finds a server or starts one, submits, hands out jobs and executors. Touches network and processes.
+
+`Client(server, token)` goes to a server that runs elsewhere. `Client()` uses the state directory: a server that runs on
+it, else one in this process with a worker on this host, both gone when the client is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from windfall.bags.submission import Submission
+from windfall.client.calls import Calls
+from windfall.client.executor import Executor
+from windfall.client.job import Job
+from windfall.client.local import LocalServer, state_directory
+from windfall.client.making import call_bag, command_bag
+from windfall.client.sending import Sent, put_blob, send, send_file
+from windfall.client.transport import Transport
+
+Json = dict[str, Any]
+
+
+class Client:
+    """A connection to a server; everything else comes from here.
+
+    server, token   where to; WINDFALL_SERVER and WINDFALL_TOKEN stand in for them
+    state           without a server: the directory that holds everything (WINDFALL_STATE, else `.windfall`)
+    slots           tasks at once on this host, if a worker is started here (one per core)
+    patience_s      how long to go on when the server is away
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        token: str | None = None,
+        state: str | os.PathLike[str] | None = None,
+        *,
+        slots: int | None = None,
+        patience_s: float = 60.0,
+        local: LocalServer | None = None,
+    ) -> None:
+        self._executors: list[Executor] = []
+        url = server or (None if state or local else os.environ.get("WINDFALL_SERVER"))
+        self._local: LocalServer | None = None
+        if url:
+            self._transport = Transport(url, token or os.environ.get("WINDFALL_TOKEN", ""), patience_s=patience_s)
+        else:
+            self._local = local or LocalServer(
+                state_directory(state), worker=True, slots=slots, env={"PYTHONPATH": _importable_here()}
+            )
+            self._transport = Transport(*self._local.address(), patience_s=patience_s, renew=self._local.address)
+        self._calls = Calls(lambda sha256, data: put_blob(self._transport, sha256, data))
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
+    @property
+    def transport(self) -> Transport:
+        return self._transport
+
+    @property
+    def is_local(self) -> bool:
+        """Is the server on this host, found by its state directory?"""
+        return self._local is not None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go: executors end, and so do a server and a worker that were started here."""
+        for executor in self._executors:
+            executor.abandon()
+        if self._local is not None:
+            self._local.close()
+        self._transport.close()
+
+    # -- submitting --------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        command: str | list[str] | Callable[..., Any] | None,
+        params: Iterable[Any] | None = None,
+        **settings: Any,
+    ) -> Job:
+        """Submit a bag: a command with placeholders, or a function, once for each item of `params`.
+
+        Items of a command are values (`{}`) or dicts (`{name}`); of a function values, tuples (arguments) or dicts
+        (keyword arguments). `settings` are those of `windfall run`: name, deadline, budget, memory, wall, cpus, env,
+        cwd, inputs, outputs, max_failures, max_losses, max_failed_tasks, priority, policies, ...
+        """
+        if params is not None and not isinstance(params, list | range):
+            params = list(params)
+        if self.is_local:
+            # On this host a task sees what the program that submitted it sees.
+            settings.setdefault("cwd", str(Path.cwd()))
+        if callable(command):
+            bag = call_bag(command, params, settings, self._calls)
+        else:
+            bag = command_bag(command, params, settings)
+        sent = self.send(bag)
+        known = params
+
+        def given(task: int) -> Any:
+            return known[task] if known is not None else None
+
+        return Job(self._transport, sent.job, bag.spec.name, params=given, check=self._check)
+
+    def send(self, bag: Submission, on_progress: Callable[[int], None] = lambda total: None) -> Sent:
+        """Send a bag that was read or made: its files, its job, its tasks."""
+        for sha256, path in bag.uploads.items():
+            send_file(self._transport, sha256, path)
+        count = bag.count if bag.spec.source.kind == "range" else 0
+        return send(self._transport, bag.spec, bag.chunks, count=count, on_progress=on_progress)
+
+    def executor(self, name: str = "calls", **settings: Any) -> Executor:
+        """A `concurrent.futures.Executor` on this server. `settings` as those of `submit`: cpus, memory, wall, ..."""
+        settings.setdefault("max_failures", 1)
+        if self.is_local:
+            settings.setdefault("cwd", str(Path.cwd()))
+        executor = Executor(self._transport, self._calls, name, settings, self._check)
+        self._executors.append(executor)
+        return executor
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def job(self, reference: int | str = "last") -> Job:
+        """A job by its number, its name (the newest of that name), or `last`."""
+        status = self._transport.get(f"/v1/jobs/{quote(str(reference), safe='')}")
+        return Job(self._transport, status["job"], status["name"], check=self._check)
+
+    def jobs(self, state: str | None = None) -> list[Json]:
+        """The status of every job, the newest first."""
+        return list(self._transport.get("/v1/jobs", state=state)["jobs"])
+
+    def hosts(self) -> list[Json]:
+        return list(self._transport.get("/v1/hosts")["hosts"])
+
+    def host(self, name: str) -> Json:
+        return dict(self._transport.get(f"/v1/hosts/{quote(name, safe='')}"))
+
+    def tell_host(self, name: str, action: str, **body: Any) -> Json:
+        """`block` (reason, for_s), `unblock` or `drain` a host."""
+        return dict(self._transport.post(f"/v1/hosts/{quote(name, safe='')}/{action}", body))
+
+    def events(self, after: int = 0, job: int | str | None = None, follow: bool = False) -> Iterator[Json]:
+        """The log from a record on, one decision after the other; with `follow`, also those to come."""
+        while True:
+            answer = self._transport.get("/v1/events", after=after, job=job, limit=1000, wait_s=25 if follow else 0)
+            yield from answer["events"]
+            if not answer["events"] and not follow:
+                return
+            after = answer["next"]
+
+    # -- tokens ------------------------------------------------------------------------------------------------------
+
+    def create_token(self, role: str, name: str = "") -> Json:
+        return dict(self._transport.post("/v1/tokens", {"role": role, "name": name}))
+
+    def tokens(self) -> list[Json]:
+        return list(self._transport.get("/v1/tokens")["tokens"])
+
+    def revoke_token(self, ident: str) -> None:
+        self._transport.request("DELETE", f"/v1/tokens/{quote(ident, safe='')}")
+
+    def blob(self, sha256: str) -> bytes:
+        """The content of an output."""
+        return bytes(self._transport.request("GET", f"/v1/blobs/{sha256}"))
+
+    def _check(self) -> None:
+        """Nobody waits for a worker that cannot work."""
+        if self._local is not None and (problem := self._local.worker_problem):
+            raise problem
+
+
+def _importable_here() -> str:
+    """What this program can import, its local worker should be able to import too."""
+    entries = [str(Path(entry).absolute()) for entry in sys.path]
+    with contextlib.suppress(KeyError):
+        entries = [*os.environ["PYTHONPATH"].split(os.pathsep), *entries]
+    own = [entry for entry in dict.fromkeys(entries) if entry and not entry.startswith((sys.prefix, sys.base_prefix))]
+    return os.pathsep.join(own)

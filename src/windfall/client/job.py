@@ -1,0 +1,179 @@
+"""A job on a server, by its number: look at it, wait for it, fetch from it, change it. Holds no state but that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from windfall.client.results import Task, tasks_of
+from windfall.errors import BadInput
+
+if TYPE_CHECKING:
+    from windfall.client.transport import Transport
+
+POLL_S = 25.0
+"""How long a request waits for news before it asks again. The server waits 30 s at most."""
+ENDED = ("done", "failed", "cancelled")
+Json = dict[str, Any]
+
+
+class Job:
+    """A job. `id` is its number; `name` what it was called."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        number: int,
+        name: str,
+        *,
+        params: Callable[[int], Any] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.id = number
+        self.name = name
+        self._transport = transport
+        self._params = params
+        self._check = check
+        self._path = f"/v1/jobs/{number}"
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.name!r}>"
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def status(self, *, newer_than: int | None = None, wait_s: float = 0.0) -> Json:
+        """Where it stands (docs/reference/http-api.md). With `newer_than` (a version), waits until there is news."""
+        if newer_than is None:
+            return dict(self._transport.get(self._path))
+        return dict(self._transport.get(self._path, version=newer_than, wait_s=round(wait_s, 3)))
+
+    def spec(self) -> Json:
+        return dict(self._transport.get(f"{self._path}/spec"))
+
+    def tasks(self, state: str | None = None) -> Iterator[Json]:
+        """Its tasks by number, in one state or in all, fetched as they are looked at."""
+        after: int | None = 0
+        while after is not None:
+            answer = self._transport.get(f"{self._path}/tasks", state=state, after=after, limit=5000)
+            yield from answer["tasks"]
+            after = answer["next"]
+
+    def groups(self) -> list[Json]:
+        """Its failures, grouped by cause."""
+        return list(self._transport.get(f"{self._path}/groups")["groups"])
+
+    def explain(self, task: int | None = None) -> Json:
+        """Why the job, or one task, waits; or its story."""
+        return dict(self._transport.get(f"{self._path}/explain", task=task))
+
+    def render(self, task: int) -> Json:
+        """What a task runs: `argv`, `params`, `env`, `cwd`."""
+        return dict(self._transport.get(f"{self._path}/render/{task}"))
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def watch(self, timeout_s: float | None = None) -> Iterator[Json]:
+        """Its status now, and again whenever it has changed, until it has ended or the time is over."""
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        status = self.status()
+        yield status
+        while status["state"] not in ENDED:
+            left_s = POLL_S if until is None else min(POLL_S, until - time.monotonic())
+            if left_s <= 0:
+                return
+            self._check()
+            status = self.status(newer_than=status["version"], wait_s=left_s)
+            yield status
+
+    def wait(self, timeout: float | None = None) -> Json:
+        """Wait until it has ended. Returns its status; `TimeoutError` if `timeout` seconds were not enough."""
+        status: Json = {}
+        for status in self.watch(timeout):
+            pass
+        if status["state"] not in ENDED:
+            raise TimeoutError(f"job {self.id} '{self.name}' is {status['state']} after {timeout:g} s")
+        return status
+
+    # -- fetching ----------------------------------------------------------------------------------------------------
+
+    def as_completed(self, timeout: float | None = None) -> Iterator[Task]:
+        """Its tasks as they end, streamed. Ends with the job; `TimeoutError` if `timeout` seconds were not enough."""
+        until = None if timeout is None else time.monotonic() + timeout
+        position = 0
+        seen = bytearray()  # a task that was tried again stands in the order twice
+        while True:
+            left_s = POLL_S if until is None else min(POLL_S, until - time.monotonic())
+            if left_s < 0:
+                raise TimeoutError(f"job {self.id} '{self.name}' has not ended after {timeout:g} s")
+            frame = self._transport.frame(
+                f"{self._path}/completed", after=position, limit=1000, wait_s=round(left_s, 3)
+            )
+            for task in tasks_of(frame):
+                if task.task >= len(seen):
+                    seen.extend(bytes(task.task + 1024 - len(seen)))
+                mark = (task.attempt or 0) % 255 + 1
+                if seen[task.task] != mark:
+                    seen[task.task] = mark
+                    yield self._with_params(task)
+            position = frame.header["position"]
+            if frame.header["finished"]:
+                return
+            self._check()
+
+    def results(self, tasks: list[int] | None = None) -> Iterator[Task]:
+        """Its ended tasks by number (or those asked for), fetched as they are looked at."""
+        after: int | None = 0
+        chosen = None if tasks is None else ",".join(map(str, tasks))
+        while after is not None:
+            frame = self._transport.frame(f"{self._path}/results", after=after, limit=1000, tasks=chosen)
+            for task in tasks_of(frame):
+                yield self._with_params(task)
+            after = frame.header["next"]
+
+    def _with_params(self, task: Task) -> Task:
+        task.params = self.params(task.task) if self._params is not None else None
+        return task
+
+    def params(self, task: int) -> Any:
+        """A task's parameters: as they were given if it was submitted here, else as the server knows them."""
+        if self._params is not None:
+            return self._params(task)
+        return self.render(task)["params"]
+
+    def output(self, task: int, *, stdout_from: int = 0, stderr_from: int = 0, wait_s: float = 0.0) -> Json:
+        """A task's output so far, from these positions on: `stdout` and `stderr` as bytes, `ended`, and where to go on."""
+        frame = self._transport.frame(
+            f"{self._path}/output/{task}", stdout_from=stdout_from, stderr_from=stderr_from, wait_s=wait_s
+        )
+        head = dict(frame.header)
+        head["stdout"] = bytes(frame.take(head["n_stdout"]))
+        head["stderr"] = bytes(frame.take(head["n_stderr"]))
+        return head
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def retry(
+        self,
+        failed: bool = True,
+        *,
+        tasks: list[int] | None = None,
+        cancelled: bool = False,
+        memory: str | int | None = None,
+    ) -> int:
+        """Try tasks again in place: same numbers, new attempts. Returns how many."""
+        if not failed and not cancelled and tasks is None:
+            raise BadInput("retry what? failed=True, cancelled=True or tasks=[...]")
+        if cancelled and not failed and tasks is None:
+            tasks = [row["task"] for row in self.tasks("cancelled")]
+        body = {"tasks": tasks, "cancelled": cancelled, "memory": memory}
+        return int(self._transport.post(f"{self._path}/retry", body)["retried"])
+
+    def cancel(self, tasks: list[int] | None = None, reason: str = "") -> int:
+        """Cancel what has not ended, all of it or some tasks. Returns how many tasks that was."""
+        answer = self._transport.post(f"{self._path}/cancel", {"tasks": tasks, "reason": reason})
+        return int(answer["cancelled"])
+
+    def change(self, **changes: Any) -> Json:
+        """Change settings of a job that runs (docs/reference/http-api.md names them). Returns its status."""
+        return dict(self._transport.post(f"{self._path}/change", changes))

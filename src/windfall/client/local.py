@@ -1,0 +1,186 @@
+"""The server of a state directory: the one that runs there, or one in this process. Touches processes and that directory.
+
+Two runs in one directory share one server. When the process that holds it goes, the next one that asks takes over: the
+log under the directory is all there is to take over.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from windfall.errors import Unreachable, WindfallError
+
+DEFAULT_STATE = ".windfall"
+_HEALTH_TIMEOUT_S = 2.0
+_TAKEOVER_S = 10.0
+_WORKER_GRACE_S = 15.0
+
+
+def state_directory(state: str | os.PathLike[str] | None = None) -> Path:
+    """The directory that was named, else WINDFALL_STATE, else `.windfall` here."""
+    return Path(state or os.environ.get("WINDFALL_STATE") or DEFAULT_STATE).absolute()
+
+
+def running_server(directory: Path) -> tuple[str, str] | None:
+    """Address and token of the server that runs on a state directory. None if there is none."""
+    try:
+        said = json.loads((directory / "server.json").read_text())
+        url, pid = str(said["url"]), int(said["pid"])
+        os.kill(pid, 0)
+        token = (directory / "token").read_text().strip()
+    except PermissionError as error:
+        if error.filename:  # the file, not the process: `kill` names none
+            raise Unreachable(
+                f"{error.filename} may not be read by you: the server on {directory} is somebody else's",
+                hint="ask for a token, and set --server and --token",
+            ) from None
+        return None
+    except (OSError, ValueError, KeyError):
+        return None
+    return (url, token) if _answers(url) else None
+
+
+def _answers(url: str) -> bool:
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=_HEALTH_TIMEOUT_S)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == 200
+    except ssl_error():
+        return True  # it speaks TLS and we do not trust it: it is there, and the request itself will say what is wrong
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def ssl_error() -> type[Exception]:
+    import ssl
+
+    return ssl.SSLError
+
+
+class LocalServer:
+    """A server on a state directory, and a worker on this host if one is wanted and the server is ours."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        worker: bool,
+        slots: int | None = None,
+        env: dict[str, str] | None = None,
+        idle: bool = False,
+    ) -> None:
+        self.directory = directory
+        self._wants_worker = worker
+        self._slots = slots
+        self._env = env or {}
+        self._idle = idle
+        self._server: Any = None
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def is_ours(self) -> bool:
+        """Is the server in this process?"""
+        return self._server is not None
+
+    def address(self) -> tuple[str, str]:
+        """Address and token of a server that answers: ours, somebody's, or a new one."""
+        with self._lock:
+            if self._server is not None:
+                return self._server.url, self._server.token
+            if self._closed:
+                raise Unreachable("this client is closed")
+            return self._find_or_start()
+
+    def _find_or_start(self) -> tuple[str, str]:
+        from windfall.server import embedded
+
+        until = time.monotonic() + _TAKEOVER_S
+        while True:
+            if found := running_server(self.directory):
+                return found
+            try:
+                self._server = embedded.start(self.directory)
+            except WindfallError as error:
+                # Somebody was quicker, or the one before has not quite gone.
+                if error.code != "state-in-use" or time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+                continue
+            if not self._idle:
+                self._start_worker()
+            return self._server.url, self._server.token
+
+    def start_work(self) -> None:
+        """Start the worker of a server that was told to be idle at first."""
+        with self._lock:
+            self._idle = False
+            if self._server is not None:
+                self._start_worker()
+
+    def _start_worker(self) -> None:
+        if not self._wants_worker or self._worker is not None:
+            return
+        command = [sys.executable, "-m", "windfall", "worker", "--server", self._server.url]
+        command += ["--slots", str(self._slots)] if self._slots else []
+        log = open(self.directory / "worker.log", "ab")  # noqa: SIM115 (the child keeps it)
+        with log:
+            self._worker = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._env, "WINDFALL_TOKEN": self._server.token},
+                # A Ctrl-C at the terminal is ours to answer; the worker is told what to do.
+                start_new_session=True,
+            )
+
+    @property
+    def worker_problem(self) -> WindfallError | None:
+        """Why the worker is not running, if it should be and is not."""
+        if self._worker is None or self._worker.poll() is None or self._closed:
+            return None
+        try:
+            last = (self.directory / "worker.log").read_text(errors="replace").strip().splitlines()[-1]
+        except (OSError, IndexError):
+            last = f"it ended with {self._worker.returncode}"
+        return WindfallError(f"the local worker ended: {last}", hint=f"its log: {self.directory / 'worker.log'}")
+
+    def close(self, *, now: bool = False) -> None:
+        """Stop the worker (`now`: with what it runs, at once), then the server."""
+        with self._lock:
+            self._closed = True
+            worker, server = self._worker, self._server
+            self._worker = self._server = None
+        if worker is not None and worker.poll() is None:
+            _stop(worker, now)
+        if server is not None:
+            server.stop()
+
+
+def _stop(worker: subprocess.Popen[bytes], now: bool) -> None:
+    worker.send_signal(signal.SIGTERM)
+    if now:
+        # A second SIGTERM: do not wait for what runs.
+        time.sleep(0.05)
+        worker.send_signal(signal.SIGTERM)
+    try:
+        worker.wait(_WORKER_GRACE_S)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()

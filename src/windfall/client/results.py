@@ -1,0 +1,129 @@
+"""A task that has ended, as a person handles it: its output, its value, its error. Pure."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+from windfall.client.calls import raised
+from windfall.client.transport import Frame
+from windfall.errors import WindfallError
+
+_TEXTS = {
+    "done": "done",
+    "oom": "out of memory",
+    "time": "out of time",
+    "python": "the call raised",
+    "outputs": "a declared output is missing",
+    "inputs": "an input could not be brought",
+    "no-command": "no such program",
+    "no-cwd": "no such working directory",
+    "preempted": "the host had to go",
+    "cancelled": "cancelled",
+    "lost": "the host vanished",
+}
+
+
+def cause_text(cause: str, exit_code: int | None = None) -> str:
+    """Why an attempt ended, in a few words: `exit 3`, `killed by SIGSEGV`, `out of memory`."""
+    if cause == "exit":
+        return f"exit {exit_code}"
+    if cause == "signal":
+        return f"killed by {_signal_name(abs(exit_code or 0))}"
+    return _TEXTS.get(cause, cause)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number - 128 if number > 128 else number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class TaskFailed(WindfallError):
+    """A task ended without a result: `task`, `cause` (as in docs/reference/protocol.md), `status` (its exit code)."""
+
+    code = "task-failed"
+
+    def __init__(self, message: str, *, task: int, cause: str, status: int | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.task = task
+        self.cause = cause
+        self.status = status
+
+
+class Task:
+    """A task that has ended. Its number is `task`, from 0; `params` is what was submitted, where it is known here."""
+
+    __slots__ = (
+        "_value",
+        "attempt",
+        "cause",
+        "end_s",
+        "exit_code",
+        "host",
+        "outputs",
+        "params",
+        "start_s",
+        "state",
+        "stderr_bytes",
+        "stdout_bytes",
+        "task",
+    )
+
+    def __init__(self, row: list[Any], stdout: bytes, stderr: bytes, value: bytes, params: Any = None) -> None:
+        self.task, self.state, self.attempt, self.exit_code, self.cause, self.host, self.start_s, self.end_s = row[:8]
+        more = row[11] or {}
+        self.outputs: list[list[Any]] = more.get("outputs") or []
+        self.stdout_bytes, self.stderr_bytes, self._value = stdout, stderr, value
+        self.params = params
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.state == "done")
+
+    @property
+    def stdout(self) -> str:
+        return self.stdout_bytes.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return self.stderr_bytes.decode(errors="replace")
+
+    @property
+    def is_call(self) -> bool:
+        return bool(self._value)
+
+    def result(self) -> Any:
+        """What a call returned, or what a command wrote to its standard output. Raises what went wrong."""
+        error = self.error
+        if error is not None:
+            raise error
+        return pickle.loads(self._value)[1] if self._value else self.stdout
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong: the exception that a call raised, else `TaskFailed`. None if nothing did."""
+        if self.ok:
+            return None
+        if self.cause == "python" and self._value:
+            return raised(pickle.loads(self._value))
+        lines = self.stderr.strip().splitlines()
+        return TaskFailed(
+            f"task {self.task}: {cause_text(self.cause, self.exit_code)}" + (f": {lines[-1]}" if lines else ""),
+            task=self.task,
+            cause=self.cause,
+            status=self.exit_code,
+        )
+
+    def __repr__(self) -> str:
+        end = "done" if self.ok else cause_text(self.cause, self.exit_code)
+        return f"<Task {self.task}: {end}>"
+
+
+def tasks_of(frame: Frame) -> Iterator[Task]:
+    """The ended tasks of an answer, in its order."""
+    for row in frame.header["rows"]:
+        yield Task(row, bytes(frame.take(row[8])), bytes(frame.take(row[9])), bytes(frame.take(row[10])))

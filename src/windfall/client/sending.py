@@ -1,0 +1,85 @@
+"""A bag on its way to the server: job, files, chunks of tasks, seal. Touches the network and the files sent along.
+
+The job's key makes it one submission however often it is sent: what arrived before an interruption is not sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from windfall.bags.chunks import Chunk
+from windfall.bags.spec import JobSpec
+from windfall.client.transport import Transport
+from windfall.errors import BadInput
+
+_REQUEST_BYTES = 8 << 20
+
+
+class Sent(Struct, frozen=True):
+    """What became of a submission. `known`: its key had been seen before, and this is the job of that time."""
+
+    job: int
+    known: bool
+    total: int
+
+
+def send(
+    transport: Transport,
+    spec: JobSpec,
+    chunks: Iterable[Chunk] = (),
+    *,
+    count: int = 0,
+    seal: bool = True,
+    on_progress: Callable[[int], None] = lambda total: None,
+) -> Sent:
+    """Submit a bag whole. `count`: tasks that need no chunk (a range). `on_progress` hears how many tasks are there."""
+    body = {"spec": msgspec.to_builtins(spec), "count": count, "seal": seal and count > 0}
+    answer = transport.post("/v1/jobs", body)
+    job, known, total = answer["job"], answer["known"], answer["total"]
+    if count:
+        return Sent(job, known, total)
+    have = total if known else 0
+    batch: list[Chunk] = []
+    size = 0
+    for chunk in chunks:
+        if chunk.first + chunk.count <= have:
+            continue
+        if batch and size + len(chunk.data) > _REQUEST_BYTES:
+            total = post_chunks(transport, job, batch)
+            on_progress(total)
+            batch, size = [], 0
+        batch.append(chunk)
+        size += len(chunk.data)
+    if batch or seal:
+        total = post_chunks(transport, job, batch, seal=seal)
+        on_progress(total)
+    return Sent(job, known, total)
+
+
+def post_chunks(transport: Transport, job: int, chunks: list[Chunk], *, seal: bool = False) -> int:
+    """Some chunks in one request. Returns how many tasks the job has now."""
+    rows = [
+        {"first": c.first, "count": c.count, "klass": c.klass, "codec": c.codec, "bytes": len(c.data)} for c in chunks
+    ]
+    answer = transport.post_frame(f"/v1/jobs/{job}/tasks", {"chunks": rows, "seal": seal}, [c.data for c in chunks])
+    total: int = answer["total"]
+    return total
+
+
+def put_blob(transport: Transport, sha256: str, data: bytes) -> None:
+    transport.request("PUT", f"/v1/blobs/{sha256}", body=data, content_type="application/octet-stream")
+
+
+def send_file(transport: Transport, sha256: str, path: Path) -> None:
+    """Send a file's content unless the server has it."""
+    if transport.exists(f"/v1/blobs/{sha256}"):
+        return
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise BadInput(f"input {path} changed while it was being sent", hint="try again when it stands still")
+    put_blob(transport, sha256, data)

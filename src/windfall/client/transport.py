@@ -1,0 +1,241 @@
+"""HTTP requests to one server: kept connections, errors as ours, patience when it is away. Touches the network.
+
+Thread-safe: each request takes a connection of its own from a small stock. Every request of the interface may be
+repeated without harm (submissions have keys, chunks have positions), so one that got no answer is sent again.
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from windfall.errors import BadCredentials, BadInput, Kind, Unreachable, WindfallError
+from windfall.wire import frames
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 5.0
+_AGAIN = (429, 502, 503, 504)
+
+encode = msgspec.json.encode
+decode = msgspec.json.decode
+
+
+class Frame:
+    """A framed answer: its header, and its attachments cut off one by one."""
+
+    def __init__(self, data: bytes) -> None:
+        header, self._rest = frames.split(data)
+        self.header: dict[str, Any] = decode(header)
+        self._position = 0
+
+    def take(self, size: int) -> memoryview:
+        start, self._position = self._position, self._position + size
+        return self._rest[start : self._position]
+
+
+class Transport:
+    """Requests to `url`. `renew` is asked for another address when nobody answers: a server may have been restarted.
+
+    `patience_s`: how long to go on trying when the server is away; 0 gives up at once.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str = "",
+        *,
+        patience_s: float = 0.0,
+        timeout_s: float = 60.0,
+        renew: Callable[[], tuple[str, str]] | None = None,
+    ) -> None:
+        self.patience_s = patience_s
+        self._timeout_s = timeout_s
+        self._renew = renew
+        self._idle: list[http.client.HTTPConnection] = []
+        self._set_address(url, token)
+
+    def _set_address(self, url: str, token: str) -> None:
+        text = url if "://" in url else f"http://{url}"
+        parts = urlsplit(text)
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+        if parts.scheme not in ("http", "https") or not parts.hostname or (":" in parts.netloc and port is None):
+            raise BadInput(f"'{url}' is no server's address", hint="write it as in http://head-node:8780")
+        if not token.isascii() or any(c.isspace() for c in token):
+            raise BadInput("the token contains spaces or characters that no token has", hint="copy it again, alone")
+        self.url = text.rstrip("/")
+        self.token = token
+        self._scheme, self._host, self._port = parts.scheme, parts.hostname, port
+        self._prefix = parts.path.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.close()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, **query: Any) -> Any:
+        """A JSON answer."""
+        return decode(self.request("GET", path, query=query))
+
+    def frame(self, path: str, **query: Any) -> Frame:
+        """A framed answer."""
+        return Frame(self.request("GET", path, query=query))
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """JSON to the server and back."""
+        answer = self.request("POST", path, body=encode(body if body is not None else {}))
+        return decode(answer) if answer else None
+
+    def post_frame(self, path: str, header: Any, attachments: list[bytes]) -> Any:
+        """A frame to the server, JSON back."""
+        body = frames.join(encode(header), attachments)
+        return decode(self.request("POST", path, body=body, content_type=frames.CONTENT_TYPE))
+
+    def exists(self, path: str) -> bool:
+        return self.request("HEAD", path, missing_ok=True) is not None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        missing_ok: bool = False,
+    ) -> Any:
+        """The bytes of an answer, asked for again while `patience_s` lasts. `missing_ok`: a 404 is None, no error."""
+        asked = {key: value for key, value in (query or {}).items() if value is not None}
+        target = f"{self._prefix}{path}" + (f"?{urlencode(asked)}" if asked else "")
+        headers = self._headers if body is None else {**self._headers, "Content-Type": content_type}
+        until = time.monotonic() + self.patience_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                status, data = self._once(method, target, body, headers)
+            except (OSError, http.client.HTTPException) as error:
+                failure: WindfallError = self._unreachable(error)
+            else:
+                if status < 300:
+                    return data
+                if status == 404 and missing_ok:
+                    return None
+                failure = error_of(status, data, self.url)
+                if status not in _AGAIN:
+                    raise failure
+            if not failure.retryable or time.monotonic() >= until:
+                raise failure
+            # Full jitter: clients that lost the same server do not come back all at once.
+            time.sleep(min(random.uniform(0, pause_s), max(0.0, until - time.monotonic())))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            if self._renew is not None and isinstance(failure, Unreachable):
+                self._move(*self._renew())
+                headers = {**headers, **self._headers}
+
+    def _move(self, url: str, token: str) -> None:
+        if (url, token) != (self.url, self.token):
+            self._set_address(url, token)
+
+    def _once(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        """One request on a kept connection, or on a new one if the kept one was closed meanwhile."""
+        while True:
+            connection, kept = self._connection()
+            try:
+                connection.request(method, target, body=body, headers=headers)
+                response = connection.getresponse()
+                data = response.read()
+            except (ConnectionError, http.client.BadStatusLine):
+                connection.close()
+                if kept:
+                    continue
+                raise
+            except BaseException:
+                connection.close()
+                raise
+            if response.will_close:
+                connection.close()
+            else:
+                self._idle.append(connection)
+            return response.status, data
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
+        try:
+            return self._idle.pop(), True
+        except IndexError:
+            pass
+        if self._scheme == "https":
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=context), False
+        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s), False
+
+    def _unreachable(self, error: Exception) -> WindfallError:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return _final(
+                Unreachable(
+                    f"{self.url}: its certificate is not trusted ({error.verify_message})",
+                    hint="set SSL_CERT_FILE to the certificate of the authority that signed it",
+                )
+            )
+        if isinstance(error, ssl.SSLError):
+            return _final(Unreachable(f"{self.url} does not speak TLS", hint="write http:// if the server has no TLS"))
+        why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        return Unreachable(
+            f"no server answers at {self.url} ({_reason(why)})",
+            hint="is it running? try: windfall server, or set --server or WINDFALL_SERVER to another address",
+        )
+
+
+def _final(error: WindfallError) -> WindfallError:
+    error.retryable = False
+    return error
+
+
+def _reason(text: str) -> str:
+    """`[Errno 111] Connection refused` without its number."""
+    return text.partition("] ")[2] if text.startswith("[Errno") else text
+
+
+_CLASSES: dict[int, type[WindfallError]] = {
+    400: BadInput,
+    401: BadCredentials,
+    403: BadCredentials,
+    404: BadInput,
+    409: BadInput,
+    413: BadInput,
+    426: BadInput,
+    429: Unreachable,
+    502: Unreachable,
+    503: Unreachable,
+    504: Unreachable,
+}
+
+
+def error_of(status: int, data: bytes, url: str) -> WindfallError:
+    """The server's error as ours: same code, same message, same hint."""
+    try:
+        said = decode(data)["error"]
+        message, hint, code = str(said["message"]), str(said.get("hint") or ""), str(said.get("code") or "")
+    except (msgspec.DecodeError, KeyError, TypeError):
+        text = data[:200].decode(errors="replace").strip()
+        message, hint, code = f"{url} answered {status}: {text or 'nothing'}", "is it a windfall server?", ""
+        said = {}
+    error = _CLASSES.get(status, WindfallError)(message, hint=hint, code=code)
+    if isinstance(said, dict) and isinstance(said.get("retryable"), bool):
+        error.retryable = said["retryable"] or status in _AGAIN
+    if isinstance(said, dict) and said.get("kind") in set(Kind):
+        error.kind = Kind(said["kind"])
+    if status in (401, 403) and not error.hint:
+        error.hint = "set --token or WINDFALL_TOKEN to a token of this server (windfall token create makes one)"
+    return error
