@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
@@ -26,8 +27,19 @@ from windfall.core.events import (
     decode_record,
     encode_record,
 )
+from windfall.core.policy import DefaultPolicy
 from windfall.core.state import State, load, problems, save
 from windfall.wire.messages import CAUSES
+
+
+class Eager(DefaultPolicy):
+    """A policy that always wants replicas and gives attempts up after seven seconds."""
+
+    def match_replica(self, host, job, bag, queue, pool, now):
+        return True
+
+    def deadline_s(self, host, job, bag, pool, now, queue=None):
+        return 7.0
 
 
 class FakeHost:
@@ -47,7 +59,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.engine = Engine()
+        self.engine = Engine(Eager)
         self.state = State()
         self.t = 0.0
         self.log: list[bytes] = []
@@ -62,9 +74,10 @@ class EngineMachine(RuleBasedStateMachine):
         return record
 
     @rule(target=jobs, count=st.integers(1, 12), failures=st.integers(1, 3), losses=st.integers(1, 3),
-          limit=st.sampled_from([None, None, 0, 2]), priority=st.integers(0, 2), streaming=st.booleans())  # fmt: skip
-    def submit(self, count, failures, losses, limit, priority, streaming):
-        rules = JobRules("j", priority=float(priority), max_failed_tasks=limit, streaming=streaming)
+          limit=st.sampled_from([None, None, 0, 2]), priority=st.integers(0, 2), streaming=st.booleans(),
+          policies=st.sampled_from([{}, {"ReplicationRequirements": "true", "Deadline": "7"}]))  # fmt: skip
+    def submit(self, count, failures, losses, limit, priority, streaming, policies):
+        rules = JobRules("j", priority=float(priority), max_failed_tasks=limit, streaming=streaming, policies=policies)
         classes = [TaskClass(1.0, max_failures=failures, max_losses=losses), TaskClass(2.0)]
         job = self.step(JobSubmitted(self.t, rules, classes)).decided.job
         self.step(TasksAdded(self.t, job, count, 0))
@@ -138,7 +151,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(job=jobs, paused=st.booleans())
     def pause(self, job, paused):
         rules = self.state.bags[job].rules
-        self.step(JobChanged(self.t, job, JobRules(rules.name, priority=rules.priority, paused=paused)))
+        self.step(JobChanged(self.t, job, msgspec.structs.replace(rules, paused=paused)))
 
     @rule()
     def restart_server(self):
@@ -160,7 +173,7 @@ class EngineMachine(RuleBasedStateMachine):
         if not hasattr(self, "state"):
             return
         replayed, decided_again = State(), State()
-        engine = Engine()
+        engine = Engine(Eager)
         for data in self.log:
             engine.apply(replayed, decode_record(data))
             assert encode_record(engine.step(decided_again, decode_record(data).event)) == data

@@ -23,11 +23,7 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     for task in range(assigned.first, assigned.first + assigned.count):
         columns.state[task] = HELD
         columns.attempts[task] = number
-        attempt = Attempt(number, host.number, t, assigned.deadline, assigned.why)
-        if replica:
-            bag.live[task].append(attempt)
-        else:
-            bag.live[task] = [attempt]
+        bag.add_attempt(task, Attempt(number, host.number, t, assigned.deadline, assigned.why))
         host.held[(assigned.job, task, number)] = None
         if assigned.deadline is not None:
             heappush(state.deadlines, (assigned.deadline, assigned.job, task, number))
@@ -38,18 +34,17 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
 
 def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
     """Forget one attempt, live or given up; its host no longer holds it. None if it is not known any more."""
-    for book in (bag.live, bag.given_up):
-        attempts = book.get(task)
-        if attempts is None:
-            continue
-        for attempt in attempts:
-            if attempt.number == number:
-                attempts.remove(attempt)
-                if not attempts:
-                    del book[task]
-                _unhold(state, bag, task, attempt)
-                return attempt
-    return None
+    attempt = bag.drop_attempt(task, number)
+    if attempt is None:
+        given_up = bag.given_up.get(task, [])
+        attempt = next((a for a in given_up if a.number == number), None)
+        if attempt is None:
+            return None
+        given_up.remove(attempt)
+        if not given_up:
+            del bag.given_up[task]
+    _unhold(state, bag, task, attempt)
+    return attempt
 
 
 def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
@@ -60,15 +55,10 @@ def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
 
 def give_up(bag: Bag, task: int, number: int) -> Attempt | None:
     """Stop counting on a live attempt. Its host may still hold it, and a late result is still welcome."""
-    attempts = bag.live.get(task, [])
-    for attempt in attempts:
-        if attempt.number == number:
-            attempts.remove(attempt)
-            if not attempts:
-                del bag.live[task]
-            bag.given_up.setdefault(task, []).append(attempt)
-            return attempt
-    return None
+    attempt = bag.drop_attempt(task, number)
+    if attempt is not None:
+        bag.given_up.setdefault(task, []).append(attempt)
+    return attempt
 
 
 def requeue(state: State, bag: Bag, task: int) -> None:
@@ -80,13 +70,12 @@ def requeue(state: State, bag: Bag, task: int) -> None:
 
 def cancel_attempts(state: State, bag: Bag, task: int) -> None:
     """Ask every host that has this task to drop it, at its next exchange."""
-    for book in (bag.live, bag.given_up):
-        for attempt in book.pop(task, []):
-            host = state.hosts.get(attempt.host)
-            if host is not None:
-                host.to_cancel.append((bag.number, task, attempt.number))
-                state.hosts_to_tell[host.number] = None
-            _unhold(state, bag, task, attempt)
+    for attempt in [*bag.drop_attempts(task), *bag.given_up.pop(task, [])]:
+        host = state.hosts.get(attempt.host)
+        if host is not None:
+            host.to_cancel.append((bag.number, task, attempt.number))
+            state.hosts_to_tell[host.number] = None
+        _unhold(state, bag, task, attempt)
 
 
 def settle(state: State, bag: Bag, t: float) -> None:

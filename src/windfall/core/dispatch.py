@@ -5,18 +5,25 @@ Matching costs O(bags): the tasks of a bag look alike to a policy unless they ha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from windfall.core import attempts, silence
-from windfall.core.events import AGAIN, FRESH, Assigned, HostAnswered, HostAsked
+from windfall.core import attempts, hosts, replicas, silence
+from windfall.core.ads import Ad, bag_ad, host_ad, pool_ad, queue_ad
+from windfall.core.columns import DONE, WAITING
+from windfall.core.events import AGAIN, FRESH, TEST, Assigned, HostAnswered, HostAsked
+from windfall.core.policy import UNREPLICATED, BagPolicy
 from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State, TaskQueue
+from windfall.core.tail import TailRule, in_tail
 
 if TYPE_CHECKING:
     from windfall.core.engine import Policies
 
 OTHER_HOST_LOOKAHEAD = 8
 """How far down the returned tasks to look for one that did not just fail on the asking host."""
+FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
+"""A task that failed or was lost so often goes to the fail-over pool, if there is one."""
 
 
 def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAnswered:
@@ -24,113 +31,234 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     if host is None:
         fresh = Host(state.next_host, event.host, event.t)
         _describe(fresh, event)
-        assigned = [] if event.leaving else _choose(state, fresh, event, policies)
-        return HostAnswered(fresh.number, assigned=assigned)
+        return _answer(state, fresh, event, policies, HostAnswered(fresh.number))
     if event.boot == host.boot and event.n < host.n:
         return HostAnswered(host.number, refused="another worker uses this id")
     promised = bool(host.assigned or host.cancelled)
     if event.boot == host.boot and event.n == host.n and promised:
         return HostAnswered(host.number, repeat=True)
     lost = silence.losses_of(state, [host]) if event.boot != host.boot or event.leaving else []
-    if event.leaving:
-        return HostAnswered(host.number, lost=lost)
     view = host
     if event.ad is not None or event.slots != host.slots:
         view = Host(host.number, host.name, event.t)
         view.__dict__.update(host.__dict__)
         _describe(view, event)
-    assigned = _choose(state, view, event, policies)
-    return HostAnswered(host.number, lost=lost, assigned=assigned, cancel=list(host.to_cancel))
+    cancel = [] if event.leaving else list(host.to_cancel)
+    return _answer(state, view, event, policies, HostAnswered(host.number, lost=lost, cancel=cancel))
 
 
-def _describe(host: Host, event: HostAsked) -> None:
-    if event.ad is not None:
-        host.ad = event.ad
-        host.ad_version += 1
-        host.memory_bytes = int(event.ad.get("memory_mb") or 0) * 1024 * 1024
-    host.slots = event.slots
-
-
-def _choose(state: State, host: Host, event: HostAsked, policies: Policies) -> list[Assigned]:
-    """Algorithm 1: walk the bags by rank until the host has what it wants."""
+def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answer: HostAnswered) -> HostAnswered:
+    """Fill in what the host gets, and what follows from it."""
+    if event.leaving or event.want <= 0 or host.draining or is_blocked(host, event.t):
+        return answer
+    if not state.ready and not state.tails:
+        return answer
     want = event.want
-    if want <= 0 or host.draining or _is_blocked(host, event.t) or not state.ready:
-        return []
-    picked: list[Assigned] = []
-    for bag in _by_rank(state):
-        room = min(want, _fair_share(state, host, bag))
-        for index, queue in enumerate(bag.queues):
-            if room <= 0:
-                break
-            if queue.size:
-                taken = _take(state, host, bag, index, queue, room)
-                picked += taken
-                cost = ceil(bag.classes[index].cpus)
-                used = sum(a.count for a in taken) * max(1, cost)
-                room -= used
-                want -= used
-        if want <= 0:
-            break
-    return picked
+    record = host.record
+    if record.probation_until is None:
+        reason = _excluded_because(state, host)
+        if reason:
+            answer.probation = (event.t + hosts.probation_s(record), reason)
+            return answer
+    elif event.t < record.probation_until:
+        return answer
+    else:
+        # The wait is over: one task as a test, and only if no other test is out.
+        want, answer.test = (0 if host.held else 1), True
+    answer.assigned = Matcher(state, host, event.t, policies).choose(want)
+    if answer.test:
+        for assigned in answer.assigned:
+            assigned.why = TEST
+    answer.tails = _tail_changes(state, host, answer.assigned)
+    return answer
 
 
-def _is_blocked(host: Host, t: float) -> bool:
+def is_blocked(host: Host, t: float) -> bool:
     return bool(host.blocked) and (host.blocked_until is None or t < host.blocked_until)
 
 
-def _by_rank(state: State) -> list[Bag]:
-    bags = list(state.ready.values())
-    if len(bags) > 1:
-        bags.sort(key=lambda bag: (-bag.rules.priority, bag.number))
-    return bags
+def _excluded_because(state: State, host: Host) -> str:
+    """Why to starve this host, unless too many are starved already."""
+    failed_in = state.bags.get(host.record.failed_job)
+    reason = hosts.suspicion(host.record, failed_in.counts[DONE] if failed_in else 0)
+    if not reason:
+        return ""
+    starved = sum(
+        other.slots
+        for number in state.live_hosts
+        if (other := state.hosts[number]).record.probation_until is not None and other.number != host.number
+    )
+    too_many = starved + host.slots > hosts.MOST_EXCLUDED * max(state.live_slots, host.slots)
+    return "" if too_many else reason
 
 
-def _fair_share(state: State, host: Host, bag: Bag) -> int:
-    """How many a host may hold ready of what is left, so that the last tasks spread over all hosts."""
-    free = host.slots - len(host.held)
-    share = ceil(bag.waiting * host.slots / (2 * max(state.live_slots, host.slots)))
-    return max(free, share)
-
-
-def _take(state: State, host: Host, bag: Bag, index: int, queue: TaskQueue, room: int) -> list[Assigned]:
-    """Up to `room` tasks' worth of one class for this host, those that came back first."""
-    rules = bag.classes[index]
-    width = max(1, ceil(rules.cpus))
-    if width > host.slots:
-        return []
-    left = room // width
-    memory_free = host.memory_bytes - host.memory_held
-    picked: list[Assigned] = []
-    for task in _returned(state, host, bag, queue, left):
-        number = bag.columns.attempts[task] + 1
-        need = rules.memory_for(number)
-        if need and host.memory_bytes and need > memory_free:
+def _tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tuple[int, bool]]:
+    taken: dict[int, int] = {}
+    for piece in assigned:
+        if piece.first not in state.bags[piece.job].live:
+            taken[piece.job] = taken.get(piece.job, 0) + piece.count
+    found = []
+    for job in dict.fromkeys([*taken, *state.tails]):
+        bag = state.bags[job]
+        if not bag.sealed:
             continue
-        picked.append(Assigned(bag.number, task, 1, number, None, AGAIN))
-        memory_free -= need
-        left -= 1
-    need = rules.memory_for(1)
-    if need and host.memory_bytes:
-        left = min(left, memory_free // need)
-    for start, end in queue.fresh:
-        if left <= 0:
-            break
-        count = min(left, end - start)
-        picked.append(Assigned(bag.number, start, count, 1, None, FRESH))
-        left -= count
-    return picked
+        now = in_tail(bag.tail, bag.counts[WAITING] - taken.get(job, 0), tail_rule(state, host))
+        if now != bag.tail:
+            found.append((job, now))
+    return found
 
 
-def _returned(state: State, host: Host, bag: Bag, queue: TaskQueue, most: int) -> list[int]:
-    """Tasks that came back, but rather not to the host where they just failed while there are others."""
-    alone = len(state.live_hosts) <= 1
-    picked: list[int] = []
-    for position, task in enumerate(queue.again):
-        if len(picked) >= most or position >= most + OTHER_HOST_LOOKAHEAD:
-            break
-        if alone or host.number not in bag.blame.get(task, ()):
+def tail_rule(state: State, host: Host) -> TailRule:
+    slots = max(state.live_slots, host.slots)
+    leave = state.settings.tail_leave
+    return TailRule(ceil(state.settings.tail_enter * slots), None if leave is None else ceil(leave * slots))
+
+
+class Matcher:
+    """One asking host against all bags."""
+
+    def __init__(self, state: State, host: Host, t: float, policies: Policies) -> None:
+        self.state, self.host, self.t, self.policies = state, host, t, policies
+        self.held = len(host.held)
+        self.memory_free = host.memory_bytes - host.memory_held
+        self._ads: tuple[Ad, Ad, Ad] | None = None
+
+    @property
+    def ads(self) -> tuple[Ad, Ad, Ad]:
+        """Host, queue and pool; made only if some bag has a policy that could look at them."""
+        if self._ads is None:
+            self._ads = (host_ad(self.host, self.t), queue_ad(self.state), pool_ad(self.state, self.host.pool))
+        return self._ads
+
+    def choose(self, want: int) -> list[Assigned]:
+        """Algorithm 1: walk the bags by rank until the host has what it wants."""
+        picked: list[Assigned] = []
+        cap = 1 << 30
+        for group in self.by_rank():
+            share = ceil(want / len(group))
+            for bag, policy, concurrency in group:
+                # The highest-ranked bag's Concurrency caps every lower-ranked one.
+                cap = min(cap, concurrency)
+                room = min(want, share if len(group) > 1 else want, self._fair_share(bag), cap - self.held)
+                taken, used = self._take_bag(bag, policy, room)
+                picked += taken
+                want -= used
+                self.held += used
+            if want <= 0:
+                return picked
+        return picked + self._replicate(min(want, cap - self.held, self.host.slots - self.held))
+
+    def by_rank(self) -> list[list[tuple[Bag, BagPolicy, int]]]:
+        """The bags that want this host in groups of equal rank, the highest first; in each, the least served first."""
+        ranked: dict[float, list[tuple[Bag, BagPolicy, int]]] = {}
+        for bag in self.state.ready.values():
+            verdict = self.match(bag)
+            if verdict is not None:
+                rank, policy, concurrency = verdict
+                ranked.setdefault(rank, []).append((bag, policy, concurrency))
+        groups = [ranked[rank] for rank in sorted(ranked, reverse=True)]
+        for group in groups:
+            group.sort(key=lambda entry: (len(entry[0].live), entry[0].number))
+        return groups
+
+    def match(self, bag: Bag) -> tuple[float, BagPolicy, int] | None:
+        """The bag's rank, policy and concurrency for this host; None if it does not want it."""
+        policy = self.policies.of(bag.rules.policies)
+        if not policy.expressions:
+            return bag.rules.priority, policy, 1 << 30
+        host, queue, pool = self.ads
+        verdict = policy.match(host, bag_ad(bag, self.t), queue, pool, self.t)
+        if not verdict.matches:
+            return None
+        return verdict.rank, policy, verdict.concurrency if "Concurrency" in policy.expressions else 1 << 30
+
+    def _fair_share(self, bag: Bag) -> int:
+        """How many a host may hold ready of what is left, so that the last tasks spread over all hosts."""
+        slots = self.host.slots
+        share = ceil(bag.waiting * slots / (2 * max(self.state.live_slots, slots)))
+        return max(slots - self.held, share)
+
+    def _take_bag(self, bag: Bag, policy: BagPolicy, room: int) -> tuple[list[Assigned], int]:
+        picked: list[Assigned] = []
+        used = 0
+        for index, queue in enumerate(bag.queues):
+            width = max(1, ceil(bag.classes[index].cpus))
+            if queue.size and width <= self.host.slots and room - used >= width:
+                taken = self._take(bag, index, queue, (room - used) // width)
+                picked += taken
+                used += width * sum(piece.count for piece in taken)
+        if picked:
+            seconds = self.deadline_s(bag, policy, UNREPLICATED)
+            if seconds is not None:
+                for piece in picked:
+                    piece.deadline = self.t + seconds
+        return picked, used
+
+    def deadline_s(self, bag: Bag, policy: BagPolicy, job: Mapping[str, Any]) -> float | None:
+        if "Deadline" not in policy.expressions:
+            return None
+        host, queue, pool = self.ads
+        return policy.deadline_s(host, job, bag_ad(bag, self.t), pool, self.t, queue)
+
+    def _take(self, bag: Bag, index: int, queue: TaskQueue, left: int) -> list[Assigned]:
+        """Up to `left` tasks of one class for this host, those that came back first."""
+        rules = bag.classes[index]
+        picked: list[Assigned] = []
+        for task in self._returned(bag, queue, left):
+            number = bag.columns.attempts[task] + 1
+            need = rules.memory_for(number)
+            if need and self.host.memory_bytes:
+                if need > self.memory_free:
+                    continue
+                self.memory_free -= need
+            picked.append(Assigned(bag.number, task, 1, number, None, AGAIN))
+            left -= 1
+        need = rules.memory_for(1)
+        if need and self.host.memory_bytes:
+            left = min(left, self.memory_free // need)
+        for start, end in queue.fresh:
+            if left <= 0:
+                break
+            count = min(left, end - start)
+            picked.append(Assigned(bag.number, start, count, 1, None, FRESH))
+            left -= count
+            self.memory_free -= need * count
+        return picked
+
+    def _returned(self, bag: Bag, queue: TaskQueue, most: int) -> list[int]:
+        """Tasks that came back, but rather not to the host where they just failed while there are others."""
+        alone = len(self.state.live_hosts) <= 1
+        failover = self.state.settings.failover_pool
+        picked: list[int] = []
+        for position, task in enumerate(queue.again):
+            if len(picked) >= most or position >= most + OTHER_HOST_LOOKAHEAD:
+                break
+            if not alone and self.host.number in bag.blame.get(task, ()):
+                continue
+            if failover and self.host.pool != failover and _needs_failover(bag, task):
+                continue
             picked.append(task)
-    return picked
+        return picked
+
+    def _replicate(self, most: int) -> list[Assigned]:
+        """Algorithm 2's speculative part, for what room is left."""
+        picked: list[Assigned] = []
+        for bag in self.state.tails.values():
+            if most <= len(picked):
+                break
+            if not bag.waiting and not bag.stopped:
+                policy = self.policies.of(bag.rules.policies)
+                picked += replicas.replicas_for(
+                    self.state, self.host, bag, policy, most - len(picked), self.ads, self.t, self.deadline_s
+                )
+        return picked
+
+
+def _needs_failover(bag: Bag, task: int) -> bool:
+    return bag.columns.failures[task] >= FAILOVER_FAILURES or bag.columns.losses[task] >= FAILOVER_LOSSES
+
+
+# --- applying -------------------------------------------------------------------------------------------------------
 
 
 def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -> None:
@@ -153,10 +281,34 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     host.assigned, host.cancelled = decided.assigned, decided.cancel
     host.to_cancel = []
     state.hosts_to_tell.pop(host.number, None)
+    _apply_standing(host, decided, event.t)
     for assigned in decided.assigned:
         attempts.hand_out(state, host, assigned, event.t)
+    for job, tail in decided.tails:
+        state.bags[job].tail = tail
+        state.refresh(state.bags[job])
     if event.leaving:
         silence.leave(state, host, event.leaving)
+
+
+def _apply_standing(host: Host, decided: HostAnswered, t: float) -> None:
+    record = host.record
+    if decided.probation is not None:
+        record.probation_until, record.suspicion = decided.probation
+    elif decided.test and decided.assigned:
+        # Judged by what comes of it: a success clears the record, a failure finds the next wait twice as long.
+        record.fade(t)
+        record.probations += 1
+        record.probation_until = t + hosts.probation_s(record)
+
+
+def _describe(host: Host, event: HostAsked) -> None:
+    if event.ad is not None:
+        host.ad = event.ad
+        host.ad_version += 1
+        host.ad_t = event.t
+        host.memory_bytes = int(event.ad.get("memory_mb") or 0) * 1024 * 1024
+    host.slots = event.slots
 
 
 def _come_alive(state: State, host: Host, event: HostAsked) -> None:

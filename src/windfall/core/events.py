@@ -51,8 +51,10 @@ class Settings(Struct, frozen=True, array_like=True):
     lease_s: float = 60.0
     """Silence after which a host's attempts are unknown; after as much again they are lost."""
     host_forget_s: float = 7 * 86400.0
-    tail_slack: float = 1.0
-    """A bag is in its tail when its unsent tasks fit this many times into the slots of the live hosts."""
+    tail_enter: float = 1.0
+    """A bag enters its tail when its unsent tasks are at most this many times the slots of the live hosts."""
+    tail_leave: float | None = None
+    """It leaves its tail again above this many times the slots; None: never."""
     max_replicas: int = 3
     failover_pool: str = ""
 
@@ -218,6 +220,12 @@ class HostAnswered(Decision):
     assigned: list[Assigned] = []
     cancel: list[Key] = []
     refused: str = ""
+    tails: list[tuple[int, bool]] = []
+    """Jobs that enter or leave their tail phase with this answer."""
+    probation: tuple[float, str] | None = None
+    """The host gets nothing until this time, for this reason."""
+    test: bool = False
+    """What is assigned is a test: the host was on probation."""
 
 
 class TasksChosen(Decision):
@@ -233,8 +241,6 @@ class TimeJudged(Decision):
     lost_hosts: list[int] = []
     lost: list[tuple[int, int, int, int]] = []
     expired: list[tuple[int, int, int, int]] = []
-    unblocked: list[int] = []
-    tails: list[tuple[int, bool]] = []
 
 
 AnyEvent = (

@@ -24,6 +24,7 @@ class Reliability(Struct, array_like=True):
     day: int = 0
     today: int = 0
     failures_in_a_row: int = 0
+    failed_job: int = 0
     probation_until: float | None = None
     probations: int = 0
     suspicion: str = ""
@@ -59,11 +60,15 @@ class Reliability(Struct, array_like=True):
         self.ok_weight += 1.0
         self.cpu_s += cpu_s
         self.failures_in_a_row = 0
+        if self.probation_until is not None:
+            # It passed its test.
+            self.pardon()
         self.turnaround_s += (turnaround_s - self.turnaround_s) / min(self.done, 50)
 
-    def failed_task(self, cpu_s: float) -> None:
+    def failed_task(self, job: int, cpu_s: float) -> None:
         """A task failed here. Nobody is blamed yet: it may fail everywhere (see `blamed`)."""
         self.failed += 1
+        self.failed_job = job
         self.cpu_s += cpu_s
         self.failures_in_a_row += 1
 
@@ -82,3 +87,32 @@ class Reliability(Struct, array_like=True):
         self.failures_in_a_row = self.probations = 0
         self.probation_until = None
         self.suspicion = ""
+
+
+# --- black holes ----------------------------------------------------------------------------------------------------
+
+SUSPECT_RATE = 0.5
+SUSPECT_WEIGHT = 3.0
+SUSPECT_IN_A_ROW = 5
+FIRST_PROBATION_S = 60.0
+LONGEST_PROBATION_S = 3600.0
+MOST_EXCLUDED = 0.5
+"""At most this share of the live slots is ever starved: a bad bag must not shut a good pool down."""
+
+
+def suspicion(record: Reliability, done_in_failed_job: int) -> str:
+    """Why this host looks like a black hole, or nothing.
+
+    Blame needs proof: the tasks that failed here succeeded elsewhere, or others of the same job do while everything
+    fails here. A task that fails everywhere is nobody's fault but its own.
+    """
+    if record.weight >= SUSPECT_WEIGHT and record.error_rate >= SUSPECT_RATE:
+        return f"{record.error_rate:.0%} of its recent tasks failed here and succeeded elsewhere"
+    if record.failures_in_a_row >= SUSPECT_IN_A_ROW and done_in_failed_job >= record.failures_in_a_row:
+        return f"its last {record.failures_in_a_row} tasks failed while others of the same job succeed"
+    return ""
+
+
+def probation_s(record: Reliability) -> float:
+    """Each failed test doubles the wait for the next one."""
+    return min(LONGEST_PROBATION_S, FIRST_PROBATION_S * 2.0**record.probations)

@@ -105,9 +105,12 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> None:
     bag.move(task, DONE)
     _note(bag, host, result)
     bag.run_s += result.end - result.start
+    turnaround_s = result.end - (attempt.sent if attempt else result.start)
+    bag.turnaround_sum += turnaround_s
+    bag.turnaround_squares += turnaround_s * turnaround_s
     bag.last_result_t = max(bag.last_result_t or 0.0, result.end)
     if host is not None:
-        host.record.succeeded(result.end - (attempt.sent if attempt else result.start), result.cpu_s)
+        host.record.succeeded(turnaround_s, result.cpu_s)
     for number in bag.blame.pop(task, ()):
         if host is None or number != host.number:
             blamed = state.hosts.get(number)
@@ -148,7 +151,7 @@ def charge(bag: Bag, host: Host | None, result: Result, verdict: int) -> None:
         return
     bag.columns.failures[task] += 1
     if host is not None:
-        host.record.failed_task(result.cpu_s)
+        host.record.failed_task(bag.number, result.cpu_s)
         hosts = bag.blame.setdefault(task, [])
         if host.number not in hosts:
             hosts.append(host.number)

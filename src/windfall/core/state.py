@@ -109,6 +109,9 @@ class Bag:
         self.tail = False
         self.attempts = self.waste = 0
         self.counts = [0, 0, 0, 0, 0]
+        self.levels: dict[int, dict[int, None]] = {}
+        """Running tasks by the number of their live attempts, each level in the order of sending."""
+        self.turnaround_sum = self.turnaround_squares = 0.0
         self.run_s = 0.0
         """Sum of run times of accepted results; with counts[DONE] the mean that reports and plans use."""
         self.causes: dict[int, int] = {}
@@ -169,6 +172,41 @@ class Bag:
         if to >= DONE:
             self.order.append(task)
 
+    def add_attempt(self, task: int, attempt: Attempt) -> None:
+        attempts = self.live.get(task)
+        if attempts is None:
+            self.live[task] = [attempt]
+            self.levels.setdefault(1, {})[task] = None
+        else:
+            attempts.append(attempt)
+            self._level(task, len(attempts) - 1, len(attempts))
+
+    def drop_attempt(self, task: int, number: int) -> Attempt | None:
+        """Take a live attempt off; None if it is not live."""
+        attempts = self.live.get(task)
+        for attempt in attempts or ():
+            if attempt.number == number:
+                assert attempts is not None
+                attempts.remove(attempt)
+                self._level(task, len(attempts) + 1, len(attempts))
+                if not attempts:
+                    del self.live[task]
+                return attempt
+        return None
+
+    def drop_attempts(self, task: int) -> list[Attempt]:
+        attempts = self.live.pop(task, [])
+        self._level(task, len(attempts), 0)
+        return attempts
+
+    def _level(self, task: int, old: int, new: int) -> None:
+        if old:
+            del self.levels[old][task]
+            if not self.levels[old]:
+                del self.levels[old]
+        if new:
+            self.levels.setdefault(new, {})[task] = None
+
     def stop(self, reason: str) -> None:
         """No further attempts: everything that waits is cancelled. What is out is cancelled by the caller."""
         self.stopped = reason
@@ -196,6 +234,7 @@ class Host:
         self.state = LIVE
         self.ad: dict[str, Any] = {}
         self.ad_version = 0
+        self.ad_t = t
         self.slots = 1
         self.memory_bytes = 0
         self.memory_held = 0
@@ -215,6 +254,27 @@ class Host:
         return str(self.ad.get("pool") or "default")
 
 
+class Pool(Struct, array_like=True):
+    """Where hosts come from, as policies and the overlay see it."""
+
+    name: str
+    kind: str = ""
+    limit: int | None = None
+    queued: int = 0
+    running: int = 0
+    price_usd: float = 0.0
+    best_timeout_s: float | None = None
+    latency_95_s: float | None = None
+
+    def ad(self) -> dict[str, Any]:
+        ad = {
+            "Name": self.name, "Kind": self.kind, "Limit": self.limit, "Queued": self.queued,
+            "Running": self.running, "Price": self.price_usd, "BestTimeout": self.best_timeout_s,
+            "LatencyQuantile95": self.latency_95_s,
+        }  # fmt: skip
+        return {name: value for name, value in ad.items() if value is not None}
+
+
 class State:
     """Everything that decisions depend on."""
 
@@ -232,6 +292,9 @@ class State:
         self.unknown_hosts: OrderedDict[int, None] = OrderedDict()
         """Both with the longest silent first, so that a look at the clock costs only what it finds."""
         self.live_slots = 0
+        self.tails: dict[int, Bag] = {}
+        """Bags in their tail phase with attempts out: the ones whose tasks may be replicated."""
+        self.pools: dict[str, Pool] = {}
         self.hosts_to_tell: dict[int, None] = {}
         """Hosts with something to cancel: a driver may wake them if they wait for an answer."""
         self.deadlines: list[tuple[float, int, int, int]] = []
@@ -252,6 +315,12 @@ class State:
                     self.ready = dict(sorted(self.ready.items()))
         else:
             self.ready.pop(bag.number, None)
+        if bag.tail and bag.live and not bag.rules.paused:
+            if bag.number not in self.tails:
+                self.tails[bag.number] = bag
+                self.tails = dict(sorted(self.tails.items()))
+        else:
+            self.tails.pop(bag.number, None)
 
 
 # --- snapshots ------------------------------------------------------------------------------------------------------
@@ -276,6 +345,9 @@ class SavedBag(Struct, array_like=True):
     attempts: int
     waste: int
     counts: list[int]
+    turnaround_sum: float
+    turnaround_squares: float
+    levels: dict[int, list[int]]
     run_s: float
     causes: dict[int, int]
     blame: dict[int, list[int]]
@@ -290,6 +362,7 @@ class SavedHost(Struct, array_like=True):
     state: str
     ad: dict[str, Any]
     ad_version: int
+    ad_t: float
     slots: int
     memory_bytes: int
     memory_held: int
@@ -322,7 +395,8 @@ class SavedState(Struct, array_like=True):
 
 _BAG_PLAIN = (
     "number", "rules", "classes", "submitted_t", "sealed", "stopped", "finished_t", "last_result_t", "segments",
-    "live", "given_up", "tail", "attempts", "waste", "counts", "run_s", "causes", "blame",
+    "live", "given_up", "tail", "attempts", "waste", "counts", "turnaround_sum", "turnaround_squares", "run_s",
+    "causes", "blame",
 )  # fmt: skip
 _HOST_PLAIN = tuple(name for name in SavedHost.__struct_fields__ if name != "held")
 
@@ -333,6 +407,7 @@ def save(state: State) -> bytes:
         SavedBag(
             columns=bag.columns.save(),
             order=bag.order.tobytes(),
+            levels={level: list(tasks) for level, tasks in bag.levels.items()},
             fresh=[list(queue.fresh) for queue in bag.queues],
             again=[list(queue.again) for queue in bag.queues],
             **{name: getattr(bag, name) for name in _BAG_PLAIN},
@@ -384,6 +459,7 @@ def _load_bag(saved: SavedBag) -> Bag:
         setattr(bag, name, getattr(saved, name))
     bag.columns = Columns.load(saved.columns)
     bag.order.frombytes(saved.order)
+    bag.levels = {level: dict.fromkeys(tasks) for level, tasks in saved.levels.items()}
     for queue, fresh, again in zip(bag.queues, saved.fresh, saved.again, strict=True):
         queue.fresh.extend(fresh)
         queue.again.extend(again)
@@ -425,6 +501,11 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
     waiting = {task for task, value in enumerate(bag.columns.state) if value == WAITING}
     if not bag.stopped and waiting != set(queued):
         found.append(f"{name}: waiting and queued differ by {sorted(waiting ^ set(queued))[:5]}")
+    levels = {task: level for level, tasks in bag.levels.items() for task in tasks}
+    if levels != {task: len(attempts) for task, attempts in bag.live.items()}:
+        found.append(f"{name}: levels do not count the live attempts")
+    if (bag.number in state.tails) != bool(bag.tail and bag.live and not bag.rules.paused):
+        found.append(f"{name}: wrong about its tail")
     for task, attempts in bag.live.items():
         found += _attempt_problems(state, bag, task, attempts)
     held = {task for task, value in enumerate(bag.columns.state) if value == HELD}
@@ -434,7 +515,10 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
         found.append(f"{name}: ready {bag.number in state.ready}, dispatchable {bag.dispatchable}")
     for task in range(bag.total):
         rules = bag.classes[bag.class_of(task)]
-        if bag.columns.failures[task] > rules.max_failures or bag.columns.losses[task] > rules.max_losses:
+        # Each replica that was out may add one more while others still run.
+        spare = state.settings.max_replicas
+        failures, losses = bag.columns.failures[task], bag.columns.losses[task]
+        if failures > rules.max_failures + spare or losses > rules.max_losses + spare:
             found.append(f"{name}.{task}: more retries than allowed")
     return found
 
