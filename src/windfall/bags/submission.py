@@ -44,6 +44,7 @@ class Request(Struct, kw_only=True):
     csv: str | None = None
     range: str | None = None
     stdin: bool = False  # lines from standard input
+    params: Any = None  # values, from Python
     job_file: str | None = None
     command: list[str] = []
     settings: Settings = msgspec.field(default_factory=Settings)
@@ -75,7 +76,8 @@ class _Origin(Struct):
     stdin: bool = False
 
     def set_ones(self) -> list[str]:
-        return [name for name in ("lines", "csv", "range", "params", "whole", "stdin") if getattr(self, name)]
+        given = [name for name in ("lines", "csv", "range", "params") if getattr(self, name) is not None]
+        return given + [name for name in ("whole", "stdin") if getattr(self, name)]
 
 
 def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submission:
@@ -117,7 +119,7 @@ def _placed(settings: N, base: Path) -> N:
 
 def _origin(request: Request, file: JobFile, base: Path) -> _Origin:
     """The one source of parameters: the command line's, else the file's."""
-    asked = _Origin(Path(), request.tasks, request.csv, request.range, stdin=request.stdin)
+    asked = _Origin(Path(), request.tasks, request.csv, request.range, request.params, stdin=request.stdin)
     job = file.job
     written = _Origin(base, job.lines, job.csv, job.range, job.params, file.task)
     origin, where = (asked, "the command line") if asked.set_ones() else (written, request.job_file)
