@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -88,9 +89,7 @@ class Job:
 
     def wait(self, timeout: float | None = None) -> Json:
         """Wait until it has ended. Returns its status; `TimeoutError` if `timeout` seconds were not enough."""
-        status: Json = {}
-        for status in self.watch(timeout):
-            pass
+        status: Json = deque(self.watch(timeout), maxlen=1).pop()
         if status["state"] not in ENDED:
             raise TimeoutError(f"job {self.id} '{self.name}' is {status['state']} after {timeout:g} s")
         return status
@@ -142,7 +141,7 @@ class Job:
         return self.render(task)["params"]
 
     def output(self, task: int, *, stdout_from: int = 0, stderr_from: int = 0, wait_s: float = 0.0) -> Json:
-        """A task's output so far, from these positions on: `stdout` and `stderr` as bytes, `ended`, and where to go on."""
+        """A task's output from these positions on: `stdout` and `stderr` as bytes, `ended`, and where to go on."""
         frame = self._transport.frame(
             f"{self._path}/output/{task}", stdout_from=stdout_from, stderr_from=stderr_from, wait_s=wait_s
         )

@@ -1,4 +1,4 @@
-"""The server of a state directory: the one that runs there, or one in this process. Touches processes and that directory.
+"""The server of a state directory: the one that runs there, or one in this process. Touches processes and files.
 
 Two runs in one directory share one server. When the process that holds it goes, the next one that asks takes over: the
 log under the directory is all there is to take over.
@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -57,18 +58,12 @@ def _answers(url: str) -> bool:
     try:
         connection.request("GET", "/healthz")
         return connection.getresponse().status == 200
-    except ssl_error():
+    except ssl.SSLError:
         return True  # it speaks TLS and we do not trust it: it is there, and the request itself will say what is wrong
     except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()
-
-
-def ssl_error() -> type[Exception]:
-    import ssl
-
-    return ssl.SSLError
 
 
 class LocalServer:
