@@ -1,0 +1,154 @@
+"""Spot, on-demand or nothing, tick by tick, for one machine's worth of work. Pure: what was seen in, a market out.
+
+Work that keeps its progress has to be done by a deadline. A spot machine is cheap and may vanish, an on-demand one is
+dear and stays; every start and every change of market costs `changeover_ticks` of paid time without progress.
+
+The safety net is `guarded`: whatever a planner wishes, a choice after which on-demand could no longer make the deadline
+is not taken. It does not depend on any estimate, so no estimate can argue it away.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Market(StrEnum):
+    """Where the next tick is spent."""
+
+    IDLE = "idle"
+    SPOT = "spot"
+    ONDEMAND = "ondemand"
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What is to be done, by when, and what it costs; all times in ticks of `tick_s` seconds, prices in USD an hour."""
+
+    work_ticks: int
+    deadline_ticks: int
+    changeover_ticks: int
+    tick_s: float
+    spot_usd: float
+    ondemand_usd: float
+
+
+class State(Struct, frozen=True):
+    """Where the work stands at the beginning of a tick; `warming` is the rest of its machine's changeover."""
+
+    tick: int
+    left: int
+    market: Market = Market.IDLE
+    warming: int = 0
+
+
+class Planner(Protocol):
+    """One planner for one piece of work: a function of its terms, what it has seen so far, and the state.
+
+    `observe` is called once a tick (also for the past before the start, if there is one), then `choose`.
+    """
+
+    def observe(self, available: bool) -> None: ...
+
+    def choose(self, state: State) -> Market: ...
+
+
+def begin(terms: Terms) -> State:
+    return State(tick=0, left=terms.work_ticks)
+
+
+def advance(terms: Terms, state: State, choice: Market) -> State:
+    """The state after one tick spent in the chosen market."""
+    if choice is Market.IDLE:
+        return State(state.tick + 1, state.left)
+    warming = state.warming if choice is state.market else terms.changeover_ticks
+    if warming:
+        return State(state.tick + 1, state.left, choice, warming - 1)
+    return State(state.tick + 1, state.left - 1, choice)
+
+
+def slack(terms: Terms, state: State) -> int:
+    """Ticks that may still pass without progress."""
+    return terms.deadline_ticks - state.tick - state.left
+
+
+def rescue_ticks(terms: Terms, state: State) -> int:
+    """Ticks without progress if on-demand took over from here and kept the work to its end."""
+    if state.left == 0:
+        return 0
+    return state.warming if state.market is Market.ONDEMAND else terms.changeover_ticks
+
+
+def is_safe(terms: Terms, state: State, choice: Market) -> bool:
+    """Whether on-demand can still meet the deadline after this tick, should spot never come back."""
+    after = advance(terms, state, choice)
+    return slack(terms, after) >= rescue_ticks(terms, after)
+
+
+def guarded(terms: Terms, state: State, available: bool, wish: Market) -> Market:
+    """The wish where it can be had and is safe; on-demand otherwise."""
+    if wish is Market.SPOT and not available:
+        return Market.ONDEMAND
+    return wish if is_safe(terms, state, wish) else Market.ONDEMAND
+
+
+class OnDemand:
+    """On-demand from the first tick to the last."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+
+    def observe(self, available: bool) -> None:
+        """Whether there is spot does not matter here."""
+
+    def choose(self, state: State) -> Market:
+        return Market.ONDEMAND
+
+
+class Greedy:
+    """Spot until the last safe moment, then on-demand to the end."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.available = False
+        self.gave_up = False
+
+    def observe(self, available: bool) -> None:
+        self.available = available
+
+    def choose(self, state: State) -> Market:
+        wish = Market.SPOT if self.available else Market.IDLE
+        self.gave_up = self.gave_up or not is_safe(self.terms, state, wish)
+        return Market.ONDEMAND if self.gave_up else wish
+
+
+class UniformProgress:
+    """The rival of "Can't Be Late" (NSDI 2024): never fall below the straight line from the start to the deadline."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.available = False
+        self.gave_up = False
+
+    def observe(self, available: bool) -> None:
+        self.available = available
+
+    def choose(self, state: State) -> Market:
+        terms = self.terms
+        ahead = terms.work_ticks - state.left - terms.work_ticks * state.tick / terms.deadline_ticks
+        # Back to spot only with room for the way there and back: otherwise every flicker would be followed.
+        if state.market is Market.ONDEMAND and ahead < 2 * terms.changeover_ticks:
+            wish = Market.ONDEMAND
+        elif self.available:
+            wish = Market.SPOT
+        else:
+            wish = Market.ONDEMAND if ahead < 0 else Market.IDLE
+        self.gave_up = self.gave_up or not is_safe(terms, state, wish)
+        return Market.ONDEMAND if self.gave_up else wish
+
+
+def price_usd(terms: Terms, counts: dict[Market, int]) -> float:
+    """What the ticks spent in each market cost."""
+    hours = terms.tick_s / 3600.0
+    return hours * (counts[Market.SPOT] * terms.spot_usd + counts[Market.ONDEMAND] * terms.ondemand_usd)
