@@ -1,0 +1,145 @@
+"""The command line of the worker: the same for `windfall worker` and for `python3 worker.pyz`. Touches the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from windfall.worker import identity
+from windfall.worker.agent import Agent, Options
+from windfall.worker.link import Address
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_EXAMPLE = """\
+examples:
+  windfall worker --server http://10.0.0.1:7070 --token-file ~/.windfall-token
+  python3 worker.pyz --slots 4 --lifetime 55m --idle-exit 10m --tag rack=b7     (WINDFALL_SERVER, WINDFALL_TOKEN set)
+"""
+
+
+class _Usage(Exception):
+    """Where and what; exit code 2."""
+
+
+def duration_s(text: str) -> float:
+    """Seconds of a duration such as 90, 90s, 55m, 1.5h, 1h30m."""
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration (examples: 90s, 55m, 1h30m)")
+    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+
+
+def _tag(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
+    return key, value
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 4096:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 4096")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name (letters, digits, '.', '_' and '-', at most 100)")
+    return text
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=prog,
+        description="Take tasks from a Windfall server and run them, until told to stop.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = made.add_argument
+    add("--server", metavar="URL", help="the server (default: WINDFALL_SERVER)")
+    add("--token", metavar="T", help="a token of role worker (default: WINDFALL_TOKEN)")
+    add("--token-file", metavar="FILE", help="read the token from a file, so that `ps` does not show it")
+    add("--cafile", metavar="FILE", help="certificate of a private authority for https")
+    add("--slots", type=_positive, metavar="N", help="how many tasks at once (default: one per core)")
+    add("--tag", type=_tag, action="append", default=[], metavar="K=V", help="say something of this host; repeatable")
+    add("--pool", metavar="NAME", help="the pool that this host belongs to")
+    add("--name", type=_name, metavar="NAME", help="the host's id (default: a stable one from hardware and host name)")
+    add("--dir", metavar="DIR", help=f"where to keep files (default: {identity.default_folder()})")
+    add("--lifetime", type=duration_s, metavar="T", help="leave in good order before so much time has passed")
+    add("--idle-exit", type=duration_s, metavar="T", help="leave after so much time without a task")
+    add("--notice-file", metavar="FILE", help="when this file appears, the machine is about to be taken away")
+    add("--parent-pid", type=int, metavar="PID", help="end at once when this process does")
+    add("--die-with-parent", action="store_true", help="end at once when the process that started this one does")
+    add("--quiet", action="store_true", help="say nothing but errors")
+    return made
+
+
+def _address(args: argparse.Namespace) -> Address:
+    url = args.server or os.environ.get("WINDFALL_SERVER")
+    if not url:
+        raise _Usage("no server given\n  add --server URL or set WINDFALL_SERVER")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise _Usage(f"{url!r} is not the address of a server\n  it looks like http://10.0.0.1:7070 or https://host")
+    token = args.token or os.environ.get("WINDFALL_TOKEN") or ""
+    if args.token_file:
+        try:
+            with open(args.token_file) as file:
+                token = file.read().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise _Usage(f"{args.token_file}: the token cannot be read ({error})") from None
+    if not token or not token.isascii() or not token.isprintable():
+        raise _Usage("no usable token given\n  add --token-file FILE or set WINDFALL_TOKEN (windfall token create)")
+    if args.cafile and not os.access(args.cafile, os.R_OK):
+        raise _Usage(f"{args.cafile}: the certificate cannot be read")
+    return Address(url, token, args.cafile)
+
+
+def _options(args: argparse.Namespace) -> Options:
+    return Options(
+        address=_address(args),
+        folder=os.path.abspath(args.dir or identity.default_folder()),
+        slots=args.slots or identity.cpus(),
+        name=args.name,
+        pool=args.pool,
+        tags=dict(args.tag),
+        lifetime_s=args.lifetime,
+        idle_exit_s=args.idle_exit,
+        parent_pid=os.getppid() if args.die_with_parent else args.parent_pid,
+        notice_file=args.notice_file,
+        quiet=args.quiet,
+    )
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "worker.pyz") -> int:
+    """Run a worker; its exit code."""
+    args = parser(prog).parse_args(argv)
+    try:
+        if not sys.platform.startswith("linux"):
+            raise _Usage("the worker needs Linux")
+        agent = Agent(_options(args))
+    except (_Usage, identity.Taken) as error:
+        print(f"windfall: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"windfall: the worker's folder cannot be used: {error}\n  choose another with --dir", file=sys.stderr)
+        return 2
+    return agent.run()
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    # Threads may be in the middle of a request: nothing of theirs is worth waiting for.
+    os._exit(code)

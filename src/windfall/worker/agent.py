@@ -1,0 +1,364 @@
+"""The worker's main process: speaks with the server, keeps the floor busy, leaves in good order. Touches everything.
+
+One thread decides (this one); HTTP and blobs have threads of their own that only carry. Short tasks are handled in
+gulps: after a turn with results the loop pauses for a moment, so that what gathers meanwhile costs one wake-up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import secrets
+import selectors
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from windfall.wire import VERSION, frames
+from windfall.worker import identity, pace, system
+from windfall.worker.floor import Floor
+from windfall.worker.link import Address, Link, Refused, TooLarge
+from windfall.worker.outbox import Outbox, Result
+from windfall.worker.spool import Spool
+from windfall.worker.transfers import Transfers
+
+_PAUSE_S = 0.002
+_TICK_S = 0.5
+_SPOOL_AFTER_S = 1.0
+_LIVE_WAIT_S = 0.3
+_AD_EVERY_S = 60.0
+
+
+@dataclass
+class Options:
+    """What the command line says."""
+
+    address: Address
+    folder: str
+    slots: int
+    name: str | None = None
+    pool: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    lifetime_s: float | None = None
+    idle_exit_s: float | None = None
+    parent_pid: int | None = None
+    notice_file: str | None = None
+    quiet: bool = False
+
+
+class Agent:
+    """One run of the worker, from its first exchange to its exit code."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._identity = identity.claim(options.name)
+        self.host = self._identity.host
+        self._boot = secrets.token_hex(8)
+        folder = os.path.join(options.folder, self.host)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._ad = identity.advertisement(self.host, options.slots, options.pool, options.tags, folder)
+        self._selector = selectors.DefaultSelector()
+        self._outbox = Outbox(Spool(os.path.join(folder, "spool"), self._boot))
+        self._transfers = Transfers(options.address, folder)
+        self._floor = Floor(
+            self.host, options.slots, os.path.join(folder, "run"), self._selector, self._transfers, self._on_result
+        )
+        self._link = Link(options.address, random.Random())
+        self._started_s = self._last_work_s = time.monotonic()
+        self._sent_s = self._ad_sent_s = self._tick_at_s = 0.0
+        self._gap_s = pace.GAP_S
+        self._next_s = 10.0
+        self._n = 0
+        self._in_flight = False
+        self._wait_s = 0.0
+        self._nudged = False
+        self._fresh_results = False
+        self._leaving: str | None = None
+        self._leave_by_s = 0.0
+        self._said_goodbye = False
+        self._exit_code: int | None = None
+        self._reported_down = False
+        self._signals: list[int] = []
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Until there is a reason to go; the exit code."""
+        self._set_up_signals()
+        system.become_subreaper()
+        self._selector.register(self._link, selectors.EVENT_READ, self._on_answer)
+        self._selector.register(self._transfers, selectors.EVENT_READ, self._transfers.finish)
+        self._say(f"worker {self.host}: {self._options.slots} slots for {self._options.address.url}")
+        try:
+            while self._exit_code is None:
+                for key, _ in self._selector.select(self._timeout_s()):
+                    key.data()
+                self._turn()
+                if self._fresh_results:
+                    self._fresh_results = False
+                    mean_s = self._floor.durations.mean_s()
+                    if mean_s is not None and mean_s < 0.01:
+                        time.sleep(_PAUSE_S)
+        finally:
+            self._close()
+        return self._exit_code
+
+    def _timeout_s(self) -> float:
+        if self._floor.needs_a_look:
+            return 0.05
+        if self._in_flight:
+            return _TICK_S
+        return min(_TICK_S, max(0.0, self._sent_s + self._gap_s - time.monotonic()))
+
+    def _turn(self) -> None:
+        now_s = time.monotonic()
+        while self._signals:
+            self._on_signal(self._signals.pop(0))
+        if self._floor.needs_a_look:
+            self._floor.check_calls()
+            self._floor.balance()
+        if now_s >= self._tick_at_s:
+            self._tick_at_s = now_s + _TICK_S
+            self._tick(now_s)
+        self._speak(now_s)
+
+    def _tick(self, now_s: float) -> None:
+        """What may wait for half a second: outages, lifetimes, notices, parents."""
+        self._floor.balance()
+        down_since_s = self._link.down_since_s
+        if down_since_s is not None and now_s - down_since_s > _SPOOL_AFTER_S:
+            self._keep_results()
+            if not self._reported_down:
+                self._reported_down = True
+                self._say(f"the server cannot be reached ({self._link.last_failure}); going on and trying again")
+        elif down_since_s is None and self._reported_down:
+            self._reported_down = False
+            self._say("the server answers again")
+        if len(self._floor):
+            self._last_work_s = now_s
+        options = self._options
+        if options.parent_pid is not None and _is_gone(options.parent_pid):
+            self._abandon()
+        elif self._leaving:
+            if now_s > self._leave_by_s:
+                self._exit_code = 0
+        elif options.notice_file and os.path.exists(options.notice_file):
+            self._leave("notice", None, notice=True)
+        elif (left_s := self._lifetime_left_s(now_s)) is not None and left_s < self._margin_s():
+            self._leave("lifetime", None)
+        elif self._lifetime_is_short(now_s) and not len(self._floor):
+            self._leave("lifetime", None)
+        elif options.idle_exit_s is not None and now_s - self._last_work_s > options.idle_exit_s:
+            self._leave("idle", None)
+
+    # -- signals ----------------------------------------------------------------------------------------------------
+
+    def _set_up_signals(self) -> None:
+        read, write = os.pipe()
+        for fd in (read, write):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        self._selector.register(read, selectors.EVENT_READ, lambda: os.read(read, 4096))
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
+            signal.signal(signum, lambda number, _: self._signals.append(number))
+        if self._options.parent_pid is not None and os.getppid() == self._options.parent_pid:
+            system.die_with_parent(signal.SIGTERM)
+
+    def _on_signal(self, signum: int) -> None:
+        if self._options.parent_pid is not None and _is_gone(self._options.parent_pid):
+            self._abandon()
+        elif signum == signal.SIGUSR1:
+            self._leave("notice", None, notice=True)
+        elif self._leaving == "signal":
+            self._floor.preempt("the worker was told twice to stop", 0.0, False)
+        else:
+            self._leave("signal", None)
+
+    # -- leaving ----------------------------------------------------------------------------------------------------
+
+    def _leave(self, reason: str, grace_s: float | None, notice: bool = False) -> None:
+        """Hand back what waits, end what runs with its grace time, report it all, go."""
+        self._begin_to_leave(reason)
+        self._floor.preempt(f"the worker leaves: {reason}", grace_s, notice)
+
+    def _begin_to_leave(self, reason: str) -> None:
+        if self._leaving is None:
+            self._say(f"leaving: {reason}")
+        self._leaving = reason
+        self._leave_by_s = time.monotonic() + self._floor.longest_grace_s() + 10.0
+
+    def _abandon(self) -> None:
+        """The process that we belong to has gone, and its server with it: end now, keep the results."""
+        self._floor.preempt("the process that started this worker has ended", 0.0, False)
+        self._exit_code = 0
+
+    def _lifetime_left_s(self, now_s: float) -> float | None:
+        lifetime_s = self._options.lifetime_s
+        return None if lifetime_s is None else self._started_s + lifetime_s - now_s
+
+    def _margin_s(self) -> float:
+        """What the end of the lifetime takes: the tasks' grace and a last exchange."""
+        return min(self._floor.longest_grace_s() + 2.0, (self._options.lifetime_s or 0.0) / 4)
+
+    def _lifetime_is_short(self, now_s: float) -> bool:
+        """Less is left than a task would need, going by those that we have seen."""
+        left_s = self._lifetime_left_s(now_s)
+        if left_s is None:
+            return False
+        return left_s - self._margin_s() < (self._floor.durations.mean_s() or 0.0)
+
+    def _close(self) -> None:
+        self._link.close()
+        self._transfers.close()
+        self._floor.close()
+        self._keep_results()
+
+    def _keep_results(self) -> None:
+        try:
+            self._outbox.save()
+        except OSError as error:
+            self._say(f"results could not be kept on disk: {error}")
+
+    # -- exchanges --------------------------------------------------------------------------------------------------
+
+    def _on_result(self, result: Result) -> None:
+        self._fresh_results = True
+        self._outbox.add(result)
+
+    def _speak(self, now_s: float) -> None:
+        """Exchange if it is time; break a long poll off if there is something to say."""
+        if self._in_flight:
+            urgent = self._outbox.waiting or (self._leaving and not len(self._floor))
+            if urgent and self._wait_s > 2 * pace.GAP_S and not self._nudged:
+                self._nudged = True
+                self._link.nudge()
+            return
+        if self._leaving and not len(self._floor):
+            if self._said_goodbye and not len(self._outbox):
+                self._exit_code = 0
+                return
+        elif now_s - self._sent_s < (pace.GAP_S if self._outbox.waiting else self._gap_s):
+            return
+        self._exchange(now_s)
+
+    def _exchange(self, now_s: float) -> None:
+        self._n += 1
+        self._sent_s = now_s
+        results = self._outbox.take()
+        mean_s = self._floor.mean_s(now_s)
+        leaving = self._leaving if not len(self._floor) and not self._outbox.waiting else None
+        self._said_goodbye = leaving is not None
+        want = 0
+        if not self._leaving and not self._lifetime_is_short(now_s):
+            want = pace.want(self._options.slots, len(self._floor), mean_s)
+        live_rows, live_data = self._live()
+        self._wait_s = 0.0 if leaving or self._outbox.waiting else pace.wait_s(len(self._floor), mean_s, self._next_s)
+        if self._floor.watched():
+            self._wait_s = min(self._wait_s, _LIVE_WAIT_S)
+        unix_s = time.time()
+        header = {
+            "v": VERSION,
+            "host": self.host,
+            "boot": self._boot,
+            "n": self._n,
+            "ad": self._advertisement(now_s),
+            "want": want,
+            "slots": self._options.slots,
+            "results": [result.row(unix_s) for result in results],
+            "started": self._floor.started(),
+            "held": len(self._floor),
+            "live": live_rows,
+            "leaving": leaving,
+        }
+        attachments = [part for r in results for part in (r.stdout, r.stderr, r.value) if part]
+        attachments += live_data
+        text = json.dumps(header, separators=(",", ":"))[:-1]
+        first, repeat = (
+            frames.join(f'{text},"wait_s":{wait_s:g}}}'.encode(), attachments) for wait_s in (self._wait_s, 0)
+        )
+        self._in_flight, self._nudged = True, False
+        self._link.send(first, repeat, self._wait_s)
+
+    def _advertisement(self, now_s: float) -> dict[str, Any] | None:
+        left_s = self._lifetime_left_s(now_s)
+        if self._n > 1 and (left_s is None or now_s - self._ad_sent_s < _AD_EVERY_S):
+            return None
+        self._ad_sent_s = now_s
+        return {**self._ad, "lifetime_s": None if left_s is None else round(max(0.0, left_s), 1)}
+
+    def _live(self) -> tuple[list[list[Any]], list[bytes]]:
+        rows, data = [], []
+        for held, which, offset, piece in self._floor.take_live():
+            position = [offset, len(piece), 0, 0] if which == 0 else [0, 0, offset, len(piece)]
+            rows.append([*held.key, *position])
+            data.append(piece)
+        return rows, data
+
+    def _on_answer(self) -> None:
+        outcome = self._link.answer()
+        if outcome is None:
+            return
+        self._in_flight = False
+        if isinstance(outcome, Refused):
+            self._say(str(outcome), always=True)
+            self._exit_code = outcome.exit_code
+        elif isinstance(outcome, TooLarge):
+            # Not taken, so not counted: the same number again with less in it.
+            self._outbox.too_large(outcome.limit_bytes)
+            self._n -= 1
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            self._take(outcome)
+
+    def _take(self, body: bytes) -> None:
+        raw, payloads = frames.split(body)
+        answer = json.loads(bytes(raw))
+        if answer["n"] != self._n:
+            raise ValueError(f"an answer to exchange {answer['n']} instead of {self._n}")
+        self._outbox.acknowledged()
+        self._next_s = float(answer.get("next_s") or self._next_s)
+        tasks, cancel = answer.get("tasks") or [], answer.get("cancel") or []
+        empty_s = time.monotonic() - self._sent_s
+        if tasks or cancel or self._nudged or empty_s >= self._wait_s / 2:
+            self._gap_s = pace.GAP_S
+        else:
+            # A server that does not hold its answer must not be asked in a tight loop.
+            self._gap_s = min(1.0, self._gap_s * 2)
+        if tasks:
+            self._floor.accept(tasks, answer["jobs"], payloads)
+            self._floor.dispatch()
+            self._last_work_s = time.monotonic()
+        if cancel:
+            self._floor.cancel((job, task, attempt) for job, task, attempt in cancel)
+        self._floor.watch((job, task, attempt) for job, task, attempt in answer.get("watch") or [])
+        stop = answer.get("stop")
+        if self._leaving:
+            self._floor.hand_back(f"the worker leaves: {self._leaving}")
+        elif stop == "now":
+            self._leave("drained", 0.0)
+        elif stop:
+            self._begin_to_leave("drained")
+            self._leave_by_s = float("inf")
+            self._floor.hand_back(f"the server drains this worker: {stop}")
+
+    def _say(self, text: str, always: bool = False) -> None:
+        if always or not self._options.quiet:
+            with contextlib.suppress(OSError):
+                print(f"windfall: {text}", file=sys.stderr, flush=True)
+
+
+def _is_gone(pid: int) -> bool:
+    if os.getppid() == pid:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

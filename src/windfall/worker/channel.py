@@ -1,0 +1,161 @@
+"""Packets and messages between the agent and its runners. Touches sockets; trusts both ends (they are one program).
+
+The queue is a socket that keeps packets whole. The agent holds both of its ends: it may take back what was not read,
+so a packet is either begun by the other side or ours again, never in between. The line is a byte stream with framed
+messages: results come up, orders go down. Messages are marshalled (version 2: every Python 3 reads it, and it is the
+quickest of the standard library).
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import socket
+import struct
+from typing import Any
+
+MAX_PACKET_BYTES = 128 * 1024
+"""Larger payloads go through a file: a packet must fit into the socket's buffer whole."""
+
+_LENGTH = struct.Struct("=I")
+_ROOM = 1 << 18
+
+
+def encode(message: object) -> bytes:
+    return marshal.dumps(message, 2)
+
+
+decode = marshal.loads
+
+
+def unfold(argv: Any, payload: bytes) -> tuple[Any, bytes]:
+    """The argument list and the payload of a task: themselves, or from the file that a large task came in."""
+    if not isinstance(argv, str):
+        return argv, payload
+    with open(argv, "rb") as file:
+        argv_and_payload: tuple[Any, bytes] = decode(file.read())
+    os.unlink(argv)
+    return argv_and_payload
+
+
+class Queue:
+    """The agent's side of a queue: puts packets in, takes unread ones back."""
+
+    def __init__(self) -> None:
+        self._write, self.read_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._write.setblocking(False)
+
+    def put(self, packet: bytes, fds: tuple[int, ...] = ()) -> bool:
+        """False when the buffer is full: keep the packet and try later."""
+        try:
+            if fds:
+                socket.send_fds(self._write, [packet], list(fds))
+            else:
+                self._write.send(packet)
+        except BlockingIOError:
+            return False
+        except (BrokenPipeError, ConnectionError):
+            return False
+        return True
+
+    def take_back(self) -> list[bytes]:
+        """Every packet that the other side has not begun, in order."""
+        packets = []
+        try:
+            while packet := self.read_end.recv(_ROOM, socket.MSG_DONTWAIT):
+                packets.append(packet)
+        except (BlockingIOError, ConnectionError):
+            pass
+        return packets
+
+    def close(self) -> None:
+        """The other side reads to the end, then sees that there is no more."""
+        self._write.close()
+        self.read_end.close()
+
+
+class Inbox:
+    """The reading side of a queue, in a runner: one packet at a time, with the descriptors that came with it."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+        self._buffer = memoryview(bytearray(_ROOM))
+        self._ancillary = socket.CMSG_SPACE(4 * 4)
+
+    def next(self) -> tuple[Any, list[int]] | None:
+        """The next packet, waiting for it; `None` when the agent has gone."""
+        try:
+            size, ancillary, _, _ = self._socket.recvmsg_into([self._buffer], self._ancillary)
+        except ConnectionError:
+            return None
+        if not size:
+            return None
+        fds: list[int] = []
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = list(struct.unpack(f"={len(data) // 4}i", data))
+        return decode(self._buffer[:size]), fds
+
+
+class Line:
+    """Framed messages over a stream socket, both ways."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._received = bytearray()
+        self.at_end = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: object) -> None:
+        """Waits when the other side is behind; raises `OSError` when it has gone."""
+        data = encode(message)
+        self._socket.sendall(_LENGTH.pack(len(data)) + data)
+
+    def receive(self) -> list[Any]:
+        """The messages that have arrived, without waiting. Sets `at_end` when there will be no more."""
+        flags = socket.MSG_DONTWAIT
+        try:
+            while True:
+                data = self._socket.recv(_ROOM, flags)
+                self._received += data
+                if not data:
+                    self.at_end = True
+                if len(data) < _ROOM:
+                    break
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.at_end = True
+        return self._parse()
+
+    def wait(self) -> list[Any]:
+        """As `receive`, but waits for at least one message (or the end)."""
+        while not self.at_end:
+            try:
+                data = self._socket.recv(_ROOM)
+            except OSError:
+                data = b""
+            self._received += data
+            self.at_end = not data
+            if messages := self._parse():
+                return messages
+        return []
+
+    def _parse(self) -> list[Any]:
+        buffer, at, messages = self._received, 0, []
+        while len(buffer) - at >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(buffer, at)
+            end = at + _LENGTH.size + size
+            if end > len(buffer):
+                break
+            messages.append(decode(memoryview(buffer)[at + _LENGTH.size : end]))
+            at = end
+        if at:
+            # A new buffer rather than `del`: marshal's views may still pin the old one.
+            self._received = buffer[at:]
+        return messages
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,147 @@
+"""Who this worker is: a stable id, its folder, what it says of its host. Touches the host's files and one lock."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import socket
+import stat
+import sys
+import tempfile
+import time
+import uuid
+import zlib
+from typing import IO, Any
+
+_MAX_INSTANCES = 4096
+_REFERENCE_S = 0.016
+"""What the benchmark takes on a core of speed 1.0 (a cloud core of the early 2020s)."""
+
+
+class Taken(Exception):
+    """Another worker on this host goes by this name."""
+
+
+class Identity:
+    """The id and the lock that makes it this process's own."""
+
+    def __init__(self, host: str, lock: IO[str]) -> None:
+        self.host = host
+        self._lock = lock  # held open: the lock lives as long as this process
+
+
+def claim(name: str | None) -> Identity:
+    """An id that is the same after a restart and on a wiped disk, and not used by another worker on this host."""
+    folder = _lock_folder()
+    if name is not None:
+        lock = _lock(os.path.join(folder, f"name-{name}.lock"))
+        if lock is None:
+            raise Taken(f"another worker named {name!r} runs on this host\n  give this one another --name")
+        return Identity(name, lock)
+    for instance in range(_MAX_INSTANCES):
+        lock = _lock(os.path.join(folder, f"instance-{instance}.lock"))
+        if lock is not None:
+            return Identity(stable_id(_hardware(), socket.gethostname(), os.getuid(), instance), lock)
+    raise Taken(f"{_MAX_INSTANCES} workers run on this host already")
+
+
+def stable_id(hardware: str, hostname: str, uid: int, instance: int) -> str:
+    digest = hashlib.sha256(f"{hardware}/{hostname}/{uid}".encode()).hexdigest()[:8]
+    short = re.sub(r"[^A-Za-z0-9-]", "-", hostname.split(".")[0])[:32] or "host"
+    return f"{short}-{digest}-{instance}"
+
+
+def _hardware() -> str:
+    node = uuid.getnode()
+    if not node >> 40 & 1:
+        return f"{node:012x}"
+    # No network card: uuid made a number up, another one each time.
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        with contextlib.suppress(OSError), open(path) as file:
+            return file.read().strip()
+    return "no-hardware-address"
+
+
+def _lock_folder() -> str:
+    folder = os.path.join(tempfile.gettempdir(), f"windfall-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise Taken(f"{folder} is not a directory of ours\n  remove it, or set TMPDIR to another place")
+    return folder
+
+
+def _lock(path: str) -> IO[str] | None:
+    file = open(path, "w")  # noqa: SIM115 - stays open for the life of the process
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+def default_folder() -> str:
+    """Where workers keep their files unless told otherwise: survives a reboot where the system lets it."""
+    parent = os.environ.get("TMPDIR") or "/var/tmp"
+    return os.path.join(parent, f"windfall-worker-{os.getuid()}")
+
+
+def cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_mb() -> int:
+    """The host's memory, or the container's if that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError), open(path) as file:
+            total = min(total, int(file.read()))
+    return total >> 20
+
+
+def speed(folder: str) -> float:
+    """How fast a core is (1.0: a cloud core of the early 2020s), by a short fixed piece of work; kept in the folder."""
+    path = os.path.join(folder, "speed.json")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(path) as file:
+        kept = json.load(file)
+        if kept["machine"] == platform.processor() + platform.release():
+            return float(kept["speed"])
+    data = bytes(i * i % 251 for i in range(1 << 12)) * 64
+    best_s = min(_timed(data) for _ in range(3))
+    value = round(_REFERENCE_S / best_s, 3)
+    with contextlib.suppress(OSError), open(path, "w") as file:
+        json.dump({"speed": value, "machine": platform.processor() + platform.release()}, file)
+    return value
+
+
+def _timed(data: bytes) -> float:
+    started_s = time.perf_counter()
+    for _ in range(8):
+        zlib.crc32(zlib.compress(data, 6))
+    return time.perf_counter() - started_s
+
+
+def advertisement(host: str, slots: int, pool: str | None, tags: dict[str, str], folder: str) -> dict[str, Any]:
+    from windfall import __version__
+
+    return {
+        "name": host,
+        "cpus": cpus(),
+        "memory_mb": memory_mb(),
+        "os": platform.system().lower(),
+        "arch": platform.machine(),
+        "pool": pool,
+        "slots": slots,
+        "speed": speed(folder),
+        "tags": tags,
+        "lifetime_s": None,
+        "version": __version__,
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
+    }

@@ -1,0 +1,212 @@
+"""HTTP to the server: one thread that carries exchanges, and what blobs need. Touches the network, decides nothing.
+
+An exchange is repeated until it is answered. A repeat asks for an answer at once (`wait_s` 0): that is also how we
+break off a long poll when there is suddenly something to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import queue
+import random
+import socket
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from windfall.wire import frames
+from windfall.worker.pace import Backoff
+
+CONNECT_S = 10.0
+ANSWER_S = 30.0
+"""How long an answer may take beyond what we allowed the server to hold it."""
+
+
+class Refused(Exception):
+    """The server will not have us: what it says, and our exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class TooLarge(Exception):
+    """The exchange is over the server's limit."""
+
+    def __init__(self, limit_bytes: int | None) -> None:
+        super().__init__("too large")
+        self.limit_bytes = limit_bytes
+
+
+class Unavailable(Exception):
+    """No answer that counts; trying again makes sense."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the server is and how to get in."""
+
+    url: str
+    token: str
+    cafile: str | None = None
+
+    def connect(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        if parts.scheme == "https":
+            context = ssl.create_default_context(cafile=self.cafile)
+            return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=CONNECT_S, context=context)
+        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=CONNECT_S)
+
+    def path(self, path: str) -> str:
+        return urlsplit(self.url).path.rstrip("/") + path
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}", "User-Agent": "windfall-worker"}
+
+
+def check(status: int, body: bytes, headers: Any) -> None:
+    """Raise what an answer other than success means to a worker (docs/reference/protocol.md)."""
+    if status < 300:
+        return
+    error: dict[str, Any] = {}
+    with contextlib.suppress(ValueError, AttributeError):
+        error = json.loads(body).get("error") or {}
+    said = error.get("message") or f"HTTP {status}"
+    if error.get("hint"):
+        said += f"\n  {error['hint']}"
+    if status in (401, 403):
+        raise Refused(f"the server refuses this token: {said}", 3)
+    if status in (409, 426):
+        raise Refused(said, 2)
+    if status == 413:
+        limit = error.get("limit")
+        raise TooLarge(int(limit) if isinstance(limit, (int, float)) else None)
+    retry_after_s = 0.0
+    with contextlib.suppress(TypeError, ValueError):
+        retry_after_s = min(30.0, float(headers.get("Retry-After")))
+    raise Unavailable(said, retry_after_s)
+
+
+class Link:
+    """Carries one exchange at a time in a thread of its own; tells by a byte in a pipe when there is an answer."""
+
+    def __init__(self, address: Address, generator: random.Random) -> None:
+        self._address = address
+        self._backoff = Backoff(generator)
+        self._requests: queue.SimpleQueue[tuple[bytes, bytes, float] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
+        self._connection: http.client.HTTPConnection | None = None
+        self._holding = False
+        self._nudged = threading.Event()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        self.down_since_s: float | None = None
+        self.last_failure = ""
+        self._thread = threading.Thread(target=self._carry, daemon=True, name="link")
+        self._thread.start()
+
+    def fileno(self) -> int:
+        return self._wake_read
+
+    def send(self, first: bytes, repeat: bytes, hold_s: float) -> None:
+        """An exchange: its body, the body of a repeat, and how long the server may take over the first."""
+        self._nudged.clear()
+        self._requests.put((first, repeat, hold_s))
+
+    def nudge(self) -> None:
+        """Have the answer soon: break a long poll off, or try again at once."""
+        self._nudged.set()
+        connection = self._connection
+        sock = connection.sock if connection else None
+        if self._holding and sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def answer(self) -> bytes | Exception | None:
+        """The answer that has come, if one has."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, 64)
+        with contextlib.suppress(queue.Empty):
+            return self._answers.get_nowait()
+        return None
+
+    def close(self) -> None:
+        self._requests.put(None)
+        self.nudge()
+
+    def _carry(self) -> None:
+        while (request := self._requests.get()) is not None:
+            first, repeat, hold_s = request
+            outcome = self._until_answered(first, repeat, hold_s)
+            self._answers.put(outcome)
+            os.write(self._wake_write, b".")
+
+    def _until_answered(self, first: bytes, repeat: bytes, hold_s: float) -> bytes | Exception:
+        body = first
+        while True:
+            try:
+                data = self._post(body, hold_s)
+            except (Refused, TooLarge) as error:
+                return error
+            except ssl.SSLCertVerificationError as error:
+                return Refused(
+                    f"the server's certificate is not trusted ({error.verify_message})\n"
+                    "  give the authority's certificate with --cafile",
+                    3,
+                )
+            except (OSError, http.client.HTTPException, Unavailable) as error:
+                self._drop()
+                nudged = self._nudged.is_set()
+                self._nudged.clear()
+                if not nudged:
+                    self._fail(error)
+                body, hold_s = repeat, 0.0
+                continue
+            self.down_since_s = None
+            self._backoff.reset()
+            return data
+
+    def _fail(self, error: Exception) -> None:
+        if self.down_since_s is None:
+            self.down_since_s = time.monotonic()
+        self.last_failure = str(error) or type(error).__name__
+        pause_s = max(self._backoff.next_s(), getattr(error, "retry_after_s", 0.0))
+        self._nudged.wait(pause_s)
+
+    def _post(self, body: bytes, hold_s: float) -> bytes:
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = self._address.connect()
+            connection.connect()
+        assert connection.sock is not None
+        connection.sock.settimeout(hold_s + ANSWER_S)
+        headers = {**self._address.headers, "Content-Type": frames.CONTENT_TYPE}
+        connection.request("POST", self._address.path("/v1/exchange"), body, headers)
+        self._holding = hold_s > 0
+        try:
+            if self._holding and self._nudged.is_set():
+                raise Unavailable("nudged")
+            response = connection.getresponse()
+            data = response.read()
+        finally:
+            self._holding = False
+        if response.will_close:
+            self._drop()
+        check(response.status, data, response.headers)
+        return data
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection:
+            connection.close()

@@ -1,0 +1,76 @@
+"""How much work to have ready, when to speak to the server, how long to back off. Pure but for the given generator."""
+
+from __future__ import annotations
+
+import random
+
+AHEAD_S = 0.15
+"""Work that each slot likes to have ready: long enough for an exchange, short enough to lose little."""
+
+MAX_READY_PER_SLOT = 256
+GAP_S = 0.025
+"""Least time between two exchanges: what gathers in it travels together."""
+
+FORGET = 0.15
+"""Weight of the newest duration in the running mean."""
+
+
+class Durations:
+    """A running mean of how long tasks take, quick to notice that they got longer."""
+
+    def __init__(self) -> None:
+        self._mean_s: float | None = None
+
+    def add(self, run_s: float) -> None:
+        mean_s = self._mean_s
+        self._mean_s = run_s if mean_s is None else mean_s + FORGET * (run_s - mean_s)
+
+    def mean_s(self, longest_running_s: float = 0.0) -> float | None:
+        """`None` while nothing is known. A task that runs for longer than the mean says that the mean is outdated."""
+        if self._mean_s is None:
+            return longest_running_s if longest_running_s >= 1.0 else None
+        return max(self._mean_s, longest_running_s)
+
+
+def ready_target(slots: int, mean_s: float | None) -> int:
+    """How many tasks to hold beyond those that run: none until a task has ended, none for tasks of a second."""
+    if mean_s is None or mean_s >= 1.0:
+        return 0
+    per_slot = min(MAX_READY_PER_SLOT, int(AHEAD_S / max(mean_s, 1e-6)))
+    return max(1, slots * per_slot)
+
+
+def want(slots: int, held: int, mean_s: float | None) -> int:
+    return max(0, slots + ready_target(slots, mean_s) - held)
+
+
+def hand_ahead(mean_s: float | None) -> int:
+    """How many tasks a runner gets at once, the running one included: some 20 ms of work, so it never waits for us."""
+    if mean_s is None or mean_s >= 0.1:
+        return 1
+    return max(2, min(64, int(0.02 / max(mean_s, 1e-6))))
+
+
+def wait_s(held: int, mean_s: float | None, next_s: float) -> float:
+    """For how long the server may hold its answer: briefly while results are about to come, else nearly a whole lease."""
+    if held and (mean_s is None or mean_s < 1.0):
+        return 0.05
+    return max(0.05, min(20.0, next_s * 0.8))
+
+
+class Backoff:
+    """Exponential back-off with full jitter."""
+
+    def __init__(self, generator: random.Random, base_s: float = 0.1, cap_s: float = 30.0) -> None:
+        self._generator = generator
+        self._base_s = base_s
+        self._cap_s = cap_s
+        self.failures = 0
+
+    def next_s(self) -> float:
+        ceiling_s = min(self._cap_s, self._base_s * 2 ** min(self.failures, 30))
+        self.failures += 1
+        return self._generator.uniform(0, ceiling_s)
+
+    def reset(self) -> None:
+        self.failures = 0

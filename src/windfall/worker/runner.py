@@ -1,0 +1,434 @@
+"""A slot's runner: starts one process after the other, watches its limits, gathers its output. Touches processes.
+
+Written for short tasks: one process spawned by `posix_spawn` (which shares our memory until exec, so this process
+stays small), pipes and directory used again while nobody else can hold them, the child's end told by SIGCHLD.
+A runner is a process of its own because the interpreter holds its lock while it spawns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from windfall.wire import messages as m
+from windfall.worker import limits, system, workdir
+from windfall.worker.channel import Inbox, Line, unfold
+from windfall.worker.window import OutputWindow
+
+_READ_BYTES = 1 << 16
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
+"""This process ignores these signals, and what is ignored stays so over exec: a task gets the defaults."""
+
+
+class Spec:
+    """What the tasks of a job have in common, prepared once."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.cwd: str | None = fields["cwd"]
+        self.inputs: list[tuple[str, str, int]] = fields["inputs"]
+        self.outputs: list[str] = fields["outputs"]
+        self.wall_s: float | None = fields["wall_s"]
+        self.memory_bytes: int | None = fields["memory_bytes"]
+        self.grace_s: float = fields["grace_s"]
+        self.cap_bytes: int = fields["output_cap_bytes"]
+        self.env = {os.fsencode(k): os.fsencode(v) for k, v in {**os.environ, **fields["env"]}.items()}
+        self.env.pop(b"WINDFALL_TOKEN", None)
+        self.env[b"WINDFALL_JOB"] = str(fields["job"]).encode()
+        self.env[b"WINDFALL_HOST"] = os.fsencode(fields["host"])
+        self.notice_signal = _signal_named(self.env.get(b"WINDFALL_NOTICE_SIGNAL", b"TERM").decode(errors="replace"))
+        self.programs: dict[str, str] = {}
+
+
+def _signal_named(name: str) -> int:
+    name = name.upper().removeprefix("SIG")
+    return getattr(signal, f"SIG{name}", signal.SIGTERM) if name in ("TERM", "USR1", "USR2", "INT") else signal.SIGTERM
+
+
+class NotStarted(Exception):
+    """The attempt could not be started: its cause and one line of text."""
+
+    def __init__(self, cause: str, text: str) -> None:
+        super().__init__(text)
+        self.cause = cause
+        self.text = text
+
+
+class Attempt:
+    """One running process: how it shall end, and what it has written."""
+
+    def __init__(self, ident: int, pid: int, spec: Spec, started_s: float) -> None:
+        self.ident = ident
+        self.pid = pid
+        self.spec = spec
+        self.started_s = started_s
+        self.deadline_s = started_s + spec.wall_s if spec.wall_s else None
+        self.windows = (OutputWindow(spec.cap_bytes), OutputWindow(spec.cap_bytes))
+        self.cause: str | None = None
+        self.text = ""
+        self.kill_at_s: float | None = None
+        self.watched = False
+        self.exit_code = 0
+        self.cpu_s = 0.0
+        self.run_s = 0.0
+        self.rss_bytes = 0
+
+    def ended(self, status: int, usage: Any) -> None:
+        self.run_s = time.monotonic() - self.started_s
+        self.exit_code = os.waitstatus_to_exitcode(status)
+        self.cpu_s = usage.ru_utime + usage.ru_stime
+        self.rss_bytes = usage.ru_maxrss * 1024
+
+    def end(self, cause: str, text: str, grace_s: float, signum: int = signal.SIGTERM) -> None:
+        """Ask it to stop; after the grace time it is killed. The first cause stays."""
+        if self.cause is None:
+            self.cause, self.text = cause, text
+        now_s = time.monotonic()
+        if grace_s <= 0:
+            signum = signal.SIGKILL
+        if self.kill_at_s is None or now_s + grace_s < self.kill_at_s:
+            self.kill_at_s = now_s + grace_s
+            self.signal(signum)
+
+    def signal(self, signum: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signum)
+
+
+class Runner:
+    """Takes packets from the agent and runs them, one at a time."""
+
+    def __init__(self, inbox: Inbox, line: Line, directory: str, label: str) -> None:
+        self._inbox = inbox
+        self._line = line
+        self._own = workdir.OwnDirectory(directory, label)
+        self._memory = limits.MemoryLimit(f"windfall-{label}-{os.getpid()}")
+        self._specs: dict[int, Spec] = {}
+        self._home = directory
+        self._null = os.open(os.devnull, os.O_RDWR)
+        self._wake, wake_write = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._poll = select.poll()
+        self._poll.register(self._wake, select.POLLIN)
+        self._poll.register(line.fileno(), select.POLLIN)
+        self._pipes: tuple[int, int, int, int] = (-1, -1, -1, -1)
+        self._subreaper = system.become_subreaper()
+        self._open_pipes()
+
+    def run(self) -> None:
+        """Until the agent closes the queue or dies."""
+        while (packet := self._inbox.next()) is not None:
+            message, fds = packet
+            kind = message[0]
+            if kind == "task":
+                self._run_task(*message[1:])
+            elif kind == "spec":
+                self._specs[message[1]] = Spec(message[2])
+            elif kind == "warm":
+                self._run_warm(*message[1:], fds)
+            elif kind == "forget":
+                self._specs.clear()
+        self._memory.close()
+
+    # -- commands ---------------------------------------------------------------------------------------------------
+
+    def _run_task(
+        self, ident: int, spec_id: int, task: str, attempt: int, argv: list[str] | str, payload: bytes
+    ) -> None:
+        spec = self._specs[spec_id]
+        try:
+            argv, payload = unfold(argv, payload)
+            with self._standard_input(payload) as stdin:
+                folder = self._enter(spec)
+                env = spec.env
+                env[b"WINDFALL_TASK"] = task.encode()
+                env[b"WINDFALL_ATTEMPT"] = b"%d" % attempt
+                if folder:
+                    env[b"WINDFALL_DIR"] = os.fsencode(folder)
+                running = self._start(ident, spec, argv, env, stdin, [])
+        except NotStarted as failure:
+            self._line.send(("r", ident, failure.cause, None, 0.0, 0.0, 0, b"", b"", b"", {"text": failure.text}))
+            self._own.leave()
+            return
+        self._watch(running)
+        self._report(running, folder or spec.cwd or "")
+        self._own.leave()
+
+    @contextlib.contextmanager
+    def _standard_input(self, payload: bytes) -> Iterator[int]:
+        """A descriptor for standard input: nothing, or a file in memory (which never blocks us)."""
+        if not payload:
+            yield self._null
+            return
+        fd = os.memfd_create("stdin")
+        try:
+            with open(fd, "wb", closefd=False) as file:
+                file.write(payload)
+            os.lseek(fd, 0, os.SEEK_SET)
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _enter(self, spec: Spec) -> str | None:
+        """Go to where the attempt runs; its own directory, if it gets one."""
+        if spec.cwd is not None:
+            try:
+                os.chdir(spec.cwd)
+            except OSError as error:
+                raise NotStarted(m.NO_CWD, f"{spec.cwd}: {error.strerror}") from None
+            folder, own = spec.cwd, None
+        else:
+            try:
+                folder = own = self._own.enter()
+            except OSError as error:
+                raise NotStarted(m.INPUTS, f"no directory for the attempt: {error}") from None
+        if spec.inputs:
+            try:
+                workdir.place_inputs(folder, spec.inputs)
+            except (OSError, workdir.BadName) as error:
+                raise NotStarted(m.INPUTS, str(error)) from None
+        return own
+
+    def _start(
+        self, ident: int, spec: Spec, argv: list[str], env: dict[bytes, bytes], stdin: int, fds: list[int]
+    ) -> Attempt:
+        program = spec.programs.get(argv[0]) or self._find(spec, argv[0])
+        _, out, _, err = self._pipes
+        actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, out, 1), (os.POSIX_SPAWN_DUP2, err, 2)]
+        actions += [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in fds]
+        if spec.memory_bytes:
+            self._memory.begin(spec.memory_bytes)
+        try:
+            pid = _spawn(program, argv, env, actions)
+        except OSError as error:
+            if spec.memory_bytes:
+                self._memory.failed_to_start()
+            spec.programs.pop(argv[0], None)
+            raise NotStarted(m.NO_COMMAND, _why_not(program, error)) from None
+        except ValueError as error:
+            raise NotStarted(m.NO_COMMAND, f"{argv[0]!r}: {error}") from None
+        running = Attempt(ident, pid, spec, time.monotonic())
+        if spec.memory_bytes:
+            self._memory.started(pid)
+        return running
+
+    def _find(self, spec: Spec, name: str) -> str:
+        """Where the program is, by the task's own PATH."""
+        if "/" in name:
+            return name
+        for folder in os.fsdecode(spec.env.get(b"PATH", os.defpath.encode())).split(":"):
+            path = os.path.join(folder or ".", name)
+            if os.access(path, os.X_OK) and os.path.isfile(path):
+                if folder.startswith("/"):
+                    spec.programs[name] = path
+                return path
+        raise NotStarted(m.NO_COMMAND, f"{name!r} is not on the PATH of this host")
+
+    def _watch(self, running: Attempt) -> None:
+        """Until the process has ended: pass its output on, keep its limits, obey the agent."""
+        read_out, _, read_err, _ = self._pipes
+        pid, poll, limited = running.pid, self._poll.poll, bool(running.spec.memory_bytes)
+        while True:
+            for fd, _ in poll(self._timeout_ms(running)):
+                if fd == read_out or fd == read_err:
+                    self._read(running, fd)
+                elif fd == self._wake:
+                    os.read(self._wake, 4096)
+                else:
+                    self._obey(running)
+            done, status, usage = os.wait4(pid, os.WNOHANG)
+            if done:
+                break
+            if running.kill_at_s or running.deadline_s or limited:
+                self._enforce(running)
+        running.ended(status, usage)
+        self._read(running, read_out)
+        self._read(running, read_err)
+        self._clear_up(running)
+
+    def _timeout_ms(self, running: Attempt) -> int | None:
+        times = [t for t in (running.kill_at_s, running.deadline_s) if t is not None]
+        timeout_s = max(0.0, min(times) - time.monotonic()) if times else None
+        if running.spec.memory_bytes and (watch_s := self._memory.watch_s):
+            timeout_s = watch_s if timeout_s is None else min(timeout_s, watch_s)
+        return None if timeout_s is None else int(timeout_s * 1000) + 1
+
+    def _enforce(self, running: Attempt) -> None:
+        now_s = time.monotonic()
+        if running.kill_at_s is not None and now_s >= running.kill_at_s:
+            running.signal(signal.SIGKILL)
+            running.kill_at_s = now_s + 1.0
+        if running.deadline_s is not None and now_s >= running.deadline_s:
+            running.deadline_s = None
+            running.end(m.TIME, f"over its wall time of {running.spec.wall_s:g} s", running.spec.grace_s)
+        if running.spec.memory_bytes and self._memory.over(running.pid, now_s):
+            running.end(m.OOM, _memory_text(running.spec.memory_bytes), 0)
+
+    def _read(self, running: Attempt, fd: int) -> None:
+        """What is in a pipe now. Bounded per turn: a task that never stops writing must not keep us from its limits."""
+        which = 0 if fd == self._pipes[0] else 1
+        window = running.windows[which]
+        for _ in range(64):
+            try:
+                data = os.read(fd, _READ_BYTES)
+            except BlockingIOError:
+                return
+            if running.watched:
+                self._line.send(("o", running.ident, which, window.total_bytes, data))
+            window.add(data)
+            if len(data) < _READ_BYTES:
+                return
+
+    def _obey(self, running: Attempt) -> None:
+        for message in self._line.receive():
+            if message[1] != running.ident:
+                continue
+            if message[0] == "end":
+                _, _, cause, text, grace_s, notice = message
+                grace_s = running.spec.grace_s if grace_s is None else grace_s
+                running.end(cause, text, grace_s, running.spec.notice_signal if notice else signal.SIGTERM)
+            elif message[0] == "watch" and not running.watched:
+                running.watched = True
+                for which, window in enumerate(running.windows):
+                    for offset, data in window.pieces():
+                        self._line.send(("o", running.ident, which, offset, data))
+        if self._line.at_end:
+            # The agent is dead: nobody wants the result, and nothing may stay behind.
+            running.signal(signal.SIGKILL)
+            system.kill_orphans()
+            os._exit(1)
+
+    def _clear_up(self, running: Attempt) -> None:
+        """Nothing that the attempt started outlives it."""
+        if self._subreaper:
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return
+        running.signal(signal.SIGKILL)
+        if not (self._subreaper and system.kill_orphans()):
+            # Something may still hold our pipes: the next attempt gets new ones.
+            self._open_pipes()
+
+    def _open_pipes(self) -> None:
+        for fd in self._pipes:
+            if fd >= 0:
+                if fd in (self._pipes[0], self._pipes[2]):
+                    self._poll.unregister(fd)
+                os.close(fd)
+        self._pipes = (*os.pipe(), *os.pipe())
+        for fd in (self._pipes[0], self._pipes[2]):
+            os.set_blocking(fd, False)
+            self._poll.register(fd, select.POLLIN)
+
+    def _report(self, running: Attempt, folder: str) -> None:
+        spec, (out, err) = running.spec, running.windows
+        stderr = err.value()
+        cause, text = self._judge(running, stderr)
+        more: dict[str, Any] = {"text": text} if text else {}
+        if out.dropped_bytes or err.dropped_bytes:
+            more["dropped"] = [out.dropped_bytes, err.dropped_bytes]
+        if cause == m.DONE and spec.outputs:
+            files, missing = workdir.find_outputs(folder, spec.outputs)
+            if missing:
+                cause = m.OUTPUTS
+                more["text"] = "missing declared output: " + ", ".join(missing[:5])
+            else:
+                more["files"] = files
+                more["folder"] = None if spec.cwd is not None else self._own.give_away()
+        ident, code, run_s, cpu_s, rss = (
+            running.ident,
+            running.exit_code,
+            running.run_s,
+            running.cpu_s,
+            running.rss_bytes,
+        )
+        self._line.send(("r", ident, cause, code, run_s, cpu_s, rss, out.value(), stderr, b"", more or None))
+
+    def _judge(self, running: Attempt, stderr: bytes) -> tuple[str, str]:
+        """Why it ended: what we did to it, else its memory, else what it says itself."""
+        limit_bytes, largest_bytes = running.spec.memory_bytes, running.rss_bytes
+        if limit_bytes:
+            running.rss_bytes = max(largest_bytes, self._memory.peak_bytes)
+        if running.cause is not None:
+            return running.cause, running.text
+        if limit_bytes and self._memory.judge(running.exit_code != 0, largest_bytes, stderr):
+            return m.OOM, _memory_text(limit_bytes)
+        return _plain_cause(running.exit_code)
+
+    # -- a warm Python process --------------------------------------------------------------------------------------
+
+    def _run_warm(self, ident: int, fields: dict[str, Any], argv: list[str], fds: list[int]) -> None:
+        """Keep a Python process that talks to the agent by itself, over the descriptors that came along."""
+        spec = Spec(fields)
+        os.chdir(self._home)
+        try:
+            fd_words = [str(fd) for fd in fds]
+            running = self._start(ident, spec, [*argv, *fd_words], spec.env, self._null, fds)
+        except NotStarted as failure:
+            self._line.send(("w", ident, failure.cause, None, 0, b"", failure.text))
+            return
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._watch(running)
+        stderr = running.windows[1].value()
+        cause, text = self._judge(running, stderr)
+        self._line.send(("w", ident, cause, running.exit_code, running.rss_bytes, stderr, text))
+
+
+def _spawn(program: str, argv: list[str], env: dict[bytes, bytes], actions: list[tuple[int, ...]]) -> int:
+    try:
+        return os.posix_spawn(program, argv, env, file_actions=actions, setpgroup=0, setsigdef=_RESET)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    # A script without a first line that names its interpreter: the shell runs it, as it would from a terminal.
+    argv = ["sh", program, *argv[1:]]
+    return os.posix_spawn("/bin/sh", argv, env, file_actions=actions, setpgroup=0, setsigdef=_RESET)
+
+
+def _why_not(program: str, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError) and os.path.exists(program):
+        return f"{program}: the interpreter that its first line names is not on this host"
+    return f"{program}: {error.strerror}"
+
+
+def _plain_cause(exit_code: int) -> tuple[str, str]:
+    if exit_code == 0:
+        return m.DONE, ""
+    if exit_code < 0:
+        try:
+            return m.SIGNAL, f"killed by {signal.Signals(-exit_code).name}"
+        except ValueError:
+            return m.SIGNAL, f"killed by signal {-exit_code}"
+    return m.EXIT, f"exit code {exit_code}"
+
+
+def _memory_text(limit_bytes: int) -> str:
+    return f"over its memory limit of {limit_bytes / 2**20:,.0f} MB"
+
+
+def main() -> None:
+    """Entry point of the process: descriptors of the queue and of the line, a directory, a label."""
+    queue_fd, line_fd, directory, label = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for fd in (queue_fd, line_fd):
+        os.set_inheritable(fd, False)
+    try:
+        Runner(Inbox(queue_fd), Line(socket.socket(fileno=line_fd)), directory, label).run()
+    except ConnectionError:
+        pass  # the agent is gone
+    finally:
+        system.kill_orphans()

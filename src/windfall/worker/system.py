@@ -1,0 +1,109 @@
+"""What the standard library lacks of Linux: subreapers, death signals, children and their memory. Touches /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def _prctl(option: int, value: int) -> bool:
+    try:
+        return ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0) == 0
+    except (OSError, AttributeError):
+        return False
+
+
+def become_subreaper() -> bool:
+    """Orphaned descendants become this process's children from now on, so that none escapes."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(signum: int) -> bool:
+    """This process gets `signum` when the thread that started it ends."""
+    return _prctl(_PR_SET_PDEATHSIG, signum)
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process (of its main thread, which is the only one that starts any here)."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(word) for word in file.read().split()]
+    except FileNotFoundError:
+        if not os.path.exists(f"/proc/{pid}"):
+            return []
+        return [child for child, parent in _parents() if parent == pid]
+    except OSError:
+        return []
+
+
+def _parents() -> list[tuple[int, int]]:
+    pairs = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:
+                # The name in parentheses may hold anything, a closing parenthesis too.
+                pairs.append((int(entry), int(file.read().rpartition(b")")[2].split()[1])))
+    return pairs
+
+
+def family(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    found, fresh = [], [pid]
+    while fresh:
+        found += fresh
+        fresh = [child for parent in fresh for child in children(parent)]
+    return found
+
+
+def family_memory_bytes(pid: int, limit_bytes: int) -> int:
+    """What a process and its descendants hold in memory: shared pages are told apart only near the limit."""
+    pids = family(pid)
+    resident = sum(_resident_bytes(member) for member in pids)
+    if resident <= limit_bytes or len(pids) == 1:
+        return resident
+    # Forked processes share pages: the sum counts those once each. The proportional share is dearer and right.
+    return sum(_proportional_bytes(member) for member in pids)
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def _proportional_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return _resident_bytes(pid)
+
+
+def kill_orphans(spare: frozenset[int] = frozenset(), patience_s: float = 5.0) -> bool:
+    """Kill and reap this process's children (and theirs as they fall to us), except `spare`. True when none is left."""
+    end = time.monotonic() + patience_s
+    while True:
+        left = [pid for pid in children(os.getpid()) if pid not in spare]
+        if not left:
+            return True
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)

@@ -1,0 +1,135 @@
+"""The directory that an attempt runs in: fresh, with its inputs; afterwards its outputs. Touches files below one root.
+
+Names come from the network: none may lead out of the directory, neither by its spelling nor through a symbolic link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+import stat
+
+
+class BadName(ValueError):
+    """A name that leads out of its directory, or none at all."""
+
+
+def safe_name(name: str) -> str:
+    """The name itself if it stays below the directory that it is relative to; raises `BadName` otherwise."""
+    parts = name.split("/")
+    if not name or name.startswith("/") or "\0" in name or "\\" in name or ".." in parts or parts[-1] in ("", "."):
+        raise BadName(f"the name {name!r} leads out of the attempt's directory")
+    return name
+
+
+def inside(root: str, path: str) -> bool:
+    """Whether a path, with every link followed, lies below a directory."""
+    root = os.path.realpath(root)
+    return os.path.commonpath([root, os.path.realpath(path)]) == root
+
+
+class OwnDirectory:
+    """A directory for one attempt after the other: as long as an attempt leaves it untouched, the next one gets it."""
+
+    def __init__(self, parent: str, prefix: str) -> None:
+        self._parent = parent
+        self._prefix = prefix
+        self._count = 0
+        self.path = ""
+        self._state: tuple[int, int] | None = None
+
+    def enter(self) -> str:
+        """Make an empty directory if there is none, and go there."""
+        if not self.path:
+            while True:
+                self._count += 1
+                self.path = os.path.join(self._parent, f"{self._prefix}-{self._count}")
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self.path, 0o700)
+                    break
+            self._state = None
+        os.chdir(self.path)
+        if self._state is None:
+            self._state = self._look()
+        return self.path
+
+    def leave(self) -> None:
+        """After an attempt: keep the directory if it is as it was, else remove it."""
+        if self.path and (self._look() != self._state or os.listdir(self.path)):
+            remove(self.path)
+            self.path = ""
+
+    def give_away(self) -> str:
+        """Somebody else removes this one, when its outputs have been sent."""
+        path, self.path = self.path, ""
+        return path
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_mode, found.st_ino
+
+
+def remove(path: str) -> None:
+    """Remove a directory whatever the attempt did to its permissions."""
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):
+        for folder, _, _ in os.walk(path):
+            with contextlib.suppress(OSError):
+                os.chmod(folder, 0o700)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def place_inputs(root: str, inputs: list[tuple[str, str, int]]) -> None:
+    """Copy cached blobs to their names below `root`. A copy, not a link: a task must not write into the cache."""
+    for name, source, mode in inputs:
+        target = os.path.join(root, safe_name(name))
+        folder = os.path.dirname(target)
+        if not inside(root, folder):
+            raise BadName(f"the name {name!r} leads out of the attempt's directory through a link")
+        os.makedirs(folder, exist_ok=True)
+        if os.path.islink(target):
+            os.unlink(target)
+        shutil.copyfile(source, target)
+        os.chmod(target, mode & 0o777 or 0o644)
+
+
+def find_outputs(root: str, patterns: list[str]) -> tuple[list[tuple[str, str, int]], list[str]]:
+    """The files that the patterns name, `(name, path, mode)`, and the patterns that name none (or lead out)."""
+    found: dict[str, tuple[str, str, int]] = {}
+    missing = []
+    for pattern in patterns:
+        files = _matches(root, pattern)
+        if not files:
+            missing.append(pattern)
+        for name in files:
+            path = os.path.join(root, name)
+            found[name] = (name, path, os.stat(path).st_mode & 0o777)
+    return [found[name] for name in sorted(found)], missing
+
+
+def _matches(root: str, pattern: str) -> list[str]:
+    try:
+        safe_name(pattern.rstrip("/"))
+    except BadName:
+        return []
+    names = []
+    for match in glob.glob(pattern.rstrip("/"), root_dir=root, recursive=True, include_hidden=True):
+        path = os.path.join(root, match)
+        if os.path.isdir(path) and not os.path.islink(path):
+            for folder, _, files in os.walk(path):
+                names += [os.path.relpath(os.path.join(folder, file), root) for file in files]
+        else:
+            names.append(match)
+    return [name for name in names if _is_plain_file_inside(root, os.path.join(root, name))]
+
+
+def _is_plain_file_inside(root: str, path: str) -> bool:
+    try:
+        return inside(root, path) and stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False
