@@ -159,7 +159,7 @@ def read_csv(stream: BinaryIO, where: str) -> Parameters:
     header = next(lines, "")
     separator = next((s for s in "\t,;" if s in header), ",")
     csv.field_size_limit(MAX_TEXT_BYTES)
-    columns = _columns(next(csv.reader([header], delimiter=separator), []), where)
+    columns = _columns(next(csv.reader([header], delimiter=separator, skipinitialspace=True), []), where)
     rows = csv.reader(lines, delimiter=separator, strict=True)
     chunker = Chunker("rows")
     line = 2

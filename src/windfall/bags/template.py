@@ -84,7 +84,10 @@ class Scope:
 
     def looks_meant(self, inner: str) -> bool:
         """Would a person have meant `{inner}` as a placeholder?"""
-        return inner in OPERATIONS or inner in ("", "#") or inner in self.columns or bool(_NAME.match(inner))
+        if inner in OPERATIONS or inner in ("", "#") or _NAME.match(inner):
+            return True
+        # Columns may have names that are no words, as in {wall time}: a near miss of one is a slip, not a literal.
+        return bool(get_close_matches(inner, self.columns, n=1, cutoff=0.8))
 
     def unknown(self, inner: str, what: str) -> BadInput:
         """The error about a placeholder that stands for nothing here."""
