@@ -89,7 +89,7 @@ async def exchange(site: Site, request: Request) -> Response:
     if answer.refused:
         raise UsedId(f"exchange {ask.n} of '{ask.host}' is older than the last one: {answer.refused}")
     if ask.wait_s > 0 and ask.want > 0 and not ask.leaving and not _has_news(site, ask.host, answer):
-        await site.host_waits(ask.host, min(ask.wait_s, MAX_WAIT_S))
+        await site.host_waits(ask.host, records[-1].seq, min(ask.wait_s, MAX_WAIT_S))
         again = HostAsked(site.driver.clock(), ask.host, ask.boot, ask.n, ask.want, ask.slots)
         answer = _answer_of((await site.driver.submit([again]))[-1])
     return Response(word(site, ask, answer), media_type=frames.CONTENT_TYPE)

@@ -10,7 +10,17 @@ from functools import partial
 from windfall.bags.rendering import Renderer
 from windfall.bags.spec import JobSpec
 from windfall.bags.spec import decode as decode_spec
-from windfall.core.events import HostAnswered, HostAsked, Record, ResultsReported
+from windfall.core.events import (
+    REQUEUED,
+    RETRIED,
+    RETURNED,
+    HostAnswered,
+    JobTaken,
+    Record,
+    ResultsJudged,
+    ResultsReported,
+    TimeJudged,
+)
 from windfall.core.state import Bag, State
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadInput
@@ -41,6 +51,7 @@ class Site:
         self._host_queue: deque[str] = deque()
         self._watchers: list[asyncio.Future[None]] = []
         self.versions: dict[int, int] = {}
+        self._last_work_seq = 0
         driver.on_commit.append(self._committed)
 
     @property
@@ -88,8 +99,13 @@ class Site:
 
     # --- waiting ---
 
-    async def host_waits(self, host: str, seconds: float) -> None:
-        """Return when there may be something for this host, or when the time is over."""
+    async def host_waits(self, host: str, asked_seq: int, seconds: float) -> None:
+        """Return when there may be something for this host, or when the time is over.
+
+        What came up since the host asked (record `asked_seq`), while its record was being written, counts too.
+        """
+        if self._last_work_seq >= asked_seq:
+            return
         earlier = self._hosts.pop(host, None)
         if earlier is not None and not earlier.done():
             earlier.set_result(None)
@@ -110,16 +126,10 @@ class Site:
 
     def _committed(self, records: list[Record]) -> None:
         for record in records:
-            event = record.event
-            if isinstance(event, ResultsReported):
-                for result in event.results:
-                    self.versions[result.job] = record.seq
-            elif isinstance(event, HostAsked):
-                if isinstance(record.decided, HostAnswered):
-                    for assigned in record.decided.assigned:
-                        self.versions[assigned.job] = record.seq
-            elif (job := getattr(event, "job", None)) is not None:
+            for job in jobs_touched(record):
                 self.versions[job] = record.seq
+            if may_make_work(record):
+                self._last_work_seq = record.seq
         watchers, self._watchers = self._watchers, []
         for future in watchers:
             if not future.done():
@@ -150,6 +160,29 @@ class Site:
         for future in [*self._hosts.values(), *self._watchers]:
             if not future.done():
                 future.set_result(None)
+
+
+def jobs_touched(record: Record) -> list[int]:
+    """The jobs that look different after this record."""
+    event, decided = record.event, record.decided
+    if isinstance(event, ResultsReported):
+        return [result.job for result in event.results]
+    if isinstance(decided, HostAnswered):
+        return [assigned.job for assigned in decided.assigned] + [loss[0] for loss in decided.lost]
+    if isinstance(decided, TimeJudged):
+        return [loss[0] for loss in (*decided.lost, *decided.expired)]
+    job = decided.job if isinstance(decided, JobTaken) else getattr(event, "job", None)
+    return [] if job is None else [job]
+
+
+def may_make_work(record: Record) -> bool:
+    """Could a host that was sent away before this record be given something after it?"""
+    decided = record.decided
+    if isinstance(decided, ResultsJudged):
+        return any(verdict in (RETRIED, REQUEUED, RETURNED) for verdict in decided.verdicts)
+    if isinstance(decided, HostAnswered):
+        return bool(decided.lost)
+    return True
 
 
 async def wait_for(future: asyncio.Future[None], seconds: float) -> None:

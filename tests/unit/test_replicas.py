@@ -1,0 +1,123 @@
+"""Algorithm 2: expired deadlines, speculative replicas, the first result wins."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+
+from hypothesis import given
+from hypothesis.strategies import integers, lists
+
+from tests.support.engine import Hand
+from windfall.core.columns import DONE
+from windfall.core.events import ACCEPTED, STALE, WASTE, TaskClass
+from windfall.core.policy import DefaultPolicy
+from windfall.core.tail import TailRule, in_tail
+
+
+class Eager(DefaultPolicy):
+    def match_replica(self, host, job, bag, queue, pool, now):
+        return bag["Tail"] and job["NumberOfReplicas"] < 3
+
+    def deadline_s(self, host, job, bag, pool, now, queue=None):
+        return 50.0 if "Deadline" in self.expressions else None
+
+
+REPLICATE = {"ReplicationRequirements": "yes"}
+
+
+def test_no_replica_while_unsent_tasks_remain():
+    hand = Hand(Eager)
+    hand.submit(10, policies=REPLICATE)
+    hand.tasks("a", want=4, slots=4)
+    keys = hand.tasks("b", want=4, slots=4)
+    assert {key[2] for key in keys} == {1}
+
+
+def test_in_the_tail_a_running_task_is_replicated_on_another_host_but_never_twice_on_one():
+    hand = Hand(Eager)
+    hand.submit(1, policies=REPLICATE)
+    assert hand.tasks("a", want=2, slots=2) == [(1, 0, 1)]
+    assert hand.tasks("a", want=2, slots=2) == []
+    assert hand.tasks("b", want=2, slots=2) == [(1, 0, 2)]
+
+
+def test_tasks_with_the_fewest_replicas_come_first_and_the_cap_holds():
+    hand = Hand(Eager, max_replicas=3)
+    hand.submit(2, policies=REPLICATE)
+    hand.tasks("a", want=2, slots=2)
+    assert hand.tasks("b") == [(1, 0, 2)]
+    assert hand.tasks("c") == [(1, 1, 2)]
+    assert len(hand.tasks("d", want=9, slots=9)) == 2
+    assert hand.tasks("e", want=9, slots=9) == []
+
+
+def test_the_first_result_wins_and_the_others_are_cancelled_at_their_next_exchange():
+    hand = Hand(Eager)
+    bag = hand.submit(1, policies=REPLICATE)
+    (slow,) = hand.tasks("a")
+    (quick,) = hand.tasks("b")
+    assert hand.report("b", quick) == [ACCEPTED]
+    assert hand.ask("a", want=0).cancel == [slow]
+    assert hand.report("a", slow) == [WASTE]
+    assert bag.counts[DONE] == 1 and bag.waste == 1
+
+
+def test_an_expired_deadline_puts_the_task_back_and_a_late_result_is_still_welcome():
+    hand = Hand(Eager)
+    bag = hand.submit(1, policies={"Deadline": "50"})
+    (silent,) = hand.tasks("a")
+    hand.wait(49)
+    assert bag.waiting == 0
+    hand.ask("a", want=0)
+    hand.wait(2)
+    assert bag.waiting == 1 and bag.columns.losses[0] == 1
+    assert hand.report("a", silent) == [ACCEPTED]
+    assert bag.state == "done"
+
+
+def test_a_late_result_of_a_given_up_attempt_cancels_its_replacement():
+    hand = Hand(Eager)
+    hand.submit(1, policies={"Deadline": "50"})
+    (silent,) = hand.tasks("a")
+    hand.wait(51)
+    (replacement,) = hand.tasks("b")
+    assert hand.report("a", silent) == [ACCEPTED]
+    assert hand.ask("b", want=0).cancel == [replacement]
+
+
+def test_a_late_failure_of_a_given_up_attempt_changes_nothing():
+    hand = Hand(Eager)
+    bag = hand.submit(1, policies={"Deadline": "50"})
+    (silent,) = hand.tasks("a")
+    hand.wait(51)
+    assert hand.report("a", silent, cause="exit") == [STALE]
+    assert bag.columns.failures[0] == 0 and bag.waiting == 1
+
+
+def test_a_bag_without_a_policy_replicates_only_what_is_slow_by_its_own_measure():
+    hand = Hand()
+    hand.submit(11, [TaskClass()])
+    keys = hand.tasks("a", want=10, slots=20)
+    hand.wait(10)
+    hand.report("a", *keys, run_s=10)
+    (straggler,) = hand.tasks("a")
+    hand.wait(10)
+    assert hand.tasks("b") == []
+    hand.wait(10)
+    assert hand.tasks("b") == [(1, straggler[1], 2)]
+
+
+@given(unsent=lists(integers(0, 5_000)), enter=integers(0, 1_500), gap=integers(0, 1_500))
+def test_the_tail_changes_at_most_once_per_crossing_of_the_gap(unsent, enter, gap):
+    rule = TailRule(enter, leave=enter + gap)
+    phases = list(accumulate(unsent, lambda tail, n: in_tail(tail, n, rule), initial=False))
+    crossings, side = 0, False
+    for n in unsent:
+        now = True if n <= enter else False if n > enter + gap else side
+        crossings += now != side
+        side = now
+    assert sum(a != b for a, b in pairwise(phases)) <= crossings
+
+
+def test_a_bag_without_a_leave_threshold_never_leaves_its_tail():
+    assert in_tail(True, unsent=10**9, rule=TailRule(enter=1_500))
