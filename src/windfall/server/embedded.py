@@ -85,6 +85,8 @@ class Server:
         self.token = ""
         self.warnings: list[str] = []
         self._uvicorn: uvicorn.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._site: Site | None = None
         self.ready = threading.Event()
 
     def _bind(self) -> socket.socket:
@@ -110,7 +112,8 @@ class Server:
         self.warnings = driver.restore()
         for warning in self.warnings:
             log.warning("%s", warning)
-        site = Site(driver, self.store)
+        self._loop = asyncio.get_running_loop()
+        self._site = site = Site(driver, self.store)
         self._admit(site)
         await driver.start()
         config = uvicorn.Config(
@@ -157,9 +160,11 @@ class Server:
         self.ready.set()
 
     def stop(self) -> None:
-        """May be called from any thread."""
-        if self._uvicorn is not None:
+        """May be called from any thread, and from a signal handler."""
+        if self._uvicorn is not None and self._loop is not None:
             self._uvicorn.should_exit = True
+            if not self._loop.is_closed() and self._site is not None:
+                self._loop.call_soon_threadsafe(self._site.wake_everybody)
 
 
 def _settings(options: Options) -> Settings:

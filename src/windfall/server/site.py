@@ -52,6 +52,7 @@ class Site:
         self._watchers: list[asyncio.Future[None]] = []
         self.versions: dict[int, int] = {}
         self._last_work_seq = 0
+        self.stopping = False
         driver.on_commit.append(self._committed)
 
     @property
@@ -104,7 +105,7 @@ class Site:
 
         What came up since the host asked (record `asked_seq`), while its record was being written, counts too.
         """
-        if self._last_work_seq >= asked_seq:
+        if self._last_work_seq >= asked_seq or self.stopping:
             return
         earlier = self._hosts.pop(host, None)
         if earlier is not None and not earlier.done():
@@ -119,7 +120,7 @@ class Site:
         """Return as soon as `until()` holds, looking after every commit, or when the time is over."""
         loop = asyncio.get_running_loop()
         end = loop.time() + min(seconds, MAX_WAIT_S)
-        while not until() and (left := end - loop.time()) > 0:
+        while not until() and not self.stopping and (left := end - loop.time()) > 0:
             future = loop.create_future()
             self._watchers.append(future)
             await wait_for(future, left)
@@ -156,7 +157,8 @@ class Site:
         return True
 
     def wake_everybody(self) -> None:
-        """The server stops: nobody should wait for its answer."""
+        """The server stops: nobody should wait for its answer, and nobody should begin to."""
+        self.stopping = True
         for future in [*self._hosts.values(), *self._watchers]:
             if not future.done():
                 future.set_result(None)
