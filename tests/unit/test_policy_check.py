@@ -116,6 +116,7 @@ def test_every_allowed_function_exists_in_the_library(function):
         ("JobRequirements", "Job.Index < 3", "warning"),
         ("JobRequirements", "Host.Memory == undefined", "warning"),
         ("JobRequirements", "Host", "error"),
+        ("JobRequirements", "Job", "error"),
         ("Rank", "[a = 1].a", "error"),
     ],
 )

@@ -153,7 +153,8 @@ def _check_name(faults: _Faults, node: Node, extra: Extra) -> None:
     reference = resolve(path)
     if reference.ad in ADS and not reference.steps:
         faults.error(node.start, f"{written} is a whole ad", f"name an attribute of it, as in {_example(reference.ad)}")
-    elif not reference.known:
+        return
+    if not reference.known:
         _check_unknown(faults, node, reference, extra)
     _check_visible(faults, node, reference)
 
