@@ -83,6 +83,8 @@ def assign(ads: dict[str, dict[str, Any]], setting: str) -> None:
     here = ads.setdefault(reference.ad, {})
     for step in reference.steps[:-1]:
         here = here.setdefault(step, {})
+        if not isinstance(here, dict):
+            raise BadInput(f"--set {setting}: {step} is a value and has no attributes")
     here[reference.steps[-1]] = _value(written.strip())
 
 

@@ -152,7 +152,7 @@ def position(text: str, offset: int) -> str:
     """'column 7', or 'line 2, column 7' where the text has several lines. Counted from one."""
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
-    return f"line {line}, column {column}" if "\n" in text.strip() else f"column {column}"
+    return f"line {line}, column {column}" if "\n" in text else f"column {column}"
 
 
 class _Reader:
