@@ -95,8 +95,8 @@ class Site:
         return renderer
 
     def chunks_added(self, job: int, heads: list[ChunkHead]) -> None:
-        if job in self._renderers:
-            self._renderers[job].extend(heads)
+        # Made now, while the store does not have them: one made while they are being written would miss them.
+        self.renderer(job).extend(heads)
 
     # --- waiting ---
 
