@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import queue
 import signal
 import ssl
 import subprocess
@@ -131,19 +132,28 @@ class LocalServer:
     def _start_worker(self) -> None:
         if not self._wants_worker or self._worker is not None:
             return
-        command = [sys.executable, "-m", "windfall", "worker", "--server", self._server.url]
+        command = [sys.executable, "-m", "windfall.worker", "--server", self._server.url, "--die-with-parent"]
+        command += ["--dir", str(self.directory / "worker")]
         command += ["--slots", str(self._slots)] if self._slots else []
-        log = open(self.directory / "worker.log", "ab")  # noqa: SIM115 (the child keeps it)
-        with log:
-            self._worker = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self._env, "WINDFALL_TOKEN": self._server.token},
-                # A Ctrl-C at the terminal is ours to answer; the worker is told what to do.
-                start_new_session=True,
-            )
+        started: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
+
+        def keep() -> None:
+            # "Parent" means the thread that started it (prctl): so this one stays for as long as the worker does.
+            with open(self.directory / "worker.log", "ab") as log:
+                worker = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, **self._env, "WINDFALL_TOKEN": self._server.token},
+                    # A Ctrl-C at the terminal is ours to answer; the worker is told what to do.
+                    start_new_session=True,
+                )
+            started.put(worker)
+            worker.wait()
+
+        threading.Thread(target=keep, name="windfall-worker", daemon=True).start()
+        self._worker = started.get()
 
     @property
     def worker_problem(self) -> WindfallError | None:
