@@ -7,6 +7,10 @@ import click
 from windfall.cli import LazyGroup
 
 BENCHES: dict[str, tuple[str, str, str]] = {
+    "spawn": ("windfall.bench.spawn", "command", "Real processes through the whole system, beside posix_spawn."),
+    "noop": ("windfall.bench.noop", "command", "Python calls through the executor, beside ProcessPoolExecutor."),
+    "queue": ("windfall.bench.queue", "command", "A million queued tasks: time, memory, restart, dispatch."),
+    "exchange": ("windfall.bench.exchange", "command", "25,000 pull clients over real HTTP."),
     "timeout": ("windfall.bench.timeout", "command", "Best timeout of a million samples; one online update."),
     "place": ("windfall.bench.place", "command", "Placements per second, with and without eviction."),
 }

@@ -1,0 +1,153 @@
+"""What the benchmarks of the live system share: a server and a worker as processes, rounds, a table. Touches processes.
+
+Each benchmark measures its floor or peer in the same run, turn by turn with ours, and reports medians and their ratio:
+on a shared machine only a ratio means something.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windfall.client import Client
+from windfall.errors import WindfallError
+
+PYTHON = sys.executable
+
+
+class Live:
+    """A server process on a state directory of its own, and workers beside it."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.url = ""
+
+    def start_server(self) -> float:
+        """Start (or start again) and return how long it took until it served."""
+        began = time.perf_counter()
+        (self.state / "server.json").unlink(missing_ok=True)
+        command = [PYTHON, "-m", "windfall", "server", "--listen", "127.0.0.1:0", "--state", str(self.state)]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.processes.insert(0, server)
+        while not (self.state / "server.json").exists():
+            if server.poll() is not None:
+                text = server.stderr.read().decode() if server.stderr else ""
+                raise WindfallError(f"the server ended: {text[-500:]}")
+            time.sleep(0.002)
+        self.url = json.loads((self.state / "server.json").read_text())["url"]
+        return time.perf_counter() - began
+
+    @property
+    def server(self) -> subprocess.Popen[bytes]:
+        return self.processes[0]
+
+    @property
+    def token(self) -> str:
+        return (self.state / "token").read_text().strip()
+
+    def start_worker(self, slots: int) -> None:
+        command = [PYTHON, "-m", "windfall", "worker", "--server", self.url, "--slots", str(slots)]
+        env = os.environ | {"WINDFALL_TOKEN": self.token}
+        log = subprocess.DEVNULL
+        worker = subprocess.Popen([*command, "--dir", str(self.state / "worker")], stdout=log, stderr=log, env=env)
+        self.processes.append(worker)
+
+    def client(self) -> Client:
+        return Client(self.url, self.token)
+
+    def await_hosts(self, count: int = 1) -> None:
+        client = self.client()
+        while len(client.transport.get("/v1/hosts")["hosts"]) < count:
+            time.sleep(0.02)
+        client.close()
+
+    def resident_bytes(self) -> int:
+        status = Path(f"/proc/{self.server.pid}/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+
+    def kill_server(self) -> None:
+        server = self.processes.pop(0)
+        server.kill()
+        server.wait()
+
+    def close(self) -> None:
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def live(slots: int = 0) -> Iterator[Live]:
+    with tempfile.TemporaryDirectory(prefix="windfall-bench-") as directory:
+        running = Live(Path(directory))
+        try:
+            running.start_server()
+            if slots:
+                running.start_worker(slots)
+                running.await_hosts()
+            yield running
+        finally:
+            running.close()
+
+
+def interleaved(rounds: int, ours: Callable[[], float], peer: Callable[[], float]) -> tuple[list[float], list[float]]:
+    """Rates of both, turn by turn, so that a slow phase of the machine hits both. The first turn of each warms up."""
+    ours(), peer()
+    mine, theirs = [], []
+    for number in range(rounds):
+        show(f"round {number + 1} of {rounds}")
+        theirs.append(peer())
+        mine.append(ours())
+    show("")
+    return mine, theirs
+
+
+def show(text: str) -> None:
+    """Progress on a terminal, nothing in a pipe."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\033[K{text}", nl=False, err=True)
+
+
+def ratio_report(
+    name: str, unit: str, goal: float, peer: str, mine: list[float], theirs: list[float]
+) -> dict[str, Any]:
+    ratios = [a / b for a, b in zip(mine, theirs, strict=True)]
+    return {
+        "bench": name,
+        "unit": unit,
+        "ours": statistics.median(mine),
+        "peer": statistics.median(theirs),
+        "peer_is": peer,
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+        "goal": goal,
+    }
+
+
+def report(document: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    for key, value in document.items():
+        if isinstance(value, float):
+            value = f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
+        elif isinstance(value, list):
+            value = ", ".join(f"{item:,.2f}" if isinstance(item, float) else str(item) for item in value)
+        click.echo(f"  {key:<28} {value}")

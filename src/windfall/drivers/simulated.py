@@ -1,0 +1,81 @@
+"""The driver in virtual time: a heap of calls, and the same engine that the live server drives. Touches nothing.
+
+A simulated world schedules calls (`at`, `after`) and hands events to the engine (`submit`). There is no other clock than
+the time of the call that runs, and calls of the same time run in the order in which they were scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
+
+from windfall.core.engine import Engine, wake_at
+from windfall.core.events import AnyEvent, Record, ServerStarted, Settings, TimerFired
+from windfall.core.state import State
+
+Call = Callable[..., None]
+
+
+class Simulated:
+    """Drives one engine through virtual seconds, from zero."""
+
+    def __init__(
+        self, engine: Engine, settings: Settings | None = None, keep: Callable[[Record], None] | None = None
+    ) -> None:
+        self.engine = engine
+        self.state = State()
+        self.now = 0.0
+        self.events = 0
+        """Calls that have run: what a benchmark counts."""
+        self._keep = keep
+        self._heap: list[tuple[float, int, Call, tuple[Any, ...]]] = []
+        self._scheduled = 0
+        self._timer_at = inf
+        self.submit(ServerStarted(0.0, settings or Settings()))
+
+    def at(self, t: float, call: Call, *args: Any) -> None:
+        """Run `call(*args)` at time `t`, or now if that has passed."""
+        self._scheduled += 1
+        heappush(self._heap, (t if t > self.now else self.now, self._scheduled, call, args))
+
+    def after(self, seconds: float, call: Call, *args: Any) -> None:
+        self.at(self.now + seconds, call, *args)
+
+    def submit(self, event: AnyEvent) -> Record:
+        """Decide and apply at once: in virtual time a commit takes no time."""
+        record = self.engine.step(self.state, event)
+        if self._keep is not None:
+            self._keep(record)
+        at = wake_at(self.state)
+        if at is not None and at < self._timer_at:
+            self._timer_at = at
+            self.at(at, self._fire)
+        return record
+
+    def _fire(self) -> None:
+        """The engine's timer. Heartbeats only move it away, so it may ring early and is then set again."""
+        if self.now < self._timer_at:
+            return
+        self._timer_at = inf
+        at = wake_at(self.state)
+        if at is None:
+            return
+        if at <= self.now:
+            self.submit(TimerFired(self.now))
+        else:
+            self._timer_at = at
+            self.at(at, self._fire)
+
+    def run(self, until: float = inf, done: Callable[[], bool] | None = None) -> None:
+        """Let time pass until nothing is scheduled, `until` has come, or `done()` holds."""
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            self.now, _, call, args = heappop(heap)
+            call(*args)
+            self.events += 1
+            if done is not None and done():
+                return
+        if until < inf:
+            self.now = max(self.now, until)

@@ -1,0 +1,136 @@
+"""A real server and real workers as processes, to be killed at will, and a recount of what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from windfall.client import Client
+from windfall.core.events import ACCEPTED, ResultsJudged, ResultsReported, decode_record
+from windfall.store import open_store
+
+WINDFALL = [sys.executable, "-m", "windfall"]
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Cluster:
+    """Processes of one test, on one state directory and one port."""
+
+    def __init__(self, directory: Path, lease_s: float = 2.0, server_env: dict[str, str] | None = None) -> None:
+        self.directory = directory
+        self.state = directory / "state"
+        self.lease_s = lease_s
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.server: subprocess.Popen[bytes] | None = None
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self.server_env = server_env or {}
+
+    # --- the server ---
+
+    def start_server(self) -> None:
+        command = [*WINDFALL, "server", "--listen", f"127.0.0.1:{self.port}", "--state", str(self.state)]
+        command += ["--lease", str(self.lease_s)]
+        self.server = self._spawn(command, "server.log", self.server_env)
+        self.await_server()
+
+    def await_server(self, seconds: float = 30.0) -> None:
+        """Until /healthz answers."""
+        import http.client
+
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            assert self.server is not None
+            if self.server.poll() is not None:
+                raise AssertionError(f"the server ended: {(self.directory / 'server.log').read_text()[-2000:]}")
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+                connection.request("GET", "/healthz")
+                if connection.getresponse().status == 200:
+                    return
+            time.sleep(0.02)
+        raise AssertionError("the server does not answer")
+
+    def kill_server(self) -> None:
+        assert self.server is not None
+        self.server.kill()
+        self.server.wait()
+
+    def stop_server(self) -> None:
+        if self.server is not None and self.server.poll() is None:
+            self.server.send_signal(signal.SIGTERM)
+            self.server.wait(30)
+
+    @property
+    def token(self) -> str:
+        return (self.state / "token").read_text().strip()
+
+    def client(self, url: str = "") -> Client:
+        return Client(url or self.url, self.token, patience_s=60.0)
+
+    # --- workers ---
+
+    def start_worker(self, name: str, slots: int = 2, url: str = "", extra: tuple[str, ...] = ()) -> None:
+        command = [*WINDFALL, "worker", "--server", url or self.url, "--slots", str(slots), "--name", name]
+        command += ["--dir", str(self.directory / name), *extra]
+        self.workers[name] = self._spawn(command, f"{name}.log", {"WINDFALL_TOKEN": self.token})
+
+    def _spawn(self, command: list[str], log: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
+        with open(self.directory / log, "ab") as file:
+            return subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | env)
+
+    def kill_worker(self, name: str) -> None:
+        self.workers[name].kill()
+        self.workers[name].wait()
+
+    def close(self) -> None:
+        for process in [*self.workers.values(), self.server]:
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in [*self.workers.values(), self.server]:
+            if process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(20)
+                process.kill()
+                process.wait()
+
+    # --- the recount ---
+
+    def accepted(self) -> Counter[tuple[int, int]]:
+        """How often each task's result was accepted, counted from the log alone. The server must be stopped."""
+        counts: Counter[tuple[int, int]] = Counter()
+        store = open_store(self.state)
+        try:
+            after = 0
+            while rows := store.records(after, 1000):
+                for row in rows:
+                    record = decode_record(row.data)
+                    if isinstance(record.event, ResultsReported) and isinstance(record.decided, ResultsJudged):
+                        for result, verdict in zip(record.event.results, record.decided.verdicts, strict=True):
+                            counts[result.job, result.task] += verdict == ACCEPTED
+                after = rows[-1].seq
+        finally:
+            store.close()
+        return counts
+
+
+@contextlib.contextmanager
+def cluster(directory: Path, **options: object) -> Iterator[Cluster]:
+    made = Cluster(directory, **options)  # type: ignore[arg-type]
+    try:
+        yield made
+    finally:
+        made.close()
