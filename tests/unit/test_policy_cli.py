@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from windfall.bags.jobfile import read_job_file
 from windfall.cli.policy import policy
 from windfall.errors import BadInput
 
 JOB = """
+[job]
 name = "fit"
-command = ["./fit", "{}"]
+command = "./fit {}"
+range = "1-10"
+priority = 2
 
-[policy]
+[job.policies]
 JobRequirements = '''
 Host.Memory >= 8192
   && (!BOT.Tail || Host.ErrorRate < 0.01) && project == "x"'''
@@ -23,7 +27,7 @@ Rank = "BOT.Priority + Host.Speed"
 Concurrency = "2 * Host.Cpus"
 Deadline = "Concurrency * 2000"
 
-[attributes]
+[job.attributes]
 project = "x"
 """
 HOST = '{"name": "node7", "cpus": 4, "memory": 4096, "speed": 1.5}'
@@ -56,6 +60,10 @@ def test_check_passes_a_job_file_and_knows_the_attributes_that_it_adds(folder):
         ["Concurrency", "ok"],
         ["Deadline", "ok"],
     ]
+
+
+def test_the_job_file_of_these_tests_is_a_job_file(folder):
+    assert read_job_file(folder / "job.toml").job.policies["Concurrency"] == "2 * Host.Cpus"
 
 
 def test_check_shows_every_error_under_its_column_and_ends_with_2():
@@ -98,7 +106,7 @@ def test_test_shows_the_clause_that_decides(folder):
     assert "no  Host.Memory >= 8192" in result.output
     assert "Host.Memory is 4096, 4096 short of 8192" in result.output
     assert "Deadline                 16000 s" in result.output
-    assert "assumed: Host.ErrorRate = 0, BOT.Priority = 0, BOT.Tail = false" in result.output
+    assert "assumed: Host.ErrorRate = 0, BOT.Tail = false" in result.output
 
 
 def test_test_in_json_has_the_verdict_and_each_clause(folder):
@@ -106,14 +114,14 @@ def test_test_in_json_has_the_verdict_and_each_clause(folder):
     document = json.loads(result.output)
     assert {key: document[key] for key in ("matches", "rank", "concurrency", "deadline_s", "replica")} == {
         "matches": True,
-        "rank": 1.5,
+        "rank": 3.5,
         "concurrency": 8,
         "deadline_s": 16_000.0,
         "replica": False,
     }
     requirements = document["policies"][0]
     assert [clause["ok"] for clause in requirements["clauses"]] == [True, True, True]
-    assert document["assumed"] == {"Host.ErrorRate": 0.0, "BOT.Priority": 0.0, "BOT.Tail": False}
+    assert document["assumed"] == {"Host.ErrorRate": 0.0, "BOT.Tail": False}
 
 
 def test_test_takes_the_replicas_of_a_task_from_a_file_and_from_settings(folder):
@@ -126,7 +134,7 @@ def test_test_takes_the_replicas_of_a_task_from_a_file_and_from_settings(folder)
 
 
 def test_a_job_file_without_policies_is_tested_with_the_defaults(folder):
-    (folder / "plain.toml").write_text('command = "x"\ndeadline = "2h"\n')
+    (folder / "plain.toml").write_text('[job]\ncommand = "x"\ndeadline = "2h"\n')
     document = json.loads(windfall("test", "--bag", "plain.toml", "--host", "host.json", "--json").output)
     assert document["matches"] is True
     assert all(outcome["is_default"] for outcome in document["policies"])
@@ -139,6 +147,8 @@ def test_a_job_file_without_policies_is_tested_with_the_defaults(folder):
         (("check", "empty.toml"), "empty.toml is empty"),
         (("check", "plain.toml"), "plain.toml has no policies"),
         (("check", "broken.toml"), "broken.toml: "),
+        (("check", "alone.toml"), "alone.toml: [policy] stands alone"),
+        (("check", "typo.toml"), "there is no policy 'Rnk'"),
         (("check", "open.ad"), "open.ad, line 2, column 1"),
         (("check", "true", "--as", "Rnk"), "there is no policy 'Rnk'"),
         (("check", "true", "--attr", "gpu"), "--attr gpu: not an attribute"),
@@ -152,8 +162,10 @@ def test_a_job_file_without_policies_is_tested_with_the_defaults(folder):
 )
 def test_what_cannot_be_read_is_bad_input_with_its_place(folder, arguments, message):
     (folder / "empty.toml").write_text("\n")
-    (folder / "plain.toml").write_text('command = "x"\n')
+    (folder / "plain.toml").write_text('[job]\ncommand = "x"\n')
     (folder / "broken.toml").write_text("Rank = Host.Speed\n")
+    (folder / "alone.toml").write_text("[policy]\nRank = 1\n")
+    (folder / "typo.toml").write_text("Rnk = 1\n")
     (folder / "open.ad").write_text("[ BOT = [ Rank = 1;\n")
     (folder / "broken.json").write_text('{"a":')
     (folder / "list.json").write_text("[1, 2]")

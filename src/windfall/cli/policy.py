@@ -52,7 +52,8 @@ def policy() -> None:
 def check(file_or_expression: str, policy_as: str, attributes: tuple[str, ...], as_json: bool) -> None:
     """Say what is wrong with policies, before anything runs.
 
-    FILE is a job file with a table [policy], a TOML file of policies, or a ClassAd; EXPR is one expression.
+    FILE is a job file with a table [job.policies], a TOML file of policies alone, or a ClassAd; EXPR is one
+    expression.
     Ends with 2 if there is an error; warnings are only shown.
 
     \b
@@ -83,7 +84,9 @@ def _policies_to_check(file_or_expression: str, policy_as: str) -> tuple[dict[st
         return {policy_as: file_or_expression}, {}
     found = read_policies(_text(path), str(path))
     if not found.policies:
-        raise BadInput(f"{path} has no policies", hint='add a table [policy] with for example Rank = "Host.Speed"')
+        raise BadInput(
+            f"{path} has no policies", hint='add a table [job.policies] with for example Rank = "Host.Speed"'
+        )
     return found.policies, found.ads.get("BOT", {})
 
 

@@ -60,7 +60,7 @@ class BagPolicy(Protocol):
     def match(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED) -> Verdict:
         """The bag's answer to a host, for every task without running replicas at once (GridBot 6.4).
 
-        `job` is what those tasks share: NumberOfReplicas = 0, Cpus, Memory.
+        `job` is what those tasks share; an attribute in which they differ has no place in it.
         """
         ...
 

@@ -188,7 +188,7 @@ def _check_visible(faults: _Faults, node: Node, reference: Reference) -> None:
         faults.warning(
             node.start,
             f"{reference} is undefined here for a task without running replicas",
-            f"{faults.policy} is asked once for all such tasks of the bag; {', '.join(SHARED_BY_TASKS)} are defined",
+            f"{faults.policy} is asked once for all such tasks of the bag",
         )
 
 

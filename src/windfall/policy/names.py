@@ -21,7 +21,7 @@ ALIASES = {("Host", "numcpus"): "Cpus", ("Host", "opsys"): "OS", ("Host", "machi
 REPLICA = re.compile(r"replica([1-9][0-9]*)", re.IGNORECASE)
 SIMILAR = 0.78
 # Attributes of Job that all tasks of a bag share as long as they have no replicas (GridBot 6.4).
-SHARED_BY_TASKS = ("NumberOfReplicas", "Cpus", "Memory")
+SHARED_BY_TASKS = ("NumberOfReplicas",)
 
 
 class Attribute(Struct, frozen=True):
@@ -41,7 +41,11 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("Host", "Pool", "string", "name of the pool that the host came from", 'Host.Pool != "volunteers"'),
     Attribute("Host", "Speed", "real", "benchmark against the reference core, which is 1.0", "Host.Speed > 0.8"),
     Attribute(
-        "Host", "RemainingLifetime", "real", "seconds until the host must leave", "Host.RemainingLifetime > 3600"
+        "Host",
+        "RemainingLifetime",
+        "real",
+        "seconds until the host must leave; very large if it need not",
+        "Host.RemainingLifetime > 3600",
     ),
     Attribute("Host", "Running", "integer", "attempts on the host now", "Host.Running == 0"),
     Attribute("Host", "Slots", "integer", "attempts that the host wants to hold at once", "2 * Host.Slots"),

@@ -1,6 +1,6 @@
 """Takes policies and ads out of the texts that people keep them in: TOML, JSON, ClassAds. Pure: texts in, dicts out.
 
-Three forms hold policies: a job file with a table [policy], a TOML file of policies alone, and a ClassAd such as
+Three forms hold policies: a job file with a table [job.policies], a TOML file of policies alone, and a ClassAd such as
 GridBot's figure 3, where the policies stand among the attributes of BOT.
 """
 
@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from windfall.core.policy import POLICIES
 from windfall.errors import BadInput
 from windfall.policy.check import EMPTY
 from windfall.policy.evaluate import Special, expression
@@ -29,20 +28,43 @@ class PolicyText(Struct):
 
 
 def read_policies(text: str, where: str) -> PolicyText:
-    """The policies in a file, none for a job file without a table [policy]. `where` names it in errors."""
+    """The policies in a file, none for a job file that has none. `where` names it in errors."""
     if not text.strip():
         raise BadInput(f"{where} is empty", hint='write for example JobRequirements = "Host.Memory >= 8192"')
     if _is_ad(text):
         return _from_ad(text, where)
     data = _toml(text, where)
-    attributes = data.get("attributes", {})
-    table = data.get("policy", {})
-    if "policy" not in data and any(key in POLICIES for key in data):
-        table = {key: value for key, value in data.items() if key != "attributes"}
-    if not isinstance(table, dict) or not isinstance(attributes, dict):
-        raise BadInput(f"{where}: 'policy' and 'attributes' are tables", hint="write [policy] on a line of its own")
-    bag = {"Name": data["name"]} if isinstance(data.get("name"), str) else {}
-    return PolicyText(policies=dict(table), ads={"BOT": spelled("BOT", bag | attributes)})
+    return _from_job(data["job"], where) if "job" in data else _from_rules(data, where)
+
+
+def _from_job(job: Any, where: str) -> PolicyText:
+    """The policies in a job file, and what the file says of the bag and its tasks."""
+    table = _table(job, where, "job")
+    policies = _table(table.get("policies", {}), where, "job.policies")
+    bag = _table(table.get("tags", {}), where, "job.tags") | _table(
+        table.get("attributes", {}), where, "job.attributes"
+    )
+    said = {"Name": table.get("name"), "Priority": table.get("priority")}
+    bag |= {name: value for name, value in said.items() if value is not None}
+    ads = {"BOT": spelled("BOT", bag)}
+    if isinstance(table.get("cpus"), (int, float)):
+        ads["Job"] = {"Cpus": table["cpus"]}
+    return PolicyText(policies=policies, ads=ads)
+
+
+def _from_rules(data: dict[str, Any], where: str) -> PolicyText:
+    """A file of policies alone, which may add attributes of the bag in a table [attributes]."""
+    attributes = _table(data.pop("attributes", {}), where, "attributes")
+    for table in ("policy", "policies"):
+        if table in data:
+            raise BadInput(f"{where}: [{table}] stands alone", hint="in a job file it is [job.policies]")
+    return PolicyText(policies=data, ads={"BOT": spelled("BOT", attributes)})
+
+
+def _table(value: Any, where: str, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadInput(f"{where}: {name} is no table", hint=f"write [{name}] on a line of its own")
+    return dict(value)
 
 
 def read_ad(text: str, where: str, ad: str) -> dict[str, Any]:
