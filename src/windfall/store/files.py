@@ -57,7 +57,10 @@ class Lock:
         os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def release(self) -> None:
-        os.close(self._file)
+        """Give it up; a second time does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 def free_bytes(path: Path) -> int:
@@ -171,6 +174,8 @@ class BlobFiles:
             write_durably(path, content.verified(sha256), self._directory)
             sync_directory(self._directory)
         except OSError as error:
+            if error is content.error:
+                raise
             raise named(error, self._directory) from error
         return content.size
 
@@ -187,25 +192,29 @@ class Hashed:
     def __init__(self, source: BlobSource) -> None:
         self._source = source
         self.size = 0
+        self.error: OSError | None = None
+        """What the source ended with, if it broke off: not the store's fault."""
 
     def verified(self, sha256: str) -> Iterator[bytes]:
         """The pieces; BadInput behind the last one if they are not what the hash says."""
         sum_ = hashlib.sha256()
-        for piece in pieces(self._source):
+        for piece in self._pieces():
             sum_.update(piece)
             self.size += len(piece)
             yield piece
         if sum_.hexdigest() != sha256:
             raise wrong_hash(sha256, sum_.hexdigest())
 
-
-def pieces(source: BlobSource) -> Iterator[bytes]:
-    """A source in pieces of bounded size, wherever it comes from."""
-    if isinstance(source, bytes | bytearray | memoryview):
-        yield bytes(source)
-    elif isinstance(source, Path):
-        with open(source, "rb") as file:
-            while piece := file.read(_PIECE_BYTES):
-                yield piece
-    else:
-        yield from source
+    def _pieces(self) -> Iterator[bytes]:
+        try:
+            if isinstance(self._source, bytes | bytearray | memoryview):
+                yield bytes(self._source)
+            elif isinstance(self._source, Path):
+                with open(self._source, "rb") as file:
+                    while piece := file.read(_PIECE_BYTES):
+                        yield piece
+            else:
+                yield from self._source
+        except OSError as error:
+            self.error = error
+            raise

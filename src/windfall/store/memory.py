@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from typing import BinaryIO
@@ -23,9 +24,10 @@ from windfall.store.files import Hashed
 
 
 class MemoryStore:
-    """The contract without a disk. One thread appends; readers see whole batches because they copy before they look."""
+    """The contract without a disk. A lock keeps batches whole for readers."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._records: dict[int, Record] = {}  # in the order of their numbers
         self._sums: dict[int, int] = {}
         self._snapshots: list[Snapshot] = []
@@ -39,18 +41,22 @@ class MemoryStore:
 
     def append(self, batch: Batch) -> None:
         new = [Record(*row) for row in batch.records]
+        sums = {record.seq: crc(record.seq, record.data) for record in new}
         for record in new:
             if self._records.get(record.seq, record) != record:
                 raise conflict(record)
+        with self._lock:
+            self._add(batch, new, sums)
+
+    def _add(self, batch: Batch, new: list[Record], sums: dict[int, int]) -> None:
         for job, spec in batch.jobs:
             self._jobs[job] = spec
         for row in batch.chunks:
             self._chunks.setdefault(row[0], {})[row[1]] = ChunkRow(*row)
         for job, task, attempt, data in batch.outputs:
             self._outputs.setdefault(job, {})[task, attempt] = data
-        for record in new:
-            self._records[record.seq] = record
-            self._sums[record.seq] = crc(record.seq, record.data)
+        self._records.update((record.seq, record) for record in new)
+        self._sums.update(sums)
 
     def load(self) -> Loaded:
         warnings: list[str] = []
@@ -68,12 +74,14 @@ class MemoryStore:
         self._snapshots = sorted([*others, Snapshot(seq, data)])[-2:]
 
     def last_seq(self) -> int:
-        return next(reversed(self._records), 0)
+        with self._lock:
+            return next(reversed(self._records), 0)
 
     def records(
         self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
     ) -> list[Record]:
-        found = list(self._records.values())
+        with self._lock:
+            found = list(self._records.values())
         found = found[bisect_right(found, after_seq, key=lambda r: r.seq) :]
         return [r for r in found if (job is None or r.job == job) and (kinds is None or r.kind in kinds)][:limit]
 
@@ -90,7 +98,8 @@ class MemoryStore:
         return self._jobs.get(job)
 
     def chunks(self, job: int) -> list[ChunkHead]:
-        return [ChunkHead(*row[1:5]) for _, row in sorted(self._chunks.get(job, {}).items())]
+        with self._lock:
+            return [ChunkHead(*row[1:5]) for _, row in sorted(self._chunks.get(job, {}).items())]
 
     def chunk(self, job: int, first: int) -> bytes:
         return self._chunks.get(job, {})[first].data
@@ -107,7 +116,8 @@ class MemoryStore:
     ) -> list[OutputRow]:
         start = after or (-1, -1)
         wanted = None if tasks is None else set(tasks)
-        found = sorted(self._outputs.get(job, {}).copy().items())
+        with self._lock:
+            found = sorted(self._outputs.get(job, {}).items())
         rows = [
             OutputRow(job, *key, data) for key, data in found if key > start and (wanted is None or key[0] in wanted)
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -51,10 +52,13 @@ ADD_JOB = "INSERT OR REPLACE INTO jobs (job, spec) VALUES (?, ?)"
 ONE_RECORD = "SELECT seq, t, job, kind, data FROM records WHERE seq = ?"
 LAST_RECORD = "SELECT seq, crc, data FROM records ORDER BY seq DESC LIMIT 1"
 LAST_SEQ = "SELECT max(seq) FROM records"
-RECORDS_AFTER = "SELECT seq, crc, data FROM records WHERE seq > ? ORDER BY seq"
+RECORDS_AFTER = "SELECT seq, crc, data FROM records WHERE seq > ? ORDER BY seq LIMIT ?"
 FIND_RECORDS = "SELECT seq, t, job, kind, data FROM records WHERE seq > ?{filters} ORDER BY seq LIMIT ?"
+OF_JOB = " AND job = ?"
+OF_KINDS = " AND kind IN (SELECT value FROM json_each(?))"
+OF_TASKS = " AND task IN (SELECT value FROM json_each(?))"
 DROP_RECORD = "DELETE FROM records WHERE seq = ?"
-PRUNE = "DELETE FROM records WHERE seq < ? AND kind IN ({marks})"
+PRUNE = "DELETE FROM records WHERE seq < ? AND kind IN (SELECT value FROM json_each(?))"
 
 JOB_SPEC = "SELECT spec FROM jobs WHERE job = ?"
 CHUNK_HEADS = "SELECT first, count, class, codec FROM chunks WHERE job = ? ORDER BY first"
@@ -76,6 +80,8 @@ PRAGMA wal_autocheckpoint = 4000;
 PRAGMA journal_size_limit = 67108864;
 PRAGMA busy_timeout = 10000;
 """
+
+_PAGE = 2000
 
 
 class SqliteStore:
@@ -203,10 +209,10 @@ class SqliteStore:
         return Loaded(snapshot, checked(self._records_after(after), after, repair), warnings)
 
     def _records_after(self, seq: int) -> Iterator[tuple[int, int, bytes]]:
-        try:
-            yield from self._reader().execute(RECORDS_AFTER, (seq,))
-        except sqlite3.DatabaseError as error:
-            raise self._named(error) from error
+        # In pages: a reader that stays in the middle of a query would keep the log from being folded in.
+        while rows := self._read(RECORDS_AFTER, (seq, _PAGE)):
+            yield from rows
+            seq = rows[-1][0]
 
     def save_snapshot(self, seq: int, data: bytes) -> None:
         self._snapshots.save(Snapshot(seq, data))
@@ -217,19 +223,20 @@ class SqliteStore:
     def records(
         self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
     ) -> list[Record]:
-        filters, values = "", []
+        filters = ""
+        values: list[Any] = [after_seq]
         if job is not None:
-            filters, values = " AND job = ?", [job]
+            filters += OF_JOB
+            values.append(job)
         if kinds is not None:
-            filters += f" AND kind IN ({_marks(kinds)})"
-            values += kinds
-        rows = self._read(FIND_RECORDS.format(filters=filters), (after_seq, *values, limit))
+            filters += OF_KINDS
+            values.append(_json(kinds))
+        rows = self._read(FIND_RECORDS.format(filters=filters), (*values, limit))
         return [Record(*row) for row in rows]
 
     def prune(self, before_seq: int, kinds: Collection[str]) -> int:
         limit = min(before_seq, self._snapshots.oldest_seq() + 1)
-        sql = PRUNE.format(marks=_marks(kinds))
-        return self._commit(lambda writer: writer.execute(sql, (limit, *kinds)).rowcount)
+        return self._commit(lambda writer: writer.execute(PRUNE, (limit, _json(kinds))).rowcount)
 
     # Jobs, their tasks and their results
 
@@ -258,13 +265,14 @@ class SqliteStore:
         after: tuple[int, int] | None = None,
         limit: int = 1000,
     ) -> list[OutputRow]:
-        filters = "" if tasks is None else f" AND task IN ({_marks(tasks)})"
-        sql = OUTPUTS.format(filters=filters)
-        return [OutputRow(*row) for row in self._read(sql, (job, *(after or (-1, -1)), *(tasks or ()), limit))]
+        filters, values = (OF_TASKS, [_json(tasks)]) if tasks is not None else ("", [])
+        rows = self._read(OUTPUTS.format(filters=filters), (job, *(after or (-1, -1)), *values, limit))
+        return [OutputRow(*row) for row in rows]
 
     def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
-        sql = DELETE_OUTPUTS.format(filters="" if tasks is None else f" AND task IN ({_marks(tasks)})")
-        return self._commit(lambda writer: writer.execute(sql, (job, *(tasks or ()))).rowcount)
+        filters, values = (OF_TASKS, [_json(tasks)]) if tasks is not None else ("", [])
+        sql = DELETE_OUTPUTS.format(filters=filters)
+        return self._commit(lambda writer: writer.execute(sql, (job, *values)).rowcount)
 
     # Blobs
 
@@ -301,5 +309,6 @@ class SqliteStore:
             self._lock.release()
 
 
-def _marks(values: Collection[object]) -> str:
-    return ", ".join("?" * len(values))
+def _json(values: Collection[object]) -> str:
+    """Values as one parameter, however many they are (SQLite limits the number of parameters, not their size)."""
+    return json.dumps(list(values))

@@ -1,0 +1,387 @@
+"""A store in a PostgreSQL database, for a server whose own disk is not to be trusted. Touches that database only."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, BinaryIO, LiteralString, TypeVar, cast
+
+from windfall.errors import BadInput
+from windfall.store.checks import check_sha256, check_version, checked, conflict, crc, dropped
+from windfall.store.contract import (
+    SCHEMA_VERSION,
+    Batch,
+    BlobSource,
+    ChunkHead,
+    Loaded,
+    OutputRow,
+    Record,
+    Snapshot,
+    StoreError,
+    StoreFull,
+    TokenRow,
+)
+from windfall.store.files import Hashed
+
+try:
+    import psycopg
+    from psycopg import errors
+except ImportError as error:
+    raise BadInput("a state in PostgreSQL needs psycopg", hint="pip install 'windfall[postgres]'") from error
+
+T = TypeVar("T")
+Sql = LiteralString
+
+SCHEMA: Sql = """
+CREATE SCHEMA IF NOT EXISTS windfall;
+CREATE TABLE windfall.meta (key text PRIMARY KEY, value text NOT NULL);
+CREATE TABLE windfall.records (seq bigint PRIMARY KEY, t float8 NOT NULL, job bigint, kind text NOT NULL,
+                               crc bigint NOT NULL, data bytea NOT NULL);
+CREATE INDEX records_of_job ON windfall.records (job, seq) WHERE job IS NOT NULL;
+CREATE TABLE windfall.snapshots (seq bigint PRIMARY KEY, crc bigint NOT NULL, data bytea NOT NULL);
+CREATE TABLE windfall.jobs (job bigint PRIMARY KEY, spec bytea NOT NULL);
+CREATE TABLE windfall.chunks (job bigint, first bigint, count bigint NOT NULL, class int NOT NULL, codec text NOT NULL,
+                              data bytea NOT NULL, PRIMARY KEY (job, first));
+CREATE TABLE windfall.outputs (job bigint, task bigint, attempt bigint, data bytea NOT NULL,
+                               PRIMARY KEY (job, task, attempt));
+CREATE TABLE windfall.blobs (sha256 text PRIMARY KEY, size bigint NOT NULL);
+CREATE TABLE windfall.blob_parts (sha256 text REFERENCES windfall.blobs, part int, data bytea NOT NULL,
+                                  PRIMARY KEY (sha256, part));
+CREATE TABLE windfall.tokens (id text PRIMARY KEY, hash text NOT NULL, role text NOT NULL, name text NOT NULL,
+                              created_s float8 NOT NULL);
+"""
+HAS_SCHEMA: Sql = "SELECT to_regclass('windfall.meta') IS NOT NULL"
+READ_VERSION: Sql = "SELECT value FROM windfall.meta WHERE key = 'schema'"
+WRITE_VERSION: Sql = "INSERT INTO windfall.meta VALUES ('schema', %s)"
+
+# One server per database: the lock lives as long as the writer's connection, wherever that server runs.
+LOCK_KEY = 0x57494E4446  # "WINDF"
+TAKE_LOCK: Sql = "SELECT pg_try_advisory_lock(%s)"
+LOCK_HOLDER: Sql = """SELECT application_name FROM pg_stat_activity a JOIN pg_locks l USING (pid)
+    WHERE locktype = 'advisory' AND granted AND a.datname = current_database() AND l.database = a.datid
+    AND (classid::bigint << 32 | objid::bigint) = %s"""
+
+# Rows are copied in; only a batch that comes a second time is inserted row by row.
+COPY_RECORDS: Sql = "COPY windfall.records (seq, t, job, kind, crc, data) FROM STDIN (FORMAT BINARY)"
+RECORD_TYPES = ("int8", "float8", "int8", "text", "int8", "bytea")
+ADD_RECORD: Sql = """INSERT INTO windfall.records (seq, t, job, kind, crc, data) VALUES (%s, %s, %s, %s, %s, %b)
+    ON CONFLICT DO NOTHING"""
+COPY_CHUNKS: Sql = "COPY windfall.chunks (job, first, count, class, codec, data) FROM STDIN (FORMAT BINARY)"
+CHUNK_TYPES = ("int8", "int8", "int8", "int4", "text", "bytea")
+ADD_CHUNK: Sql = """INSERT INTO windfall.chunks (job, first, count, class, codec, data) VALUES (%s, %s, %s, %s, %s, %b)
+    ON CONFLICT (job, first) DO UPDATE
+    SET count = excluded.count, class = excluded.class, codec = excluded.codec, data = excluded.data"""
+COPY_OUTPUTS: Sql = "COPY windfall.outputs (job, task, attempt, data) FROM STDIN (FORMAT BINARY)"
+OUTPUT_TYPES = ("int8", "int8", "int8", "bytea")
+ADD_OUTPUT: Sql = """INSERT INTO windfall.outputs (job, task, attempt, data) VALUES (%s, %s, %s, %b)
+    ON CONFLICT (job, task, attempt) DO UPDATE SET data = excluded.data"""
+ADD_JOB: Sql = """INSERT INTO windfall.jobs (job, spec) VALUES (%s, %b)
+    ON CONFLICT (job) DO UPDATE SET spec = excluded.spec"""
+
+ONE_RECORD: Sql = "SELECT seq, t, job, kind, data FROM windfall.records WHERE seq = %s"
+LAST_RECORD: Sql = "SELECT seq, crc, data FROM windfall.records ORDER BY seq DESC LIMIT 1"
+LAST_SEQ: Sql = "SELECT coalesce(max(seq), 0) FROM windfall.records"
+RECORDS_AFTER: Sql = "SELECT seq, crc, data FROM windfall.records WHERE seq > %s ORDER BY seq LIMIT %s"
+FIND_RECORDS: Sql = """SELECT seq, t, job, kind, data FROM windfall.records
+    WHERE seq > %(after)s AND (%(job)s::bigint IS NULL OR job = %(job)s)
+    AND (%(kinds)s::text[] IS NULL OR kind = ANY(%(kinds)s)) ORDER BY seq LIMIT %(limit)s"""
+DROP_RECORD: Sql = "DELETE FROM windfall.records WHERE seq = %s"
+PRUNE: Sql = "DELETE FROM windfall.records WHERE seq < %s AND kind = ANY(%s)"
+
+SNAPSHOTS: Sql = "SELECT seq, crc, data FROM windfall.snapshots ORDER BY seq DESC"
+SNAPSHOT_SEQS: Sql = "SELECT seq FROM windfall.snapshots ORDER BY seq DESC"
+SAVE_SNAPSHOT: Sql = """INSERT INTO windfall.snapshots (seq, crc, data) VALUES (%s, %s, %b)
+    ON CONFLICT (seq) DO UPDATE SET crc = excluded.crc, data = excluded.data"""
+FORGET_SNAPSHOTS: Sql = """DELETE FROM windfall.snapshots WHERE seq NOT IN
+    (SELECT seq FROM windfall.snapshots ORDER BY seq DESC LIMIT 2)"""
+
+JOB_SPEC: Sql = "SELECT spec FROM windfall.jobs WHERE job = %s"
+CHUNK_HEADS: Sql = "SELECT first, count, class, codec FROM windfall.chunks WHERE job = %s ORDER BY first"
+CHUNK_DATA: Sql = "SELECT data FROM windfall.chunks WHERE job = %s AND first = %s"
+OUTPUT: Sql = "SELECT data FROM windfall.outputs WHERE job = %s AND task = %s AND attempt = %s"
+OUTPUTS: Sql = """SELECT job, task, attempt, data FROM windfall.outputs
+    WHERE job = %s AND (task, attempt) > (%s, %s) ORDER BY task, attempt LIMIT %s"""
+OUTPUTS_OF_TASKS: Sql = """SELECT job, task, attempt, data FROM windfall.outputs
+    WHERE job = %s AND (task, attempt) > (%s, %s) AND task IN (SELECT unnest(%s::bigint[]))
+    ORDER BY task, attempt LIMIT %s"""
+DELETE_OUTPUTS: Sql = "DELETE FROM windfall.outputs WHERE job = %s"
+DELETE_OUTPUTS_OF_TASKS: Sql = """DELETE FROM windfall.outputs WHERE job = %s
+    AND task IN (SELECT unnest(%s::bigint[]))"""
+
+BLOB_SIZE: Sql = "SELECT size FROM windfall.blobs WHERE sha256 = %s"
+ADD_BLOB: Sql = "INSERT INTO windfall.blobs (sha256, size) VALUES (%s, 0) ON CONFLICT DO NOTHING"
+SET_BLOB_SIZE: Sql = "UPDATE windfall.blobs SET size = %s WHERE sha256 = %s"
+ADD_PART: Sql = "INSERT INTO windfall.blob_parts (sha256, part, data) VALUES (%s, %s, %b)"
+PART: Sql = "SELECT data FROM windfall.blob_parts WHERE sha256 = %s AND part = %s"
+
+ADD_TOKEN: Sql = """INSERT INTO windfall.tokens (id, hash, role, name, created_s) VALUES (%s, %s, %s, %s, %s)
+    ON CONFLICT (id) DO UPDATE SET hash = excluded.hash, role = excluded.role, name = excluded.name"""
+TOKENS: Sql = "SELECT id, hash, role, name, created_s FROM windfall.tokens ORDER BY created_s, id"
+REMOVE_TOKEN: Sql = "DELETE FROM windfall.tokens WHERE id = %s"
+
+_PAGE = 2000
+_SPOOL_BYTES = 8 << 20
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class PostgresStore:
+    """The contract on a database: the writer's connection holds the lock, each reading thread has its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._writing = threading.Lock()
+        self._writer: Connection | None = None
+        self._local = threading.local()
+        self._readers: list[Connection] = []
+        try:
+            self._commit(self._prepare)
+        except BaseException as error:
+            self.close()
+            if not isinstance(error, StoreError):
+                raise
+            raise BadInput(error.message, hint="is the server running, and are user and database right?") from error
+
+    # Connections
+
+    def _connect(self) -> Connection:
+        name = f"windfall: process {os.getpid()} on {socket.gethostname()}"
+        return psycopg.connect(self._url, application_name=name[:63], autocommit=True, connect_timeout=10)
+
+    def _connect_writer(self) -> Connection:
+        connection = self._connect()
+        try:
+            if not connection.execute(TAKE_LOCK, (LOCK_KEY,)).fetchone()[0]:  # type: ignore[index]
+                holder = connection.execute(LOCK_HOLDER, (LOCK_KEY,)).fetchone()
+                who = holder[0].removeprefix("windfall: ") if holder else "another process"
+                raise BadInput(
+                    f"this database is in use by {who}",
+                    hint="talk to that server, stop it, or use another state: --state DIR",
+                    code="state-in-use",
+                )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @staticmethod
+    def _prepare(writer: Connection) -> None:
+        if writer.execute(HAS_SCHEMA).fetchone()[0]:  # type: ignore[index]
+            check_version(int(writer.execute(READ_VERSION).fetchone()[0]), "the database")  # type: ignore[index]
+            return
+        writer.execute(SCHEMA)
+        writer.execute(WRITE_VERSION, (str(SCHEMA_VERSION),))
+
+    def _commit(self, work: Callable[[Connection], T]) -> T:
+        """Do `work` in one transaction; a connection that broke is made anew, with its lock, at the next call."""
+        with self._writing:
+            try:
+                if self._writer is None:
+                    self._writer = self._connect_writer()
+                with self._writer.transaction():
+                    return work(self._writer)
+            except psycopg.Error as error:
+                if self._writer is not None and self._writer.broken:
+                    self._writer.close()
+                    self._writer = None
+                raise _named(error) from error
+
+    def _reader(self) -> Connection:
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None or connection.broken:
+            connection = self._connect()
+            self._local.connection = connection
+            self._readers.append(connection)
+        return connection
+
+    def _read(self, sql: Sql, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
+        try:
+            return self._reader().execute(sql, parameters, binary=True).fetchall()
+        except psycopg.Error as error:
+            raise _named(error) from error
+
+    # The log
+
+    def append(self, batch: Batch) -> None:
+        rows = [(seq, t, job, kind, crc(seq, data), data) for seq, t, job, kind, data in batch.records]
+
+        def work(writer: Connection) -> None:
+            if batch.jobs:
+                writer.cursor().executemany(ADD_JOB, batch.jobs)
+            _add(writer, COPY_CHUNKS, CHUNK_TYPES, ADD_CHUNK, batch.chunks)
+            _add(writer, COPY_OUTPUTS, OUTPUT_TYPES, ADD_OUTPUT, batch.outputs)
+            if not _add(writer, COPY_RECORDS, RECORD_TYPES, ADD_RECORD, rows):
+                _check_repeated(writer, batch.records)
+
+        self._commit(work)
+
+    def load(self) -> Loaded:
+        warnings: list[str] = []
+        snapshot = self._newest_snapshot(warnings)
+        after = snapshot.seq if snapshot else 0
+        for seq, stored, data in self._read(LAST_RECORD):
+            if seq > after and crc(seq, data) != stored:
+                self._commit(lambda writer, seq=seq: writer.execute(DROP_RECORD, (seq,)))  # type: ignore[misc]
+                warnings.append(dropped(seq))
+        repair = 'psql DATABASE -c "DELETE FROM windfall.records WHERE seq >= {seq}"'
+        return Loaded(snapshot, checked(self._records_after(after), after, repair), warnings)
+
+    def _newest_snapshot(self, warnings: list[str]) -> Snapshot | None:
+        for seq, stored, data in self._read(SNAPSHOTS):
+            if crc(seq, data) == stored:
+                return Snapshot(seq, data)
+            warnings.append(f"snapshot {seq} is damaged and was passed over; the records since an older one are read")
+        return None
+
+    def _records_after(self, seq: int) -> Iterator[tuple[int, int, bytes]]:
+        while rows := self._read(RECORDS_AFTER, (seq, _PAGE)):
+            yield from rows
+            seq = rows[-1][0]
+
+    def save_snapshot(self, seq: int, data: bytes) -> None:
+        def work(writer: Connection) -> None:
+            writer.execute(SAVE_SNAPSHOT, (seq, crc(seq, data), data))
+            writer.execute(FORGET_SNAPSHOTS)
+
+        self._commit(work)
+
+    def last_seq(self) -> int:
+        return cast(int, self._read(LAST_SEQ)[0][0])
+
+    def records(
+        self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
+    ) -> list[Record]:
+        wanted = {"after": after_seq, "job": job, "kinds": None if kinds is None else list(kinds), "limit": limit}
+        return [Record(*row) for row in self._read(FIND_RECORDS, wanted)]
+
+    def prune(self, before_seq: int, kinds: Collection[str]) -> int:
+        kept = [row[0] for row in self._read(SNAPSHOT_SEQS)]
+        limit = min(before_seq, kept[1] + 1 if len(kept) > 1 else 0)
+        return self._commit(lambda writer: writer.execute(PRUNE, (limit, list(kinds))).rowcount)
+
+    # Jobs, their tasks and their results
+
+    def job_spec(self, job: int) -> bytes | None:
+        return _one(self._read(JOB_SPEC, (job,)))
+
+    def chunks(self, job: int) -> list[ChunkHead]:
+        return [ChunkHead(*row) for row in self._read(CHUNK_HEADS, (job,))]
+
+    def chunk(self, job: int, first: int) -> bytes:
+        data = _one(self._read(CHUNK_DATA, (job, first)))
+        if data is None:
+            raise KeyError((job, first))
+        return data
+
+    def output(self, job: int, task: int, attempt: int) -> bytes | None:
+        return _one(self._read(OUTPUT, (job, task, attempt)))
+
+    def outputs(
+        self,
+        job: int,
+        tasks: Sequence[int] | None = None,
+        after: tuple[int, int] | None = None,
+        limit: int = 1000,
+    ) -> list[OutputRow]:
+        start = after or (-1, -1)
+        if tasks is None:
+            rows = self._read(OUTPUTS, (job, *start, limit))
+        else:
+            rows = self._read(OUTPUTS_OF_TASKS, (job, *start, list(tasks), limit))
+        return [OutputRow(*row) for row in rows]
+
+    def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
+        if tasks is None:
+            return self._commit(lambda writer: writer.execute(DELETE_OUTPUTS, (job,)).rowcount)
+        return self._commit(lambda writer: writer.execute(DELETE_OUTPUTS_OF_TASKS, (job, list(tasks))).rowcount)
+
+    # Blobs
+
+    def has_blob(self, sha256: str) -> bool:
+        return self.blob_size(sha256) is not None
+
+    def blob_size(self, sha256: str) -> int | None:
+        rows = self._read(BLOB_SIZE, (check_sha256(sha256),))
+        return rows[0][0] if rows else None
+
+    def put_blob(self, sha256: str, source: BlobSource) -> int:
+        """In parts, so that neither side ever holds a large blob whole."""
+        content = Hashed(source)
+
+        def work(writer: Connection) -> int:
+            new = writer.execute(ADD_BLOB, (sha256,)).rowcount == 1
+            for part, piece in enumerate(content.verified(sha256)):
+                if new:
+                    writer.execute(ADD_PART, (sha256, part, piece))
+            writer.execute(SET_BLOB_SIZE, (content.size, sha256))
+            return content.size
+
+        check_sha256(sha256)
+        return self._commit(work)
+
+    def open_blob(self, sha256: str) -> BinaryIO:
+        if self.blob_size(sha256) is None:
+            raise KeyError(sha256)
+        spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES))  # noqa: SIM115 (the caller closes it)
+        part = 0
+        while (data := _one(self._read(PART, (sha256, part)))) is not None:
+            spool.write(data)
+            part += 1
+        spool.seek(0)
+        return spool
+
+    # Tokens
+
+    def add_token(self, id: str, hash: str, role: str, name: str, created_s: float) -> None:
+        self._commit(lambda writer: writer.execute(ADD_TOKEN, (id, hash, role, name, created_s)))
+
+    def tokens(self) -> list[TokenRow]:
+        return [TokenRow(*row) for row in self._read(TOKENS)]
+
+    def remove_token(self, id: str) -> bool:
+        return self._commit(lambda writer: writer.execute(REMOVE_TOKEN, (id,)).rowcount > 0)
+
+    def close(self) -> None:
+        with self._writing:
+            for connection in (*self._readers, self._writer):
+                if connection is not None:
+                    connection.close()
+            self._writer = None
+
+
+def _add(
+    writer: Connection, copy_sql: Sql, types: Sequence[str], insert_sql: Sql, rows: Sequence[Sequence[Any]]
+) -> bool:
+    """Add rows by COPY, or one by one if some are there already; whether they were all new."""
+    if not rows:
+        return True
+    try:
+        with writer.transaction(), writer.cursor() as cursor, cursor.copy(copy_sql) as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row(row)
+    except errors.UniqueViolation:
+        writer.cursor().executemany(insert_sql, rows)
+        return False
+    return True
+
+
+def _check_repeated(writer: Connection, records: list[Record]) -> None:
+    """Records that were there already must be the same, as after a commit whose success went unheard."""
+    for record in records:
+        if writer.execute(ONE_RECORD, (record[0],)).fetchone() != tuple(record):
+            raise conflict(Record(*record)) from None
+
+
+def _one(rows: list[Any]) -> bytes | None:
+    return rows[0][0] if rows else None
+
+
+def _named(error: psycopg.Error) -> StoreError:
+    """PostgreSQL's error as one of ours."""
+    first = str(error).strip().split("\n")[0]
+    if isinstance(error, errors.DiskFull):
+        return StoreFull(f"the database has no space left: {first}", hint="make space there; work goes on by itself")
+    return StoreError(f"the database cannot do it now: {first}", hint="the same is tried again")

@@ -1,0 +1,373 @@
+"""What every store promises (windfall.store.contract), held by SQLite, PostgreSQL and memory alike."""
+
+import hashlib
+import os
+import threading
+from itertools import count
+
+import pytest
+
+from tests.support import postgres
+from tests.support.stores import MemoryKit, PostgresKit, SqliteKit
+from windfall.errors import BadInput, WindfallError
+from windfall.store import open_store
+from windfall.store.contract import Batch, ChunkHead, ChunkRow, JobRow, OutputRow, Record, StoreCorrupt, TokenRow
+
+_names = count(1)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def kit(request, tmp_path):
+    if request.param == "memory":
+        kit = MemoryKit()
+    elif request.param == "sqlite":
+        kit = SqliteKit(tmp_path / "state")
+    else:
+        url = request.getfixturevalue("server")
+        kit = PostgresKit(postgres.new_database(url, f"test_{next(_names)}"))
+    yield kit
+    kit.close()
+
+
+@pytest.fixture
+def store(kit):
+    return kit.store
+
+
+def record(seq, job=None, kind="event", data=None):
+    return Record(seq, seq / 2, job, kind, b"record %d" % seq if data is None else data)
+
+
+def append(store, *seqs, **fields):
+    store.append(Batch(records=[record(seq, **fields) for seq in seqs]))
+
+
+def seqs(loaded):
+    return [seq for seq, _ in loaded.records]
+
+
+# The log
+
+
+def test_a_new_store_is_empty(store):
+    loaded = store.load()
+    assert (loaded.snapshot, list(loaded.records), loaded.warnings) == (None, [], [])
+    assert store.last_seq() == 0
+    assert store.records() == store.chunks(1) == store.outputs(1) == store.tokens() == []
+    assert store.job_spec(1) is store.output(1, 1, 1) is store.blob_size("a" * 64) is None
+
+
+def test_what_was_appended_is_there_when_the_store_is_opened_again(kit):
+    kit.store.append(
+        Batch(
+            records=[record(1), record(2, job=7, data=bytes(range(256)))],
+            jobs=[JobRow(7, b"spec")],
+            chunks=[ChunkRow(7, 0, 3, 1, "lines", b"\0chunk")],
+            outputs=[OutputRow(7, 2, 1, b"out\xff")],
+        )
+    )
+    store = kit.reopen()
+    assert list(store.load().records) == [(1, b"record 1"), (2, bytes(range(256)))]
+    assert store.records() == [record(1), record(2, job=7, data=bytes(range(256)))]
+    assert store.job_spec(7) == b"spec"
+    assert (store.chunks(7), store.chunk(7, 0)) == ([ChunkHead(0, 3, 1, "lines")], b"\0chunk")
+    assert store.output(7, 2, 1) == b"out\xff"
+    assert store.last_seq() == 2
+
+
+def test_the_very_same_batch_may_be_appended_again_and_is_kept_once(store):
+    batch = Batch(
+        [record(1, job=3)], [ChunkRow(3, 0, 1, 0, "lines", b"c")], [OutputRow(3, 0, 1, b"o")], [JobRow(3, b"s")]
+    )
+    store.append(batch)
+    store.append(batch)
+    store.append(Batch(records=[record(1, job=3), record(2)]))
+    assert seqs(store.load()) == [1, 2]
+    assert (len(store.chunks(3)), len(store.outputs(3))) == (1, 1)
+
+
+def test_a_record_with_the_number_of_another_is_refused_and_nothing_of_its_batch_is_kept(store):
+    append(store, 1)
+    with pytest.raises(WindfallError, match=r"record 1 .* another content"):
+        store.append(Batch(records=[record(1, data=b"other"), record(2)], outputs=[OutputRow(1, 1, 1, b"o")]))
+    assert store.records() == [record(1)]
+    assert store.output(1, 1, 1) is None
+    append(store, 2)
+
+
+def test_a_batch_that_cannot_be_appended_leaves_nothing_behind(store):
+    with pytest.raises(Exception, match=r"bytes|NoneType|null"):
+        store.append(
+            Batch(
+                records=[record(1), Record(2, 0.0, None, "x", None)],
+                outputs=[OutputRow(1, 1, 1, b"o")],
+                jobs=[(1, b"s")],
+            )
+        )
+    assert store.records() == store.outputs(1) == []
+    assert store.job_spec(1) is None
+    append(store, 1, 2)
+    assert seqs(store.load()) == [1, 2]
+
+
+def test_records_are_found_by_number_job_and_kind(store):
+    for seq in range(1, 11):
+        append(store, seq, job=seq % 3 or None, kind="even" if seq % 2 == 0 else "odd")
+    assert [r.seq for r in store.records(after_seq=4, limit=3)] == [5, 6, 7]
+    assert [r.seq for r in store.records(job=1)] == [1, 4, 7, 10]
+    assert [r.seq for r in store.records(kinds=["even"], after_seq=2)] == [4, 6, 8, 10]
+    assert [r.seq for r in store.records(job=2, kinds=("odd", "even"), limit=2)] == [2, 5]
+    assert store.records(kinds=[]) == []
+
+
+def test_many_records_are_read_back_one_after_the_other(store):
+    store.append(Batch(records=[record(seq) for seq in range(1, 5001)]))
+    assert list(store.load().records) == [(seq, b"record %d" % seq) for seq in range(1, 5001)]
+
+
+# Snapshots and damage
+
+
+def test_a_restart_begins_with_the_newest_snapshot_and_the_records_behind_it(kit):
+    append(kit.store, *range(1, 8))
+    for seq in (2, 4, 6):
+        kit.store.save_snapshot(seq, b"state %d" % seq)
+    loaded = kit.reopen().load()
+    assert loaded.snapshot == (6, b"state 6")
+    assert seqs(loaded) == [7]
+
+
+def test_a_snapshot_may_be_saved_again(store):
+    append(store, 1)
+    store.save_snapshot(1, b"old")
+    store.save_snapshot(1, b"new")
+    assert store.load().snapshot == (1, b"new")
+
+
+def test_a_damaged_newest_snapshot_is_passed_over_for_the_older_one(kit):
+    if not kit.keeps:
+        pytest.skip("memory keeps no snapshot that could be damaged")
+    append(kit.store, *range(1, 8))
+    kit.store.save_snapshot(3, b"state 3")
+    kit.store.save_snapshot(6, b"state 6")
+    kit.damage_snapshot(6)
+    loaded = kit.reopen().load()
+    assert loaded.snapshot == (3, b"state 3")
+    assert seqs(loaded) == [4, 5, 6, 7]
+    assert len(loaded.warnings) == 1
+    assert "6" in loaded.warnings[0]
+    assert "damaged" in loaded.warnings[0]
+
+
+def test_a_damaged_last_record_is_dropped_with_a_warning_and_its_number_is_free_again(kit):
+    append(kit.store, 1, 2, 3)
+    kit.damage_record(3)
+    loaded = kit.reopen().load()
+    assert seqs(loaded) == [1, 2]
+    assert "last record of the log (3) was damaged" in loaded.warnings[0]
+    append(kit.store, 3)
+    again = kit.reopen().load()
+    assert (seqs(again), again.warnings) == ([1, 2, 3], [])
+
+
+def test_a_damaged_record_in_the_middle_stops_the_reading_with_its_number_and_a_command(kit):
+    append(kit.store, 1, 2, 3)
+    kit.damage_record(2)
+    loaded = kit.reopen().load()
+    with pytest.raises(StoreCorrupt, match="record 2 of the log is damaged") as error:
+        list(loaded.records)
+    assert "go on from record 1" in error.value.hint
+
+
+def test_a_missing_record_stops_the_reading(kit):
+    append(kit.store, 1, 2, 3)
+    kit.drop_record(2)
+    with pytest.raises(StoreCorrupt, match="the log lacks record 2"):
+        list(kit.reopen().load().records)
+
+
+def test_damage_that_a_snapshot_covers_does_no_harm(kit):
+    append(kit.store, 1, 2, 3)
+    kit.store.save_snapshot(2, b"state")
+    kit.damage_record(1)
+    assert seqs(kit.reopen().load()) == [3]
+
+
+def test_pruning_drops_only_what_both_kept_snapshots_cover(store):
+    for seq in range(1, 11):
+        append(store, seq, kind="beat" if seq % 2 else "event")
+    assert store.prune(10, ["beat"]) == 0
+    store.save_snapshot(4, b"a")
+    assert store.prune(10, ["beat"]) == 0
+    store.save_snapshot(8, b"b")
+    assert store.prune(10, ["beat"]) == 2
+    assert [r.seq for r in store.records()] == [2, 4, 5, 6, 7, 8, 9, 10]
+    assert seqs(store.load()) == [9, 10]
+    assert store.prune(3, ["event"]) == 1
+    assert store.prune(10, []) == 0
+
+
+# Jobs, chunks and outputs
+
+
+def test_a_later_specification_of_a_job_replaces_the_earlier_one(store):
+    store.append(Batch(jobs=[JobRow(1, b"a"), JobRow(2, b"b")]))
+    store.append(Batch(jobs=[JobRow(1, b"c")]))
+    assert (store.job_spec(1), store.job_spec(2)) == (b"c", b"b")
+
+
+def test_chunks_are_listed_in_the_order_of_their_tasks_without_their_data(store):
+    for first in (8192, 0, 16384):
+        store.append(Batch(chunks=[ChunkRow(5, first, 8192, 0, "rows", b"%d" % first)]))
+    store.append(Batch(chunks=[ChunkRow(6, 0, 1, 2, "calls", b"")]))
+    assert [head.first for head in store.chunks(5)] == [0, 8192, 16384]
+    assert store.chunk(5, 8192) == b"8192"
+    assert store.chunk(6, 0) == b""
+    with pytest.raises(KeyError):
+        store.chunk(5, 1)
+
+
+def test_outputs_are_read_in_pages_by_task_and_attempt(store):
+    rows = [OutputRow(1, task, attempt, b"%d.%d" % (task, attempt)) for task in (0, 1, 2) for attempt in (1, 2)]
+    store.append(Batch(outputs=[*rows[::-1], OutputRow(2, 0, 1, b"other job")]))
+    assert store.outputs(1) == rows
+    assert store.outputs(1, limit=2) == rows[:2]
+    assert store.outputs(1, after=(0, 2), limit=3) == rows[2:5]
+    assert store.outputs(1, tasks=[2, 0]) == [rows[0], rows[1], rows[4], rows[5]]
+    assert store.outputs(1, tasks=[]) == []
+    assert store.output(1, 2, 2) == b"2.2"
+
+
+def test_outputs_may_be_forgotten_by_task_or_by_job(store):
+    store.append(Batch(outputs=[OutputRow(job, task, 1, b"o") for job in (1, 2) for task in range(3)]))
+    assert store.delete_outputs(1, [0, 2]) == 2
+    assert [row.task for row in store.outputs(1)] == [1]
+    assert store.delete_outputs(1) == 1
+    assert (store.outputs(1), len(store.outputs(2))) == ([], 3)
+
+
+def test_thousands_of_tasks_may_be_named_at_once(store):
+    store.append(Batch(outputs=[OutputRow(1, task, 1, b"o") for task in range(0, 40_000, 2)]))
+    found = store.outputs(1, tasks=range(30_000, 40_000), limit=10_000)
+    assert len(found) == 5_000
+    assert store.delete_outputs(1, range(40_000)) == 20_000
+
+
+def test_readers_in_other_threads_see_whole_batches_while_the_writer_writes(store):
+    done, seen = threading.Event(), []
+
+    def read():
+        while not done.is_set():
+            seen.append((len(store.outputs(1, limit=10**6)), store.last_seq()))
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for seq in range(1, 41):
+        outputs = [OutputRow(1, seq * 10 + k, 1, b"o") for k in range(10)]
+        store.append(Batch(records=[record(seq)], outputs=outputs))
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert all(outputs % 10 == 0 and outputs // 10 <= last for outputs, last in seen)
+    assert len(store.outputs(1)) == 400
+
+
+# Blobs
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_blobs_come_from_bytes_files_and_pieces(store, tmp_path):
+    content = bytes(range(256)) * 5000
+    (tmp_path / "file").write_bytes(content + b"f")
+    pieces = (content[i : i + 1000] for i in range(0, len(content), 1000))
+    for blob, source in ((content + b"b", content + b"b"), (content + b"f", tmp_path / "file"), (content, pieces)):
+        assert not store.has_blob(sha256(blob))
+        assert store.put_blob(sha256(blob), source) == len(blob)
+        assert store.has_blob(sha256(blob))
+        assert store.blob_size(sha256(blob)) == len(blob)
+        with store.open_blob(sha256(blob)) as file:
+            assert file.read(10) == blob[:10]
+            assert file.read() == blob[10:]
+
+
+def test_a_blob_may_be_put_twice_and_may_be_empty(kit):
+    for content in (b"twice", b"twice", b""):
+        assert kit.store.put_blob(sha256(content), content) == len(content)
+    store = kit.reopen()
+    for content in (b"twice", b""):
+        with store.open_blob(sha256(content)) as file:
+            assert file.read() == content
+
+
+def test_a_blob_with_another_hash_is_refused_and_not_kept(store):
+    for source in (b"wrong", iter([b"wro", b"ng"])):
+        with pytest.raises(BadInput, match="has another hash"):
+            store.put_blob(sha256(b"right"), source)
+    assert not store.has_blob(sha256(b"right"))
+    with pytest.raises(KeyError):
+        store.open_blob(sha256(b"right"))
+
+
+def test_a_source_that_breaks_off_leaves_no_blob(store):
+    def source():
+        yield b"some"
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        store.put_blob(sha256(b"some"), source())
+    assert not store.has_blob(sha256(b"some"))
+    store.put_blob(sha256(b"some"), b"some")
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "", "A" * 64, "a" * 63, "a" * 64 + "\n"])
+def test_nothing_but_a_hash_names_a_blob(store, name):
+    for call in (store.has_blob, store.blob_size, store.open_blob, lambda name: store.put_blob(name, b"")):
+        with pytest.raises(BadInput, match="is no sha256"):
+            call(name)
+
+
+# Tokens, and who may open
+
+
+def test_tokens_are_kept_listed_and_removed(kit):
+    kit.store.add_token("b", "hash-b", "worker", "for the cluster", 2.0)
+    kit.store.add_token("a", "hash-a", "admin", "", 1.0)
+    store = kit.reopen()
+    assert store.tokens() == [
+        TokenRow("a", "hash-a", "admin", "", 1.0),
+        TokenRow("b", "hash-b", "worker", "for the cluster", 2.0),
+    ]
+    assert store.remove_token("a") is True
+    assert store.remove_token("a") is False
+    assert [token.id for token in store.tokens()] == ["b"]
+
+
+def test_a_second_server_is_refused_and_told_who_is_there(kit):
+    if not kit.keeps:
+        pytest.skip("memory belongs to one process")
+    with pytest.raises(BadInput, match=f"in use by process {os.getpid()} on ") as error:
+        open_store(kit.where)
+    assert error.value.code == "state-in-use"
+    append(kit.store, 1)
+    assert seqs(kit.reopen().load()) == [1]
+
+
+def test_what_a_newer_version_wrote_is_refused(kit):
+    if not kit.keeps:
+        pytest.skip("memory is never older than its process")
+    kit.store.close()
+    kit.set_version(99)
+    with pytest.raises(BadInput, match=r"written by a newer Windfall \(schema 99"):
+        open_store(kit.where)
+    kit.set_version(1)
+    kit.reopen()

@@ -1,0 +1,91 @@
+"""Each store with what the tests of the contract do to it: open it again, damage what it keeps."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from windfall.store import open_store
+from windfall.store.contract import Store
+
+
+class Kit:
+    """Opens a store, again and again, and closes what it opened."""
+
+    keeps = True
+    """Whether what was appended is still there when the store is opened again."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.store: Store = open_store(where)
+
+    def reopen(self) -> Store:
+        self.store.close()
+        self.store = open_store(self.where)
+        return self.store
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class MemoryKit(Kit):
+    keeps = False
+
+    def __init__(self) -> None:
+        super().__init__("memory:")
+
+    def reopen(self) -> Store:
+        return self.store
+
+    def damage_record(self, seq: int) -> None:
+        records = self.store._records  # type: ignore[attr-defined]
+        records[seq] = records[seq]._replace(data=b"damaged")
+
+    def drop_record(self, seq: int) -> None:
+        del self.store._records[seq]  # type: ignore[attr-defined]
+
+
+class SqliteKit(Kit):
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        super().__init__(str(directory))
+
+    def execute(self, sql: str, *parameters: object) -> None:
+        with sqlite3.connect(self.directory / "windfall.db") as connection:
+            connection.execute(sql, parameters)
+        connection.close()
+
+    def damage_record(self, seq: int) -> None:
+        self.execute("UPDATE records SET data = ? WHERE seq = ?", b"damaged", seq)
+
+    def drop_record(self, seq: int) -> None:
+        self.execute("DELETE FROM records WHERE seq = ?", seq)
+
+    def damage_snapshot(self, seq: int) -> None:
+        path = self.directory / "snapshots" / f"{seq:020d}"
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+
+    def set_version(self, version: int) -> None:
+        self.execute("UPDATE meta SET value = ? WHERE key = 'schema'", str(version))
+
+
+class PostgresKit(Kit):
+    def execute(self, sql: str, *parameters: object) -> None:
+        import psycopg
+
+        with psycopg.connect(self.where, autocommit=True) as connection:
+            connection.execute(sql, parameters)  # type: ignore[call-overload]
+
+    def damage_record(self, seq: int) -> None:
+        self.execute("UPDATE windfall.records SET data = %b WHERE seq = %s", b"damaged", seq)
+
+    def drop_record(self, seq: int) -> None:
+        self.execute("DELETE FROM windfall.records WHERE seq = %s", seq)
+
+    def damage_snapshot(self, seq: int) -> None:
+        self.execute("UPDATE windfall.snapshots SET data = %b WHERE seq = %s", b"damaged", seq)
+
+    def set_version(self, version: int) -> None:
+        self.execute("UPDATE windfall.meta SET value = %s WHERE key = 'schema'", str(version))
