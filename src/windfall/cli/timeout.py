@@ -13,7 +13,10 @@ import msgspec
 from windfall.errors import BadInput
 
 if TYPE_CHECKING:
-    from windfall.timeouts import Best, Law, Process
+    from windfall.timeouts.best import Best
+    from windfall.timeouts.laws import Law
+    from windfall.timeouts.process import Process
+    from windfall.timeouts.report import Report
 
 # law -> its parameters, in the paper's order: one table for `law`, `curve` and `strategy`.
 PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -25,6 +28,8 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "weibull": ("shape", "scale"),
     "blend": ("mu", "sigma", "a", "nu", "k", "tmin", "tmax"),
 }
+# What every answer says first; the public contract.
+FIVE = ("timeout_s", "expected_s", "no_timeout_s", "speedup", "kind")
 MEANINGS = {
     "a": "Uniform: shortest latency; Pareto: scale (s).",
     "b": "Uniform: longest latency (s).",
@@ -79,7 +84,8 @@ def rho_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def build_law(name: str, options: dict[str, Any]) -> Law:
     """The law a command line describes; names what is missing, foreign or malformed."""
-    from windfall.timeouts import EGEE_LIKE, Blend, ScipyLaw, closed_form
+    from windfall.timeouts.laws import closed_form
+    from windfall.timeouts.numeric import EGEE_LIKE, Blend, ScipyLaw
 
     given = {key: options[key] for key in MEANINGS if options.get(key) is not None}
     if name.startswith("scipy:"):
@@ -116,7 +122,7 @@ def parse_param(text: str) -> tuple[str, float]:
 
 
 def build_process(name: str, options: dict[str, Any]) -> Process:
-    from windfall.timeouts import Process
+    from windfall.timeouts.process import Process
 
     law = build_law(name, options)
     return Process(law, options["rho"], options["run_s"], options["submit_cost_s"])
@@ -144,7 +150,7 @@ def law(name: str, as_json: bool, **options: Any) -> None:
     kind says what the best timeout is: finite; zero (resubmit at once); any (it makes no difference); none (wait for
     ever; timeout_s is null). no_timeout_s and speedup are null where waiting for ever takes infinitely long.
     """
-    from windfall.timeouts import best_limited, best_timeout
+    from windfall.timeouts.best import best_limited, best_timeout
 
     process = build_process(name, options)
     if options["max_resubmissions"] is not None:
@@ -189,9 +195,8 @@ def describe_process(name: str, process: Process) -> dict[str, Any]:
 
 def best_document(best: Best) -> dict[str, Any]:
     """The five contract fields first, then what explains them."""
-    names = ("timeout_s", "expected_s", "no_timeout_s", "speedup", "kind")
     everything = msgspec.to_builtins(best)
-    return {name: everything.pop(name) for name in names} | everything
+    return {name: everything.pop(name) for name in FIVE} | everything
 
 
 def show(document: dict[str, Any], as_json: bool, text: Callable[[], None]) -> None:
@@ -253,3 +258,236 @@ def print_limited(document: dict[str, Any]) -> None:
     click.echo(f"timeouts, submission by submission: {waits}")
     line("expected time", f"{seconds(document['expected_s'])}   (unlimited: {seconds(document['unlimited_s'])})")
     line("comes back", f"{document['succeeds']:.6g} of the jobs")
+
+
+# --- fit
+
+
+@timeout.command()
+@click.argument("file", type=click.Path())
+@click.option("--column", help="CSV: the column of latencies. SWF: wait (default) or run.")
+@click.option("--censored", help="CSV: column that marks jobs still waiting or killed (1/0, true/false).")
+@click.option("--pool", help="CSV: column with the pool (site, queue) of each job.")
+@click.option("--submitted", help="CSV: column with the time of submission, in seconds.")
+@click.option("--outlier-after-s", type=float, help="Jobs slower than this count as lost (the paper: 10000).")
+@click.option("--quantile", type=float, help="Minimise this quantile (0.95) instead of the mean.")
+@click.option("--plot", type=click.Path(), help="Draw the latencies, the laws and the curve into this file.")
+@process_options
+def fit(file: str, as_json: bool, run_s: float, submit_cost_s: float, **options: Any) -> None:
+    """Learn the law of latencies from FILE, and the timeout it advises.
+
+    FILE is CSV, one number a line, or a log in Standard Workload Format (.swf); .gz of each. Jobs that still wait or
+    were killed belong in it too, marked in a --censored column: leaving them out makes the grid look faster than it is.
+
+    \b
+    windfall timeout fit latencies.csv --censored still_waiting
+    windfall timeout fit KTH-SP2.swf.gz --submit-cost-s 60 --json
+
+    The advice comes from the sample itself (Kaplan-Meier), not from a fitted law. Where neighbouring jobs wait alike,
+    resubmission does not draw a new latency; then the log is replayed instead, and the warnings say so.
+    """
+    from windfall.cli.timeout_files import Columns, read_latencies
+
+    columns = Columns(options["column"], options["censored"], options["pool"], options["submitted"])
+    latencies = read_latencies(file, columns)
+    with working(f"learning from {len(latencies.observations.values):,} latencies"):
+        report = analyse_file(file, latencies, run_s, submit_cost_s, options)
+    document = fit_document(report) | {
+        "objective": objective(options["quantile"]),
+        "file": file,
+        "column": latencies.what,
+        "skipped": latencies.skipped,
+        "run_s": run_s,
+        "submit_cost_s": submit_cost_s,
+    }
+    if options["plot"]:
+        from windfall.lab.timeout_figures import plot_fit
+
+        document["plot"] = str(plot_fit(report, run_s, submit_cost_s, options["plot"]))
+    show(document, as_json, lambda: print_fit(document))
+
+
+def analyse_file(file: str, latencies: Any, run_s: float, submit_cost_s: float, options: dict[str, Any]) -> Report:
+    from windfall.timeouts.report import analyse
+
+    try:
+        return analyse(latencies.observations, run_s, submit_cost_s, options["quantile"], options["outlier_after_s"])
+    except BadInput as error:
+        raise BadInput(f"{file}: {error.message}", hint=error.hint) from None
+
+
+def working(what: str) -> Any:
+    """A spinner on a terminal, silence in a pipe."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(what)
+
+
+def fit_document(report: Report) -> dict[str, Any]:
+    sample = report.sample
+    return best_document(report.best) | {
+        "basis": report.basis,
+        "samples": sample.count,
+        "came_back": sample.came_back,
+        "censored": sample.cut_short,
+        "mean_s": sample.mean(),
+        "deviation_s": sample.deviation(),
+        "rho": report.rho.value,
+        "rho_interval": [report.rho.low, report.rho.high],
+        "law": law_document(report.laws[0]) if report.laws else None,
+        "laws": [law_document(answer) for answer in report.laws],
+        "formula": {key: value for key, value in best_document(report.formula).items() if key in FIVE},
+        "warnings": msgspec.to_builtins(report.warnings),
+        "groups": [group_document(group) for group in report.conditioned.groups] if report.conditioned else [],
+        "replay": msgspec.to_builtins(report.conditioned.replay) if report.conditioned else None,
+    }
+
+
+def law_document(answer: Any) -> dict[str, Any]:
+    found = answer.fit
+    return {
+        "name": found.law.name,
+        "params": found.law.params(),
+        "rho": found.rho,
+        "log_likelihood": found.log_likelihood,
+        "aic": found.aic,
+        "ks": found.ks,
+        "ks_n": found.ks_n,
+        "p_value": found.p_value,
+        "kind": answer.best.kind,
+        "timeout_s": answer.best.timeout_s,
+        "expected_s": answer.best.expected_s,
+    }
+
+
+def group_document(group: Any) -> dict[str, Any]:
+    return {
+        "pool": group.pool,
+        "load": group.load,
+        "jobs": group.count,
+        "zero_share": group.zero_share,
+        "neighbours": group.neighbours,
+        "kind": group.best.kind,
+        "timeout_s": group.best.timeout_s,
+        "expected_s": group.best.expected_s,
+        "no_timeout_s": group.best.no_timeout_s,
+    }
+
+
+def print_fit(document: dict[str, Any]) -> None:
+    print_best(document)
+    low, high = document["rho_interval"]
+    line("seen", f"{document['came_back']:,} came back, {document['censored']:,} cut short; "
+         f"mean {seconds(document['mean_s'])}, deviation {seconds(document['deviation_s'])}")  # fmt: skip
+    line("lost (rho)", f"{document['rho']:.2%}, between {low:.2%} and {high:.2%}")
+    if document["law"]:
+        click.echo("  law          likelihood (AIC)   KS D_n   p        its timeout")
+        for law in document["laws"]:
+            click.echo(
+                f"  {law['name']:<12} {law['aic']:>16,.1f} {law['ks']:>8.2f}   {law['p_value']:<8.2g} "
+                + (seconds(law["timeout_s"]) if law["kind"] == "finite" else law["kind"])
+            )
+    if document["groups"]:
+        click.echo("  taken by themselves (a timeout holds only where neighbours do not wait alike):")
+        for group in sorted(document["groups"], key=lambda g: -g["jobs"])[:8]:
+            told = ", ".join(part for part in (group["pool"], group["load"]) if part)
+            best = seconds(group["timeout_s"]) if group["kind"] == "finite" else group["kind"]
+            click.echo(
+                f"    {told:<44} {group['jobs']:>7,} jobs  neighbours {group['neighbours']:+.2f}  timeout {best}"
+            )
+    for warning in document["warnings"]:
+        click.echo(f"  warning: {warning['text']}")
+
+
+# --- curve and strategy
+
+
+@timeout.command()
+@click.argument("name")
+@law_options
+@rho_option
+@click.option("--from-s", type=float, help="First timeout.")
+@click.option("--to-s", type=float, help="Last timeout.")
+@click.option("--points", type=click.IntRange(2, 100_000), default=50, show_default=True, help="How many timeouts.")
+@click.option("--plot", type=click.Path(), help="Draw the curve into this file.")
+def curve(name: str, as_json: bool, **options: Any) -> None:
+    """Expected time, deviation and 95 % quantile against the timeout, for a law as in `windfall timeout law`.
+
+    \b
+    windfall timeout curve lognormal --mu 5 --sigma 1.2 --rho 0.02 --to-s 1000
+    windfall timeout curve pareto --a 100 --nu 1.5 --submit-cost-s 20 --plot curve.png
+    """
+    import numpy as np
+
+    from windfall.timeouts.best import best_timeout
+
+    process = build_process(name, options)
+    best = best_timeout(process)
+    low, high = curve_range(process, best, options["from_s"], options["to_s"])
+    timeouts = np.geomspace(low, high, options["points"])
+    waits = timeouts - process.run_s
+    expected, spread = process.expected(waits), np.sqrt(process.variance(waits))
+    tail = np.atleast_1d(process.quantile(0.95, waits))
+    points = [
+        {"timeout_s": t, "expected_s": e, "sd_s": s, "p95_s": p}
+        for t, e, s, p in zip(timeouts.tolist(), expected.tolist(), spread.tolist(), tail.tolist(), strict=True)
+    ]
+    document = best_document(best) | describe_process(name, process) | {"points": points}
+    if options["plot"]:
+        from windfall.lab.timeout_figures import plot_curve
+
+        document["plot"] = str(plot_curve(process, best, timeouts, options["plot"]))
+    show(document, as_json, lambda: print_curve(document))
+
+
+def curve_range(process: Process, best: Best, low: float | None, high: float | None) -> tuple[float, float]:
+    law, run = process.law, process.run_s
+    if low is None:
+        low = run + max(float(law.ppf(0.02)), 1e-3 * float(law.ppf(0.5)))
+    if high is None:
+        high = max(float(law.ppf(0.98)) + run, 3 * (best.timeout_s or 0.0), 2 * low)
+    if not (math.isfinite(low) and math.isfinite(high) and run < low < high):
+        raise BadInput(
+            f"the timeouts must run from above the run time ({run:g} s) upwards, not from {low:g} to {high:g}"
+        )
+    return low, high
+
+
+def print_curve(document: dict[str, Any]) -> None:
+    print_best(document)
+    click.echo("  timeout          expected         deviation        95 % within")
+    for point in document["points"]:
+        cells = (point[key] for key in ("timeout_s", "expected_s", "sd_s", "p95_s"))
+        click.echo("  " + " ".join(f"{seconds(cell):<16}" for cell in cells).rstrip())
+
+
+@timeout.command()
+@click.argument("name")
+@law_options
+@rho_option
+@click.option("--most-copies", type=click.IntRange(1, 8), default=3, show_default=True, help="Copies alive at a time.")
+def strategy(name: str, as_json: bool, **options: Any) -> None:
+    """Resubmit, submit several at once, or submit another before giving up: which is worth its price.
+
+    The price of a job is --submit-cost-s: how many seconds of waiting one more job is worth.
+
+    \b
+    windfall timeout strategy lognormal --mu 5 --sigma 1.2 --rho 0.02 --submit-cost-s 30
+    """
+    from windfall.timeouts.strategies import best_strategies
+
+    process = build_process(name, options)
+    found = msgspec.to_builtins(best_strategies(process, options["most_copies"]))
+    document = {"best": found[0], "strategies": found, **describe_process(name, process)}
+    show(document, as_json, lambda: print_strategies(document))
+
+
+def print_strategies(document: dict[str, Any]) -> None:
+    click.echo("  strategy        copies  every            give up after    expected         jobs   score")
+    for one in document["strategies"]:
+        every, after = (seconds(one[key], "never") for key in ("every_s", "timeout_s"))
+        click.echo(
+            f"  {one['name']:<15} {one['copies']:>6}  {every:<16} {after:<16} {seconds(one['expected_s']):<16} "
+            f"{one['jobs']:<6.3g} {seconds(one['score_s'])}"
+        )
+    click.echo(f"  score = expected time + {document['submit_cost_s']:g} s for each job; the best is first")

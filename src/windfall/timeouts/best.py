@@ -23,7 +23,7 @@ from msgspec import Struct
 from scipy import optimize
 
 from windfall.errors import BadInput
-from windfall.timeouts.laws import Array
+from windfall.timeouts.arrays import Array
 from windfall.timeouts.process import Process, check_quantile
 
 Kind = Literal["finite", "any", "none", "zero"]
@@ -66,10 +66,10 @@ def best_timeout(process: Process, quantile: float | None = None) -> Best:
         score = float(process.quantile(quantile, wait_s)) if kind == "finite" else math.nan
         none_s, zero_s = float(process.quantile(quantile, math.inf)), process.quantile_at_zero(quantile)
     value = {"finite": score, "zero": zero_s}.get(kind, none_s)
-    return _describe(process, kind, wait_s, value, none_s, quantile)
+    return describe(process, kind, wait_s, value, none_s, quantile)
 
 
-def _describe(process: Process, kind: Kind, wait_s: float, value: float, none_s: float, quantile: float | None) -> Best:
+def describe(process: Process, kind: Kind, wait_s: float, value: float, none_s: float, quantile: float | None) -> Best:
     speedup = none_s / value if math.isfinite(none_s) and value > 0 else None
     common: dict[str, Any] = {
         "expected_s": value,
@@ -114,7 +114,7 @@ def _notes(process: Process, kind: Kind, value: float, none_s: float, quantile: 
         notes.append(f"no job takes longer than {top:g} s, so any timeout from there on is as good as none")
     if kind == "zero":
         notes.append("resubmitting at once is best only while a submission costs nothing; give --submit-cost-s")
-    if kind == "finite" and math.isfinite(none_s) and none_s <= value * (1 + 1e-6):
+    if kind == "finite" and process.rho == 0 and math.isfinite(none_s) and none_s <= value * (1 + 1e-6):
         notes.append("the gain over no timeout is below one in a million: none is as good in practice")
     if math.isinf(none_s):
         why = "a share of the jobs never comes back" if process.rho else "the latency has no finite mean"
@@ -176,6 +176,9 @@ def scorer(process: Process, quantile: float | None) -> Score:
 def search_grid(process: Process) -> Array:
     """Timeouts worth a look: dense in probability and in the logarithm of time."""
     law = process.law
+    steps = law.candidates()
+    if steps is not None:
+        return steps
     tails = np.geomspace(1e-9, 0.5, 700)
     points = np.concatenate([law.ppf(tails), law.ppf(1 - tails)])
     points = points[np.isfinite(points) & (points > 0)]
@@ -184,10 +187,12 @@ def search_grid(process: Process) -> Array:
 
 def _search(process: Process, quantile: float | None) -> tuple[Kind, float]:
     """Where no theorem helps: the best of a dense grid, refined, against both ends."""
-    grid, score = search_grid(process), scorer(process, quantile)
+    score, grid = scorer(process, quantile), search_grid(process)
     values = np.atleast_1d(score(grid))
     index = int(np.argmin(values))
-    wait_s, value = _refine(score, grid, index, float(values[index]))
+    wait_s, value = float(grid[index]), float(values[index])
+    if process.law.candidates() is None:
+        wait_s, value = _refine(score, grid, index, value)
     none_s = process.expected_without() if quantile is None else float(process.quantile(quantile, math.inf))
     zero_s = process.expected_at_zero() if quantile is None else process.quantile_at_zero(quantile)
     if none_s <= value * (1 + SAME):

@@ -13,18 +13,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from windfall.errors import BadInput
+from windfall.timeouts.arrays import Array, as_array
 
-Array = NDArray[np.float64]
 # How the hazard moves as a job waits: "hump" rises and then falls, "unknown" is left to a numeric search.
 Shape = Literal["increasing", "constant", "decreasing", "hump", "step", "unknown"]
-
-
-def as_array(t: ArrayLike) -> Array:
-    return np.asarray(t, dtype=np.float64)
 
 
 class Law(Struct, frozen=True):
@@ -75,6 +71,10 @@ class Law(Struct, frozen=True):
     def upper(self) -> float:
         """The largest latency the law allows."""
         return math.inf
+
+    def candidates(self) -> Array | None:
+        """The only timeouts worth a look, where the law comes in steps."""
+        return None
 
 
 def require(condition: bool, law: str, message: str) -> None:

@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special, stats
+from scipy import special
 
 from windfall.errors import BadInput
-from windfall.timeouts.laws import Array, Law, as_array, require, require_finite
+from windfall.timeouts.arrays import Array, as_array
+from windfall.timeouts.laws import Law, require, require_finite
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
@@ -151,9 +152,7 @@ class ScipyLaw(NumericLaw, frozen=True):
     args: tuple[tuple[str, float], ...]
 
     def __post_init__(self) -> None:
-        family = getattr(stats, self.dist, None)
-        known = isinstance(family, stats.rv_continuous)
-        require(known, self.name, f"scipy.stats has no continuous law '{self.dist}'")
+        require(_family(self.dist) is not None, self.name, f"scipy.stats has no continuous law '{self.dist}'")
         try:
             frozen = self.frozen()
         except TypeError as error:
@@ -202,7 +201,14 @@ class ScipyLaw(NumericLaw, frozen=True):
 
 @lru_cache(maxsize=64)
 def _frozen(law: ScipyLaw) -> Any:
-    return getattr(stats, law.dist)(**dict(law.args))
+    return _family(law.dist)(**dict(law.args))
+
+
+def _family(name: str) -> Any:
+    from scipy import stats  # half a second to load, and only this law needs it
+
+    family = getattr(stats, name, None)
+    return family if isinstance(family, stats.rv_continuous) else None
 
 
 # A blend with the moments and the optima that the paper reports for EGEE (section 4); `windfall lab timeouts` finds it

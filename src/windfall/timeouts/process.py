@@ -18,7 +18,8 @@ from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from windfall.errors import BadInput
-from windfall.timeouts.laws import Array, Law, as_array
+from windfall.timeouts.arrays import Array, as_array
+from windfall.timeouts.laws import Law
 
 
 class Process(Struct, frozen=True):

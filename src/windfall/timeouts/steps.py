@@ -1,0 +1,169 @@
+"""A survival curve from data, and the timeout it advises: the common ground of `fit` and the online sketch. Pure.
+
+`survive` is the chance that an attempt has not come back by each time, outliers included, so nothing has to be known
+about them: E_J(T) = (area under the curve up to T + overhead) / (1 - survive(T)).
+
+The lowest point of the raw estimate is not the best timeout: at its left end few attempts decide, and the luckiest step
+would win. So the curve is smoothed in the logarithm of time before it is searched, and each timeout is charged its own
+standard error, which also leans to the long side, where an error costs less.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from msgspec import Struct
+
+from windfall.timeouts.arrays import Array
+
+# Standard errors charged to every timeout, and the width of the smoothing in units of Silverman's rule. Measured on
+# twelve laws with 200 attempts each: neither is critical, both together halve the loss of the raw minimum.
+CAUTION = 1.0
+SMOOTHING = 0.8
+# A timeout that fewer attempts than this have met says nothing about the shape of the curve.
+LEAST_EVENTS = 8.0
+
+
+class Steps(Struct, frozen=True):
+    """Times, how many attempts had come back by then, and the share that had not. `smooth`: linear between times."""
+
+    times: Array
+    events: Array
+    survive: Array
+    smooth: bool = False
+
+    @property
+    def left(self) -> float:
+        """The share that had not come back at the last event: outliers, or waits still unseen."""
+        return float(self.survive[-1])
+
+
+def kaplan_meier(times: Array, events: Array, at_risk: Array) -> Steps:
+    """The product-limit estimate; `at_risk` counts the attempts still waiting just before each time."""
+    survive = np.cumprod(np.clip(1 - events / at_risk, 0.0, 1.0))
+    return Steps(times, np.cumsum(events), survive)
+
+
+def smoothed(steps: Steps, width: float = SMOOTHING) -> Steps:
+    """The same curve after a Gaussian kernel on the logarithm of time; a mass at 0 stays where it is."""
+    mass = np.diff(1 - steps.survive, prepend=0.0)
+    positive = steps.times > 0
+    logs, weight = np.log(steps.times[positive]), mass[positive]
+    bandwidth = width * _spread(logs, weight) * max(float(steps.events[-1]), 1.0) ** -0.2
+    if bandwidth <= 0 or width <= 0:
+        return steps
+    step = max(bandwidth / 4, (logs[-1] - logs[0]) / 4000)
+    reach = math.ceil(4 * bandwidth / step)
+    cells = np.floor((logs - logs[0]) / step + 0.5).astype(np.int64) + reach
+    binned = np.bincount(cells, weights=weight, minlength=int(cells[-1]) + reach + 1)
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) * step / bandwidth) ** 2)
+    spread = np.convolve(binned, kernel / kernel.sum(), mode="same")
+    # A cell's mass arrives by its right edge.
+    times = np.exp(logs[0] + (np.arange(len(binned)) - reach + 0.5) * step)
+    at_once = float(mass[~positive].sum())
+    back = np.cumsum(spread) + at_once
+    events = np.interp(times, steps.times, steps.events, left=0.0 if positive[0] else float(steps.events[0]))
+    if at_once:
+        times, back, events = (
+            np.concatenate([[first], rest])
+            for first, rest in ((0.0, times), (at_once, back), (float(steps.events[0]), events))
+        )
+    return Steps(times, events, np.clip(1 - back, 0.0, 1.0), smooth=True)
+
+
+def _spread(logs: Array, weight: Array) -> float:
+    """The smaller of the deviation and the normalised interquartile range: robust against a long tail."""
+    total = float(weight.sum())
+    if len(logs) < 2 or total <= 0:
+        return 0.0
+    share = weight / total
+    centre = float((share * logs).sum())
+    deviation = math.sqrt(max(float((share * (logs - centre) ** 2).sum()), 0.0))
+    low, high = np.searchsorted(np.cumsum(share), [0.25, 0.75])
+    quartiles = float(logs[min(high, len(logs) - 1)] - logs[low]) / 1.349
+    return min(deviation, quartiles) if quartiles > 0 else deviation
+
+
+def area(steps: Steps) -> Array:
+    """E[min(R, T)] at each time, outliers included: the area under the curve."""
+    before = np.concatenate([[1.0], steps.survive[:-1]])
+    height = (before + steps.survive) / 2 if steps.smooth else before
+    return np.cumsum(height * np.diff(steps.times, prepend=0.0))
+
+
+def gain_error(steps: Steps, wait_s: float, overhead_s: float) -> float:
+    """Standard error of what this timeout gains over none, attempt by attempt, where everything came back."""
+    mass = np.diff(1 - steps.survive, prepend=0.0)
+    whole = steps.times + overhead_s
+    value, back = at(steps, wait_s, overhead_s), steps.times <= wait_s
+    share = float(mass[back].sum())
+    with_timeout = (np.minimum(steps.times, wait_s) + overhead_s - value * back) / share
+    difference = with_timeout - (whole - float((mass * whole).sum()))
+    return math.sqrt(float((mass * difference**2).sum()) / max(float(steps.events[-1]), 1.0))
+
+
+def expected(steps: Steps, overhead_s: float) -> Array:
+    """E_J with a timeout at each time (equation 6)."""
+    back = 1 - steps.survive
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(back > 0, (area(steps) + overhead_s) / back, np.inf)
+
+
+def standard_error(steps: Steps, overhead_s: float) -> Array:
+    """Of E_J, by the delta method: each attempt brings its length minus E_J x [it came back]."""
+    mass, back = np.diff(1 - steps.survive, prepend=0.0), 1 - steps.survive
+    wait, value = steps.times + overhead_s, expected(steps, overhead_s)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = np.cumsum(mass * wait)
+        second = np.cumsum(mass * wait**2) + wait**2 * steps.survive
+        spread = np.maximum(second - 2 * value * first + value**2 * back, 0.0)
+        samples = steps.events / back
+        return np.where((back > 0) & (steps.events > 0), np.sqrt(spread / samples) / back, np.inf)
+
+
+def quantiles(steps: Steps, overhead_s: float, p: float) -> Array:
+    """The p-quantile of J with a timeout at each time (equation 5 inverted)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rounds = np.floor(math.log1p(-p) / np.log(steps.survive) * (1 + 1e-12))
+        rounds = np.where(steps.survive <= 0, 0.0, rounds)
+        goal = np.exp(math.log1p(-p) - rounds * np.log(np.maximum(steps.survive, 1e-300)))
+        # The first time whose survival is at most `goal`; survival falls, so search its negative.
+        index = np.searchsorted(-steps.survive, -goal * (1 + 1e-12))
+        reached = index < len(steps.times)
+        latency = np.where(reached, steps.times[np.minimum(index, len(steps.times) - 1)], np.inf)
+        failed = np.where(rounds > 0, rounds * (steps.times + overhead_s), 0.0)
+    return np.where(steps.survive < 1, failed + overhead_s + latency, np.inf)
+
+
+class Choice(Struct, frozen=True):
+    """The wait chosen on a curve, and what it is expected to bring."""
+
+    wait_s: float
+    expected_s: float
+    error_s: float
+
+
+def choose(
+    steps: Steps, overhead_s: float, quantile: float | None = None, caution: float = CAUTION, width: float = SMOOTHING
+) -> Choice:
+    """The timeout with the least expectation (or quantile) plus `caution` standard errors, on the smoothed curve."""
+    curve = smoothed(steps, width)
+    value = expected(curve, overhead_s) if quantile is None else quantiles(curve, overhead_s, quantile)
+    error = standard_error(curve, overhead_s)
+    enough = curve.events >= min(LEAST_EVENTS, float(curve.events[-1]))
+    charged = np.where(enough, value + caution * error, np.inf)
+    index = int(np.argmin(charged))
+    # Nothing was ever seen to come back after the last event: waiting longer only smooths the smoothing.
+    wait_s = min(float(curve.times[index]), float(steps.times[-1]))
+    return Choice(wait_s, float(value[index]), float(error[index]))
+
+
+def at(steps: Steps, wait_s: float, overhead_s: float) -> float:
+    """E_J of the raw curve with a timeout anywhere, not only at a step."""
+    index = int(np.searchsorted(steps.times, wait_s, side="right")) - 1
+    if index < 0:
+        return math.inf
+    survive = float(steps.survive[index])
+    inside = float(area(steps)[index]) + (wait_s - float(steps.times[index])) * survive
+    return (inside + overhead_s) / (1 - survive) if survive < 1 else math.inf
