@@ -1,7 +1,7 @@
 """The driver in virtual time: a heap of calls, and the same engine that the live server drives. Touches nothing.
 
-A simulated world schedules calls (`at`, `after`) and hands events to the engine (`submit`). There is no other clock than
-the time of the call that runs, and calls of the same time run in the order in which they were scheduled.
+A simulated world schedules calls (`at`, `after`) and hands events to the engine (`submit`). There is no other clock
+than the time of the call that runs, and calls of the same time run in the order in which they were scheduled.
 """
 
 from __future__ import annotations

@@ -157,6 +157,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/jobs/{job}/completed", "GET", queries.completed, "read", False),
     ("/v1/jobs/{job}/output/{task}", "GET", queries.output, "read", False),
     ("/v1/jobs/{job}/render/{task}", "GET", queries.render, "read", False),
+    ("/v1/jobs/{job}/explain", "GET", queries.explain, "read", False),
     ("/v1/events", "GET", queries.events, "read", False),
     ("/v1/hosts", "GET", queries.hosts, "read", False),
     ("/v1/hosts/{host}", "GET", queries.host, "read", False),

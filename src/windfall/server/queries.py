@@ -9,8 +9,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windfall.core import explain as explaining
 from windfall.core.columns import DONE, FAILED, STATE_NAMES
-from windfall.core.events import decode_record
+from windfall.core.events import Record, decode_record
 from windfall.core.state import FINAL, Bag
 from windfall.errors import BadInput
 from windfall.server.site import NotFound, Site
@@ -24,6 +25,7 @@ Packed = tuple[bytes, bytes, bytes, Json | None]
 NO_OUTPUT: Packed = (b"", b"", b"", None)
 MAX_ROWS = 5000
 MAX_FRAME_BYTES = 16 << 20
+STORY_KINDS = ("HostAsked", "ResultsReported", "TimerFired", "JobRetried", "JobCancelled")
 GROUPED_TASKS = 500
 """Failures whose output is read to group them; the counts of the others come from the columns."""
 
@@ -93,6 +95,27 @@ async def render(site: Site, request: Request) -> tuple[int, Json]:
         "cwd": spec.cwd,
         "overrides": rendered.overrides,
     }
+
+
+async def explain(site: Site, request: Request) -> tuple[int, Json]:
+    """Why a job or a task waits, or the story of a task, by the code that decides."""
+    bag = site.bag(request.path_params["job"])
+    text = request.query_params.get("task")
+    task = one_task(bag, text) if text else None
+    await site.driver.settled()
+    records = await run_in_threadpool(_log, site) if task is not None else []
+    now = site.driver.clock()
+    return 200, explaining.explain(site.state, site.driver.engine.policies, bag, task, now, records)
+
+
+def _log(site: Site) -> list[Record]:
+    """The records that may speak of a task. A story is asked for rarely, so the log needs no index for it."""
+    found: list[Record] = []
+    after = 0
+    while rows := site.store.records(after, 5000, None, STORY_KINDS):
+        found += [decode_record(row.data) for row in rows]
+        after = rows[-1].seq
+    return found
 
 
 # --- results --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -56,13 +57,13 @@ def classes_of(spec: JobSpec) -> list[TaskClass]:
     ]
 
 
-def compile_policies(texts: dict[str, str]) -> BagPolicy:
+def compile_policies(texts: dict[str, str], attributes: Sequence[str] = ()) -> BagPolicy:
     """Compile a bag's policies, or refuse them. The ClassAd library is loaded for the first bag that has some."""
     if not texts:
         return DefaultPolicy()
     from windfall.policy.compiled import compile_policies as compile_classads
 
-    return compile_classads(texts)
+    return compile_classads(texts, {"BOT": list(attributes)} if attributes else {})
 
 
 async def json_body(request: Request) -> Json:
@@ -79,7 +80,7 @@ async def submit(site: Site, request: Request) -> tuple[int, Json]:
     body = await json_body(request)
     spec = specs.decode(msgspec.json.encode(body.get("spec")))
     Renderer(spec)  # compiles the templates, and refuses what does not compile
-    compile_policies(spec.policies)
+    compile_policies(spec.policies, [*spec.tags, *spec.attributes])
     count = int(body.get("count", 0))
     if count and spec.source.kind != "range":
         raise BadInput("'count' goes with a range; send other tasks as chunks")
@@ -238,7 +239,7 @@ async def _change(site: Site, job: int, wanted: Json) -> None:
             raise BadInput(f"'{name}' of a job cannot be changed", hint=f"what can: {known}")
     changed = msgspec.structs.replace(spec, **fields)
     specs.check(changed, f"job {job}")
-    compile_policies(changed.policies)
+    compile_policies(changed.policies, [*changed.tags, *changed.attributes])
     event = ev.JobChanged(site.driver.clock(), job, rules_of(changed, paused), classes_of(changed))
     done = site.driver.submit([event], lambda made: Batch(jobs=[JobRow(job, specs.encode(changed))]))
     site.replace_spec(job, changed)

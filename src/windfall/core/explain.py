@@ -1,0 +1,287 @@
+"""Why a task waits, and the story of one that does not: told by the code that decides, from the same state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from windfall.core.ads import bag_ad, host_ad, pool_ad, queue_ad
+from windfall.core.columns import HELD, STATE_NAMES, WAITING
+from windfall.core.dispatch import Matcher, is_blocked
+from windfall.core.events import (
+    VERDICT_NAMES,
+    WHY_NAMES,
+    HostAnswered,
+    Record,
+    ResultsJudged,
+    ResultsReported,
+    TasksChosen,
+    TimeJudged,
+)
+from windfall.core.policy import BagPolicy
+from windfall.core.state import Bag, Host, State
+from windfall.wire.messages import CAUSES
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Policies
+
+Json = dict[str, Any]
+
+
+class Reason(Struct):
+    """One thing that keeps hosts from a task. `missing`: by how much the nearest of them falls short."""
+
+    what: str
+    text: str
+    detail: str = ""
+    hosts: int = 0
+    example: str = ""
+    missing: float | None = None
+    try_: str = ""
+
+
+def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t: float) -> Json:
+    """Which hosts there are, what keeps each from the bag's next task (or from `task`), and what to change."""
+    held_up = _job_reason(bag, task)
+    if held_up:
+        return {"waits": True, "because": held_up[0], "hosts": len(state.live_hosts), "reasons": [], "try": held_up[1]}
+    if not state.live_hosts:
+        return {
+            "waits": True,
+            "because": "no host is connected",
+            "hosts": 0,
+            "reasons": [],
+            "try": ["windfall worker --server URL --token TOKEN   on any host"],
+        }
+    reasons: dict[tuple[str, str], Reason] = {}
+    willing = 0
+    for number in state.live_hosts:
+        found = host_reasons(state, policies, bag, task, state.hosts[number], t)
+        willing += not found
+        for reason in found:
+            _count(reasons, reason)
+    ordered = sorted(reasons.values(), key=lambda reason: -reason.hosts)
+    return {
+        "waits": willing == 0,
+        "because": _summary(willing, len(state.live_hosts)),
+        "hosts": len(state.live_hosts),
+        "willing": willing,
+        "reasons": [_shown(reason) for reason in ordered],
+        "nearest": _nearest(ordered),
+        "try": list(dict.fromkeys(reason.try_ for reason in ordered if reason.try_)),
+    }
+
+
+def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
+    name = bag.rules.name
+    if bag.finished_t is not None:
+        return f"the job has ended ({bag.state})", []
+    if bag.stopped:
+        return f"the job was stopped: {bag.stopped}", [f"windfall retry {name} --failed"]
+    if bag.rules.paused:
+        return "the job is paused", [f"windfall change {name} --resume"]
+    if not (bag.sealed or bag.rules.streaming):
+        return "the job is still being submitted", []
+    if task is None and not bag.waiting:
+        return "every task of the job has been handed out", []
+    return None
+
+
+def _summary(willing: int, hosts: int) -> str:
+    if willing:
+        return f"{willing} of {hosts} hosts may run it and will get it when they ask next"
+    return f"none of the {hosts} connected hosts may run it now"
+
+
+def host_reasons(state: State, policies: Policies, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
+    """What keeps this host from the task; empty if nothing does."""
+    standing = _standing(host, t)
+    if standing is not None:
+        return [standing]
+    needs = _needs(bag, task, host)
+    if needs:
+        return needs
+    policy = policies.of(bag.rules.policies)
+    clauses = _clauses(state, policy, bag, host, t)
+    if clauses:
+        return clauses
+    return _competition(state, policies, bag, task, host, t)
+
+
+def _standing(host: Host, t: float) -> Reason | None:
+    name = host.name
+    if is_blocked(host, t):
+        return Reason(
+            "blocked", "Host.Blocked", f"{name}: {host.blocked}", 1, name, None, f"windfall host unblock {name}"
+        )
+    if host.draining:
+        return Reason("draining", "the host is draining", f"{name} takes nothing more", 1, name)
+    until = host.record.probation_until
+    if until is not None and t < until:
+        detail = f"{name}: {host.record.suspicion} (black hole suspected, next test in {until - t:.0f} s)"
+        return Reason("probation", "Host.ErrorRate", detail, 1, name, None, f"windfall host unblock {name}")
+    return None
+
+
+def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
+    index = 0 if task is None else bag.class_of(task)
+    if task is None:
+        index = next((i for i, queue in enumerate(bag.queues) if queue.size), 0)
+    rules = bag.classes[index]
+    attempt = 1 if task is None else bag.columns.attempts[task] + 1
+    found = []
+    width = ceil(rules.cpus)
+    if width > host.slots:
+        short = float(width - host.slots)
+        found.append(
+            Reason(
+                "cpus", f"Host.Slots >= {width}", f"the most that a host offers is {host.slots}", 1, host.name, short
+            )
+        )
+    need = rules.memory_for(attempt)
+    if need and host.memory_bytes and need > host.memory_bytes:
+        need_mb, has_mb = need >> 20, host.memory_bytes >> 20
+        found.append(
+            Reason(
+                "memory", f"Host.Memory >= {need_mb}", f"the largest offers {has_mb} MB", 1, host.name,
+                float(need_mb - has_mb), f"windfall change {bag.rules.name} --memory {max(1, has_mb)}M",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _clauses(state: State, policy: BagPolicy, bag: Bag, host: Host, t: float) -> list[Reason]:
+    if not policy.expressions:
+        return []
+    clauses = policy.explain(host_ad(host, t), bag_ad(bag, t), queue_ad(state), pool_ad(state, host.pool), t)
+    return [
+        Reason(
+            "policy", clause.text, clause.detail, 1, host.name, clause.missing,
+            f"windfall change {bag.rules.name} --require '...'   without or with a weaker '{clause.text}'",
+        )
+        for clause in clauses
+        if not clause.ok
+    ]  # fmt: skip
+
+
+def _competition(state: State, policies: Policies, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
+    matcher = Matcher(state, host, t, policies)
+    for group in matcher.by_rank():
+        for other, _, concurrency in group:
+            if other is bag:
+                if len(host.held) >= concurrency:
+                    return [
+                        Reason("concurrency", f"Concurrency = {concurrency}", "the host holds that many", 1, host.name)
+                    ]
+                break
+        if any(other is bag for other, _, _ in group):
+            break
+        names = ", ".join(other.rules.name for other, _, _ in group)
+        return [Reason("rank", "Rank", f"higher-ranked jobs go first: {names}", 1, host.name)]
+    if len(host.held) >= host.slots:
+        return [Reason("busy", "the host is busy", "it will ask when a slot is free", 1, host.name)]
+    if task is not None and host.number in bag.blame.get(task, ()) and len(state.live_hosts) > 1:
+        return [Reason("blame", "the task failed here before", "another host is tried first", 1, host.name)]
+    return []
+
+
+def _count(reasons: dict[tuple[str, str], Reason], reason: Reason) -> None:
+    """Merge reasons of the same kind; the nearest miss stays as the example."""
+    key = (reason.what, reason.text)
+    known = reasons.get(key)
+    if known is None:
+        reasons[key] = reason
+        return
+    known.hosts += 1
+    if reason.missing is not None and (known.missing is None or reason.missing < known.missing):
+        known.missing, known.detail, known.example, known.try_ = (
+            reason.missing, reason.detail, reason.example, reason.try_,
+        )  # fmt: skip
+
+
+def _nearest(reasons: list[Reason]) -> str:
+    missed = [reason for reason in reasons if reason.missing is not None]
+    if not missed:
+        return ""
+    best = min(missed, key=lambda reason: (-reason.hosts, reason.missing))
+    return f"{best.hosts} hosts fail '{best.text}' alone by {best.missing:g} at the nearest ({best.example})"
+
+
+def _shown(reason: Reason) -> Json:
+    return {
+        "what": reason.what,
+        "clause": reason.text,
+        "hosts": reason.hosts,
+        "detail": reason.detail,
+        "example": reason.example,
+        "missing": reason.missing,
+    }
+
+
+# --- stories --------------------------------------------------------------------------------------------------------
+
+
+def story(state: State, records: Iterable[Record], bag: Bag, task: int) -> list[Json]:
+    """Every attempt of a task: when, where, why there, why again. From the log alone."""
+    told: list[Json] = []
+    job = bag.number
+    for record in records:
+        event, decided = record.event, record.decided
+        t = event.t
+        if isinstance(decided, HostAnswered):
+            host = state.hosts.get(decided.host)
+            for piece in decided.assigned:
+                if piece.job == job and piece.first <= task < piece.first + piece.count:
+                    told.append(
+                        {
+                            "t": t, "what": "sent", "attempt": piece.attempt, "host": host.name if host else None,
+                            "why": WHY_NAMES[piece.why], "deadline": piece.deadline,
+                        }
+                    )  # fmt: skip
+            told += _lost(decided.lost, job, task, t, "its worker started anew or left")
+        elif isinstance(event, ResultsReported) and isinstance(decided, ResultsJudged):
+            for result, verdict in zip(event.results, decided.verdicts, strict=True):
+                if result.job == job and result.task == task:
+                    told.append(
+                        {
+                            "t": t, "what": VERDICT_NAMES[verdict], "attempt": result.attempt, "host": event.host,
+                            "cause": CAUSES[result.cause], "exit_code": result.exit, "run_s": result.end - result.start,
+                        }
+                    )  # fmt: skip
+        elif isinstance(decided, TimeJudged):
+            told += _lost(decided.lost, job, task, t, "its host fell silent")
+            told += _lost(decided.expired, job, task, t, "its deadline passed")
+        elif isinstance(decided, TasksChosen) and getattr(event, "job", None) == job and task in decided.tasks:
+            told.append({"t": t, "what": type(event).__name__})
+    return told
+
+
+def _lost(losses: list[tuple[int, int, int, int]], job: int, task: int, t: float, why: str) -> list[Json]:
+    return [
+        {"t": t, "what": "given up", "attempt": number, "why": why, "then": VERDICT_NAMES[verdict]}
+        for lost_job, lost_task, number, verdict in losses
+        if lost_job == job and lost_task == task
+    ]
+
+
+def explain(
+    state: State, policies: Policies, bag: Bag, task: int | None, t: float, records: Iterable[Record] = ()
+) -> Json:
+    """Everything about why a job or a task is where it is."""
+    document: Json = {"job": bag.number, "name": bag.rules.name, "task": task, "state": bag.state}
+    if task is None:
+        if bag.finished_t is None:
+            document["waiting"] = why_waiting(state, policies, bag, None, t)
+        document["policies"] = policies.of(bag.rules.policies).expressions
+        return document
+    value = bag.columns.state[task]
+    document["state"] = STATE_NAMES[value]
+    if value == WAITING:
+        document["waiting"] = why_waiting(state, policies, bag, task, t)
+    if value == HELD:
+        document["running_on"] = [state.hosts[a.host].name for a in bag.live[task]]
+    document["story"] = story(state, records, bag, task)
+    return document

@@ -1,0 +1,84 @@
+"""`explain` answers from the code that decides: its reasons are the ones that keep hosts away."""
+
+from __future__ import annotations
+
+from tests.support.engine import Hand
+from windfall.core.events import HostBlocked, JobChanged, JobRules, TaskClass
+from windfall.core.explain import explain
+from windfall.policy.compiled import compile_policies
+
+
+def told(hand: Hand, bag, task=None):
+    return explain(hand.state, hand.engine.policies, bag, task, hand.t, hand.log)
+
+
+def test_without_hosts_the_way_to_get_one_is_named():
+    hand = Hand()
+    waiting = told(hand, hand.submit(1))["waiting"]
+    assert waiting["because"] == "no host is connected" and "windfall worker" in waiting["try"][0]
+
+
+def test_too_little_memory_is_counted_with_the_nearest_miss():
+    hand = Hand()
+    for name, memory in (("a", 1024), ("b", 4096), ("c", 2048)):
+        hand.ask(name, want=0, memory_mb=memory)
+    bag = hand.submit(1, [TaskClass(memory_bytes=8 << 30)])
+    waiting = told(hand, bag, 0)["waiting"]
+    (reason,) = [r for r in waiting["reasons"] if r["what"] == "memory"]
+    assert waiting["waits"] and waiting["willing"] == 0
+    assert (reason["hosts"], reason["missing"], reason["example"]) == (3, 4096.0, "b")
+    assert any("4096M" in text for text in waiting["try"])
+
+
+def test_each_clause_of_a_policy_says_how_many_hosts_it_excludes():
+    hand = Hand(compile_policies)
+    hand.ask("a", want=0, memory_mb=4096, tags={"site": "haifa"})
+    hand.ask("b", want=0, memory_mb=16384, tags={"site": "madison"})
+    bag = hand.submit(1, policies={"JobRequirements": 'Host.Memory >= 8192 && Host.site == "haifa"'})
+    reasons = {r["clause"]: r["hosts"] for r in told(hand, bag)["waiting"]["reasons"]}
+    assert reasons == {"Host.Memory >= 8192": 1, 'Host.site == "haifa"': 1}
+    assert hand.tasks("a") == [] and hand.tasks("b") == []
+
+
+def test_a_blocked_host_and_a_paused_job_are_named():
+    hand = Hand()
+    hand.ask("a", want=0)
+    bag = hand.submit(1)
+    hand.step(HostBlocked(hand.t, "a", "bad disk"))
+    assert "bad disk" in told(hand, bag)["waiting"]["reasons"][0]["detail"]
+    hand.step(JobChanged(hand.t, bag.number, JobRules("bag", paused=True)))
+    assert told(hand, bag)["waiting"]["because"] == "the job is paused"
+
+
+def test_a_job_behind_a_higher_ranked_one_is_told_so():
+    hand = Hand()
+    hand.submit(5, name="urgent", priority=5.0)
+    bag = hand.submit(5)
+    hand.ask("a", want=0)
+    (reason,) = told(hand, bag)["waiting"]["reasons"]
+    assert reason["what"] == "rank" and "urgent" in reason["detail"]
+
+
+def test_a_host_that_explain_calls_willing_is_given_the_task_when_it_asks():
+    hand = Hand()
+    bag = hand.submit(1)
+    hand.ask("a", want=0)
+    assert told(hand, bag, 0)["waiting"]["willing"] == 1
+    assert hand.tasks("a") == [(1, 0, 1)]
+
+
+def test_the_story_of_a_task_names_every_attempt_and_why_it_was_made():
+    hand = Hand(lease_s=10)
+    bag = hand.submit(1)
+    (first,) = hand.tasks("a")
+    hand.report("a", first, cause="exit")
+    (second,) = hand.tasks("b")
+    hand.wait(30)
+    (third,) = hand.tasks("c")
+    hand.report("c", third)
+    story = told(hand, bag, 0)["story"]
+    assert [(step["what"], step.get("host")) for step in story] == [
+        ("sent", "a"), ("retried", "a"), ("sent", "b"), ("given up", None), ("sent", "c"), ("accepted", "c"),
+    ]  # fmt: skip
+    assert story[0]["why"] == "first attempt" and story[3]["why"] == "its host fell silent"
+    assert second[2] == 2
