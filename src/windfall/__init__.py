@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -14,7 +15,5 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     # The worker ships this file too and must not need the client's libraries.
     if name in ("Client", "Task"):
-        from windfall import client
-
-        return getattr(client, name)
+        return getattr(import_module("windfall.client"), name)
     raise AttributeError(f"module 'windfall' has no attribute {name!r}")

@@ -25,7 +25,7 @@ from windfall.drivers.realtime import Realtime
 from windfall.errors import BadCredentials, BadInput
 from windfall.server.app import make_app
 from windfall.server.site import Site
-from windfall.server.submission import compile_policies
+from windfall.server.submission import known_policies
 from windfall.store import open_store
 from windfall.store.contract import Store
 
@@ -108,7 +108,7 @@ class Server:
     async def serve(self) -> None:
         """Serve until told to stop."""
         options = self.options
-        driver = Realtime(self.store, Engine(compile_policies), _settings(options))
+        driver = Realtime(self.store, Engine(known_policies), _settings(options))
         self.warnings = driver.restore()
         for warning in self.warnings:
             log.warning("%s", warning)

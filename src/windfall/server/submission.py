@@ -66,6 +66,13 @@ def compile_policies(texts: dict[str, str], attributes: Sequence[str] = ()) -> B
     return compile_classads(texts, {"BOT": list(attributes)} if attributes else {})
 
 
+def known_policies(texts: dict[str, str]) -> BagPolicy:
+    """Policies that were checked when they came in, for the engine: it never refuses what was once accepted."""
+    from windfall.policy.compiled import ClassAdPolicy, named_policies
+
+    return ClassAdPolicy(named_policies(texts))
+
+
 async def json_body(request: Request) -> Json:
     try:
         body = msgspec.json.decode(await request.body() or b"{}")
