@@ -17,6 +17,21 @@ from windfall.errors import WindfallError
 
 # name -> (module, attribute, one line of help). A new command is one line here and one module.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "run": ("windfall.cli.run", "run", "Run a bag of tasks here, to its end."),
+    "submit": ("windfall.cli.run", "submit", "Submit a bag of tasks to a server."),
+    "status": ("windfall.cli.jobs", "status", "The jobs, or one job, at a glance."),
+    "wait": ("windfall.cli.jobs", "wait", "Wait until a job has ended."),
+    "tasks": ("windfall.cli.jobs", "tasks", "The tasks of a job; failures grouped by cause."),
+    "logs": ("windfall.cli.fetch", "logs", "What tasks wrote; -f follows."),
+    "results": ("windfall.cli.fetch", "results", "Results of a job; brings output files back."),
+    "retry": ("windfall.cli.jobs", "retry", "Try failed tasks again, in place."),
+    "cancel": ("windfall.cli.jobs", "cancel", "Cancel a job or some of its tasks."),
+    "change": ("windfall.cli.change", "change", "Change a job that runs: priority, limits, policies, pause."),
+    "events": ("windfall.cli.events", "events", "What happened and what was decided."),
+    "host": ("windfall.cli.hosts", "host", "Hosts: list, info, block, unblock, drain."),
+    "token": ("windfall.cli.tokens", "token", "Tokens: create, list, revoke."),
+    "server": ("windfall.cli.server", "server", "Serve workers and clients."),
+    "demo": ("windfall.cli.demo", "demo", "A real bag in under two minutes."),
     "timeout": ("windfall.cli.timeout", "timeout", "When to give a silent job up: laws, fits, curves."),
     "plan": ("windfall.cli.plan", "plan", "What to rent and what runs where, before anything starts."),
     "place": ("windfall.cli.place", "place", "Place normal and preemptible instances on your own hosts."),

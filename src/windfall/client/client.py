@@ -66,6 +66,11 @@ class Client:
         return self._transport
 
     @property
+    def is_idle(self) -> bool:
+        """Does the server run only for the sake of this client, without a worker?"""
+        return self._local is not None and self._local.is_ours and not self._local.works
+
+    @property
     def is_local(self) -> bool:
         """Is the server on this host, found by its state directory?"""
         return self._local is not None

@@ -94,6 +94,10 @@ class LocalServer:
         """Is the server in this process?"""
         return self._server is not None
 
+    @property
+    def works(self) -> bool:
+        return self._worker is not None
+
     def address(self) -> tuple[str, str]:
         """Address and token of a server that answers: ours, somebody's, or a new one."""
         with self._lock:

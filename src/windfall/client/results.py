@@ -58,7 +58,6 @@ class Task:
     """A task that has ended. Its number is `task`, from 0; `params` is what was submitted, where it is known here."""
 
     __slots__ = (
-        "_value",
         "attempt",
         "cause",
         "end_s",
@@ -71,13 +70,16 @@ class Task:
         "stderr_bytes",
         "stdout_bytes",
         "task",
+        "text",
+        "value_bytes",
     )
 
     def __init__(self, row: list[Any], stdout: bytes, stderr: bytes, value: bytes, params: Any = None) -> None:
         self.task, self.state, self.attempt, self.exit_code, self.cause, self.host, self.start_s, self.end_s = row[:8]
         more = row[11] or {}
         self.outputs: list[list[Any]] = more.get("outputs") or []
-        self.stdout_bytes, self.stderr_bytes, self._value = stdout, stderr, value
+        self.text: str | None = more.get("text")  # one line of the worker on why it ended
+        self.stdout_bytes, self.stderr_bytes, self.value_bytes = stdout, stderr, value
         self.params = params
 
     @property
@@ -94,22 +96,22 @@ class Task:
 
     @property
     def is_call(self) -> bool:
-        return bool(self._value)
+        return bool(self.value_bytes)
 
     def result(self) -> Any:
         """What a call returned, or what a command wrote to its standard output. Raises what went wrong."""
         error = self.error
         if error is not None:
             raise error
-        return pickle.loads(self._value)[1] if self._value else self.stdout
+        return pickle.loads(self.value_bytes)[1] if self.value_bytes else self.stdout
 
     @property
     def error(self) -> BaseException | None:
         """What went wrong: the exception that a call raised, else `TaskFailed`. None if nothing did."""
         if self.ok:
             return None
-        if self.cause == "python" and self._value:
-            return raised(pickle.loads(self._value))
+        if self.cause == "python" and self.value_bytes:
+            return raised(pickle.loads(self.value_bytes))
         lines = self.stderr.strip().splitlines()
         return TaskFailed(
             f"task {self.task}: {cause_text(self.cause, self.exit_code)}" + (f": {lines[-1]}" if lines else ""),

@@ -1,0 +1,253 @@
+"""Options that several commands share: where the server is, `--json`, and everything that can be said about a bag."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from msgspec import Struct
+
+from windfall.bags.settings import Settings
+from windfall.bags.submission import Request
+from windfall.client import Client, Job
+from windfall.client.local import LocalServer, running_server, state_directory
+from windfall.errors import BadInput, Unreachable, WindfallError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Place(Struct):
+    """Where the server is: at an address, or on a state directory."""
+
+    server: str | None = None
+    token: str | None = None
+    state: str | None = None
+
+    @property
+    def address(self) -> str | None:
+        """The server that was named; a state directory that was named goes before WINDFALL_SERVER."""
+        return self.server or (None if self.state else os.environ.get("WINDFALL_SERVER"))
+
+    def open(self, patience_s: float = 0.0) -> Client:
+        """A client for looking and telling: no worker is started, and no state directory is made."""
+        if self.address:
+            return Client(self.address, self.token, patience_s=patience_s)
+        directory = state_directory(self.state)
+        if not (directory / "lock").exists() and running_server(directory) is None:
+            raise Unreachable(
+                f"no server is known: {directory} holds no jobs, and neither --server nor WINDFALL_SERVER is set",
+                hint="try: windfall run tasks.txt (all in one), or --server URL --token T",
+            )
+        return Client(local=LocalServer(directory, worker=False), patience_s=patience_s)
+
+    @property
+    def words(self) -> str:
+        """What to add to a command that is suggested, so that it finds the same server."""
+        if self.server:
+            return f" --server {self.server}"
+        return f" --state {self.state}" if self.state else ""
+
+
+def place_options(command: F) -> F:
+    """`--server`, `--token` and `--state`, given to the command as `place`."""
+    return _place_options(command, "--state", "--state-dir")
+
+
+def place_options_beside_states(command: F) -> F:
+    """The same for a command whose own `--state` means another thing: the directory is `--state-dir` only."""
+    return _place_options(command, "--state-dir")
+
+
+def _place_options(command: F, *names: str) -> F:
+    @click.option("--server", metavar="URL", help="Address of the server.  [env: WINDFALL_SERVER]")
+    @click.option("--token", metavar="T", help="Token for it.  [env: WINDFALL_TOKEN]")
+    @click.option(
+        *names,
+        "directory",
+        metavar="DIR",
+        help="Without a server: the state directory.  [env: WINDFALL_STATE; default: .windfall]",
+    )
+    @functools.wraps(command)
+    def wrapped(*args: Any, server: str | None, token: str | None, directory: str | None, **kwargs: Any) -> Any:
+        if server and directory:
+            raise BadInput("--server and --state name two places", hint="leave one of them out")
+        return command(*args, place=Place(server, token, directory), **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class BehindDashes(click.Command):
+    """A command that takes what stands behind `--` as the user's own command, untouched, as `template`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        template: list[str] = []
+        if "--" in args:
+            at = args.index("--")
+            args, template = args[:at], args[at + 1 :]
+            if not template:
+                raise click.UsageError("nothing stands behind --. As in: -- ./sim --seed {}", ctx)
+        rest = super().parse_args(ctx, args)
+        ctx.params["template"] = template
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+_BAG_OPTIONS: list[Callable[[Any], Any]] = [
+    click.argument("tasks", nargs=-1, metavar="[TASKS]"),
+    click.option("--csv", metavar="FILE", help="One task per row; {column} in the command."),
+    click.option("--range", "range_", metavar="A-B[:STEP]", help="One task per number; {} in the command."),
+    click.option("--stdin", is_flag=True, help="One task per line of standard input; {} in the command."),
+    click.option("-f", "--file", "job_file", metavar="JOB.TOML", help="A job file."),
+    click.option("--name", help="What to call the job."),
+    click.option("--deadline", metavar="TIME", help="Finish within: 90s, 35m, 2h30m."),
+    click.option("--budget", metavar="USD", help="Spend at most so many dollars."),
+    click.option("--env", multiple=True, metavar="K[=V]", help="Set a variable, or pass yours on. Repeatable."),
+    click.option("--cwd", metavar="DIR", help="Working directory of the tasks."),
+    click.option("--stdin-text", metavar="TEXT", help="What each task reads; placeholders are filled in."),
+    click.option("--input", "inputs", multiple=True, metavar="[NAME=]FILE", help="Send a file along. Repeatable."),
+    click.option("--output", "outputs", multiple=True, metavar="PATH", help="Bring a file back. Repeatable."),
+    click.option("--cpus", type=float, metavar="N", help="Cores of a task.  [default: 1]"),
+    click.option("--memory", metavar="SIZE", help="Memory of a task: 2G, or 2G*attempt to grow."),
+    click.option("--wall", metavar="TIME", help="Kill an attempt that takes longer."),
+    click.option("--max-failures", type=int, metavar="N", help="Attempts that may fail, per task.  [default: 3]"),
+    click.option("--max-losses", type=int, metavar="N", help="Attempts lost with their host, per task.  [default: 20]"),
+    click.option("--max-failed-tasks", type=int, metavar="N", help="Stop when more tasks than this have failed."),
+    click.option("--priority", type=float, metavar="P", help="Higher goes first.  [default: 0]"),
+    click.option("--grace", metavar="TIME", help="From SIGTERM to SIGKILL.  [default: 10s]"),
+    click.option("--output-cap", metavar="SIZE", help="Keep so much of a task's output.  [default: 1M]"),
+    click.option("--require", metavar="EXPR", help="ClassAd: hosts that may run it."),
+    click.option("--rank", metavar="EXPR", help="ClassAd: hosts that are preferred."),
+    click.option("--policy", "policies", multiple=True, metavar="NAME=EXPR", help="Any policy by name. Repeatable."),
+    click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="For policies. Repeatable."),
+    click.option("--tag", "tags", multiple=True, metavar="K=V", help="For you. Repeatable."),
+]
+
+
+def bag_options(command: F) -> F:
+    """Everything that can be said about a bag, given to the command as `request`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        said = {name: kwargs.pop(name) for name in _BAG_NAMES}
+        return command(*args, request=_request(**said), **kwargs)
+
+    decorated: Any = wrapped
+    for option in reversed(_BAG_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+_BAG_NAMES = [
+    "tasks", "csv", "range_", "stdin", "job_file", "name", "deadline", "budget", "env", "cwd", "stdin_text", "inputs",
+    "outputs", "cpus", "memory", "wall", "max_failures", "max_losses", "max_failed_tasks", "priority", "grace",
+    "output_cap", "require", "rank", "policies", "attributes", "tags", "template",
+]  # fmt: skip
+
+
+def _request(
+    tasks: tuple[str, ...],
+    csv: str | None,
+    range_: str | None,
+    stdin: bool,
+    job_file: str | None,
+    template: list[str],
+    env: tuple[str, ...],
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    stdin_text: str | None,
+    require: str | None,
+    rank: str | None,
+    policies: tuple[str, ...],
+    attributes: tuple[str, ...],
+    tags: tuple[str, ...],
+    **rest: Any,
+) -> Request:
+    if len(tasks) > 1:
+        raise BadInput(
+            f"one list of tasks, not {len(tasks)}: {' '.join(tasks[:4])}",
+            hint="put a command behind --, as in: windfall run --range 1-10 -- ./sim --seed {}",
+        )
+    file = tasks[0] if tasks else None
+    named = {"JobRequirements": require, "Rank": rank}
+    settings = Settings(
+        env=_environment(env),
+        inputs=list(inputs),
+        outputs=list(outputs),
+        stdin=stdin_text,
+        policies={**pairs(policies, "--policy"), **{key: text for key, text in named.items() if text}},
+        attributes={key: literal(text) for key, text in pairs(attributes, "--attribute").items()},
+        tags=pairs(tags, "--tag"),
+        **rest,
+    )
+    return Request(
+        tasks=None if file == "-" else file,
+        csv=csv,
+        range=range_,
+        stdin=stdin or file == "-",
+        job_file=job_file,
+        command=template,
+        settings=settings,
+        owner=owner(),
+    )
+
+
+def owner() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
+
+def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise BadInput(f"{option} {text}: a name and a value are needed", hint=f"as in: {option} NAME=VALUE")
+        pairs[name.strip()] = value
+    return pairs
+
+
+def _environment(texts: tuple[str, ...]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals and name not in os.environ:
+            raise BadInput(f"--env {name}: there is no such variable here", hint=f"give it a value: --env {name}=VALUE")
+        pairs[name] = value if equals else os.environ[name]
+    return pairs
+
+
+def literal(text: str) -> str | float | bool:
+    """A value of an attribute: a number, true or false, else the text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def find_job(client: Client, reference: str) -> Job:
+    """A job by number, name or `last`."""
+    return client.job(reference)
+
+
+def find_task(client: Client, reference: str, task: int | None) -> tuple[Job, int | None]:
+    """A job, and a task of it if one is named: `fit 17` or `fit.17`."""
+    try:
+        return client.job(reference), task
+    except WindfallError as error:
+        name, dot, number = reference.rpartition(".")
+        if error.code != "no-such-job" or task is not None or not (dot and name and number.isdecimal()):
+            raise
+        return client.job(name), int(number)

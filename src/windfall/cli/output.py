@@ -1,0 +1,88 @@
+"""What commands print: JSON, tables, times, and a console for progress. Touches standard output and error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_json(document: Any) -> None:
+    """One document, or one line of a stream."""
+    click.echo(msgspec.json.encode(document).decode())
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Columns as wide as they need to be; numbers to the right."""
+    lines = [[_cell(value) for value in row] for row in rows]
+    right = [bool(lines) and all(_is_number(row[i]) for row in lines) for i in range(len(heads))]
+    widths = [max(len(row[i]) for row in [list(heads), *lines]) for i in range(len(heads))]
+    for line in [list(heads), *lines]:
+        cells = [
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(line, widths, right, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
+
+
+def _is_number(text: str) -> bool:
+    return text == "-" or text.replace(",", "").replace(".", "").replace("%", "").strip().isdecimal()
+
+
+def console() -> Console:
+    """Where progress goes: standard error; nothing at all if that is no terminal."""
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=not sys.stderr.isatty(), highlight=False)
+
+
+def note(text: str) -> None:
+    """A remark beside the result: to standard error, so that it spoils no pipe."""
+    click.echo(text, err=True)
+
+
+def span(seconds: float | None) -> str:
+    """A duration at a glance: `0.42 s`, `12.3 s`, `4:07`, `1:59:41`."""
+    if seconds is None:
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d}"
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def rate(per_second: float) -> str:
+    """How many a second, or a minute if they are few."""
+    if per_second >= 100:
+        return f"{per_second:,.0f}/s"
+    return f"{per_second:.1f}/s" if per_second >= 1 else f"{60 * per_second:.1f}/min"
+
+
+def moment(unix_s: float | None) -> str:
+    """A time of day; with its date if that is another day."""
+    if unix_s is None:
+        return "-"
+    local, today = time.localtime(unix_s), time.localtime()
+    same_day = local[:3] == today[:3]
+    return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S", local)
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
