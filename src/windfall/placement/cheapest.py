@@ -3,7 +3,8 @@
 One `CheapestSets` serves requests of one size. What it knows of a host goes out of date when an instance comes or
 goes there, or when a cost falls with time (a billed period ends). In between, costs only rise, so an old answer is
 a lower bound for now: the cheapest host is found by solving, best bound first, until the best bound is an answer.
-Hosts that are out of date first get a bound together, in a few array operations (`_bounds`).
+A host that is out of date gets the cost of its cheapest instance as its new bound. When many are, as for a size never
+seen before, they get better bounds together, in a few array operations (`_bounds`).
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from windfall.placement.victims import Cover, cheapest_cover, search_cover
 
 # Floats of cost are exact up to 2**53; bounds built by division are lowered by this much to stay below the truth.
 ROUNDING = 1e-12
+LARGE = 2**53
+# Fewer hosts than this are solved one by one sooner than the arrays for a common bound are set up.
+MANY = 48
 
 
 def cover(
     site: Site, h: int, need: Ints, cost: Cost | SetCost, now_us: int, spare: set[int] | None = None
 ) -> Cover | None:
     """The cheapest sufficient victims of one host, as slots; None where evicting all would not do."""
-    slots = [slot for slot in site.slots_of(h) if not spare or slot not in spare]
-    short = [
-        max(0, lack) if asked else 0
-        for asked, lack in zip(need.tolist(), (need - site.free_f[:, h]).tolist(), strict=True)
-    ]
+    slots = np.flatnonzero(site.used[h]).tolist()
+    if spare:
+        slots = [slot for slot in slots if slot not in spare]
+    lacks = (need - site.free_f[:, h]).tolist()
+    short = [lack if asked and lack > 0 else 0 for asked, lack in zip(need.tolist(), lacks, strict=True)]
     sizes = site.size[:, h, slots].T.tolist()
     if isinstance(cost, SetCost):
         ids = [site.slot_ids[h][slot] for slot in slots]
@@ -42,115 +46,123 @@ def cover(
 
 
 class CheapestSets:
-    """Bounds and answers for requests of one size, `need` in units of the site."""
+    """Bounds and answers for requests of one size, `need` in units of the site.
+
+    `base` holds bounds less what costs gain with time: cost now >= base + slope x now. Where a request fits without
+    an eviction, base is 0 and `count` 0.
+    """
 
     def __init__(self, site: Site, need: Ints, cost: Cost) -> None:
         self.site, self.need, self.cost = site, need, cost
+        self.asked = np.flatnonzero(need)
         hosts = len(site.names)
-        self.lower: Floats = np.zeros(hosts)
+        self.base: Floats = np.zeros(hosts)
         self.at_us: Ints = np.zeros(hosts, dtype=np.int64)
         self.until_us: Ints = np.zeros(hosts, dtype=np.int64)
         self.seen: Ints = np.full(hosts, -1, dtype=np.int64)
-        self.solved: Bools = np.zeros(hosts, dtype=np.bool_)
+        self.solved: Bools = np.zeros(hosts, dtype=np.bool_)  # the bound was the truth at `at_us`
         self.count: Ints = np.zeros(hosts, dtype=np.int64)  # victims of a solved host; of another, at least
         self.covers: list[Cover | None] = [None] * hosts
 
-    def cheapest(self, eligible: Bools, now_us: int) -> tuple[Ints, int]:
-        """The eligible hosts whose cheapest set costs least and, of these, is smallest; and that cost.
+    def cheapest(self, eligible: Bools, now_us: int) -> Ints:
+        """The eligible hosts whose cheapest set costs least and, of these, is smallest.
 
-        `eligible` hosts can all be covered: they passed the filter on h_n.
+        For when none has room: `eligible` hosts must evict, and can (they passed the filter on h_n).
         """
         self._refresh(now_us)
-        lower = self._lower(now_us)
-        lower[~eligible] = np.inf
+        base = np.where(eligible, self.base, np.inf)
         while True:
-            least = lower.min()
-            ties = np.flatnonzero(lower == least)
-            open_ones = ties[~self._answered(ties, now_us)]
-            if not open_ones.size:
-                counts = self.count[ties]
-                return ties[counts == counts.min()], int(least)
-            for h in open_ones.tolist():
+            h = int(base.argmin())
+            if not self._answered(h, now_us):
                 self._solve(h, now_us)
-                lower[h] = self.lower[h]
+                base[h] = self.base[h]
+                continue
+            ties = np.flatnonzero(base == base[h])
+            open_ones = [h for h in ties.tolist() if not self._answered(h, now_us)]
+            if not open_ones:
+                counts = self.count[ties]
+                smallest: Ints = ties[counts == counts.min()]
+                return smallest
+            for h in open_ones:
+                self._solve(h, now_us)
+                base[h] = self.base[h]
 
     def all_costs(self, eligible: Bools, now_us: int) -> tuple[Floats, Ints]:
         """Cost and number of victims of every eligible host, exactly (elsewhere, bounds)."""
         self._refresh(now_us)
-        rows = np.flatnonzero(eligible)
-        for h in rows[~self._answered(rows, now_us)].tolist():
-            self._solve(h, now_us)
-        return self._lower(now_us), self.count
+        for h in np.flatnonzero(eligible).tolist():
+            if not self._answered(h, now_us):
+                self._solve(h, now_us)
+        return np.where(self.count > 0, self.base + self.cost.slope * now_us, 0.0), self.count
 
     def cover(self, h: int, now_us: int) -> Cover:
         """The cheapest sufficient victims of one eligible host, as slots."""
         stale = self.seen[h] != self.site.version[h] or self.until_us[h] <= now_us
-        if stale or not self._answered(np.array([h]), now_us)[0]:
+        if stale or not self._answered(h, now_us):
             self._solve(h, now_us)
         found = self.covers[h]
         assert found is not None, "an eligible host can be covered"
         grown = self.cost.slope * (now_us - int(self.at_us[h])) * len(found.chosen)
         return found._replace(cost=found.cost + grown)
 
-    def _lower(self, now_us: int) -> Floats:
-        """What the cheapest set of each host costs at least, now: every set has a victim, and every victim gains."""
-        if not self.cost.slope:
-            return self.lower.copy()
-        return self.lower + self.cost.slope * (now_us - self.at_us) * (self.count > 0)
-
-    def _answered(self, rows: Ints, now_us: int) -> Bools:
-        """Whose bound is the truth now. All costs rising alike, a single victim stays cheapest until a cost falls."""
-        current = self.at_us[rows] == now_us
-        if self.cost.uniform:
-            current |= True if not self.cost.slope else self.count[rows] <= 1
-        answered: Bools = self.solved[rows] & (current | (self.count[rows] == 0))
-        return answered
+    def _answered(self, h: int, now_us: int) -> bool:
+        """Is the bound the truth now? All costs rising alike, a single victim stays cheapest until a cost falls."""
+        if not self.solved[h]:
+            return False
+        lasting = self.cost.uniform and (not self.cost.slope or self.count[h] == 1)
+        return bool(lasting or self.at_us[h] == now_us or self.count[h] == 0)
 
     def _refresh(self, now_us: int) -> None:
-        stale = np.flatnonzero((self.seen != self.site.version) | (self.until_us <= now_us))
-        if stale.size:
-            self._bounds(stale, now_us)
+        """New bounds for the hosts whose instances or costs have changed."""
+        rows = np.flatnonzero((self.seen != self.site.version) | (self.until_us <= now_us))
+        if not rows.size:
+            return
+        used, batch = self.site.used[rows], self.site.preemptibles(rows)
+        short = np.maximum(self.need[self.asked, None] - self.site.free_f[self.asked[:, None], rows], 0)
+        evicts = short.any(axis=0)
+        costs = np.where(used, self.cost(batch, now_us), LARGE)
+        self.base[rows] = evicts * (costs.min(axis=1) - float(self.cost.slope * now_us))
+        self.count[rows] = evicts
+        self.solved[rows] = False
+        self._note(rows, np.where(used, self.cost.falls_at(batch, now_us), NEVER).min(axis=1), now_us)
+        if rows.size > MANY:
+            self._bounds(rows[evicts], costs[evicts].astype(np.float64), short[:, evicts], now_us)
 
-    def _note(self, rows: Ints, now_us: int) -> None:
-        falls = np.where(self.site.used[rows], self.cost.falls_at(self.site.preemptibles(rows), now_us), NEVER)
-        self.until_us[rows] = falls.min(axis=1)
+    def _note(self, rows: Ints, until_us: Ints, now_us: int) -> None:
+        self.until_us[rows] = until_us
         self.seen[rows] = self.site.version[rows]
         self.at_us[rows] = now_us
 
     def _solve(self, h: int, now_us: int) -> None:
         found = cover(self.site, h, self.need, self.cost, now_us)
         self.covers[h] = found
-        self.lower[h] = np.inf if found is None else found.cost
-        self.count[h] = 0 if found is None else len(found.chosen)
         self.solved[h] = True
-        self._note(np.array([h]), now_us)
+        self.count[h] = 0 if found is None else len(found.chosen)
+        if found is None:
+            self.base[h] = np.inf
+        else:
+            self.base[h] = found.cost - self.cost.slope * now_us if found.chosen else 0.0
+        falls = self.cost.falls_at(self.site.preemptibles(slice(h, h + 1)), now_us)
+        self._note(np.array([h]), np.where(self.site.used[h], falls[0], NEVER).min(), now_us)
 
-    def _bounds(self, rows: Ints, now_us: int) -> None:
-        """A lower bound for many hosts at once; where one victim attains it, that is already the answer."""
-        site = self.site
-        asked = np.flatnonzero(self.need)
-        short = np.maximum(self.need[asked, None] - site.free_f[asked[:, None], rows], 0)
-        used = site.used[rows]
-        costs = np.where(used, self.cost(site.preemptibles(rows), now_us), np.inf)
+    def _bounds(self, rows: Ints, costs: Floats, short: Ints, now_us: int) -> None:
+        """Better bounds for many hosts that must evict; where one victim attains the bound, it is the answer."""
+        used = self.site.used[rows]
         lower = np.zeros(rows.size)
         enough = used.copy()
-        for lack, size in zip(short, (site.size[r][rows] for r in asked), strict=True):
-            if lack.any():
-                enough &= size >= lack[:, None]
-                lower = np.maximum(lower, _fractional(costs, np.minimum(size, lack[:, None]), used, lack))
+        for r, lack in zip(self.asked, short, strict=True):
+            size = self.site.size[r][rows]
+            enough &= size >= lack[:, None]
+            lower = np.maximum(lower, _fractional(costs, np.minimum(size, lack[:, None]), used, lack))
         alone = np.where(enough, costs, np.inf)
         slot = alone.argmin(axis=1)
-        alone = alone[np.arange(rows.size), slot]
-        none_short = ~short.any(axis=0)
         # Costs are whole numbers, so a bound may be rounded up.
-        lower = np.where(none_short, 0.0, np.ceil(lower * (1 - ROUNDING) - 0.01))
-        self.lower[rows] = np.maximum(lower, 0.0)
-        self.solved[rows] = none_short | ((alone <= lower) & np.isfinite(alone))
-        self.count[rows] = np.where(none_short, 0, 1)
-        for i in np.flatnonzero(self.solved[rows]).tolist():
-            chosen = () if none_short[i] else (int(slot[i]),)
-            self.covers[rows[i]] = Cover(int(self.lower[rows[i]]), chosen)
-        self._note(rows, now_us)
+        lower = np.maximum(np.ceil(lower * (1 - ROUNDING) - 0.01), costs.min(axis=1))
+        attained = alone[np.arange(rows.size), slot] <= lower
+        self.base[rows] = lower - self.cost.slope * now_us
+        self.solved[rows] = attained
+        for h, at, cost in zip(rows[attained].tolist(), slot[attained].tolist(), lower[attained].tolist(), strict=True):
+            self.covers[h] = Cover(int(cost), (at,))
 
 
 def _fractional(costs: Floats, sizes: Ints, used: Bools, lack: Ints) -> Floats:
@@ -159,8 +171,8 @@ def _fractional(costs: Floats, sizes: Ints, used: Bools, lack: Ints) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.where(amounts > 0, costs / amounts, np.inf)
     order = np.argsort(rate, axis=1)
-    amounts = np.take_along_axis(amounts, order, axis=1)
-    rate = np.take_along_axis(rate, order, axis=1)
+    row = np.arange(len(order))[:, None]
+    amounts, rate = amounts[row, order], rate[row, order]
     before = np.cumsum(amounts, axis=1) - amounts
     parts = np.clip(lack[:, None] - before, 0, amounts)
     with np.errstate(invalid="ignore"):

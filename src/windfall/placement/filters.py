@@ -27,8 +27,11 @@ class Stage(NamedTuple):
 
 def room(state: Ints, need: Ints) -> Bools:
     """The hosts with at least `need` of every resource that is asked for at all."""
-    passes = np.ones(state.shape[1], dtype=np.bool_)
-    for r in np.flatnonzero(need):
+    asked = np.flatnonzero(need).tolist()
+    if not asked:
+        return np.ones(state.shape[1], dtype=np.bool_)
+    passes: Bools = state[asked[0]] >= need[asked[0]]
+    for r in asked[1:]:
         passes &= state[r] >= need[r]
     return passes
 

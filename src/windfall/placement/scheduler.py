@@ -75,8 +75,7 @@ class Scheduler:
         if free.size:
             return Decision(self.site.names[self._pick(free)])
         sets = self._sets_for(need, self.cost)
-        ties, _ = sets.cheapest(passes, now_us)
-        h = self._pick(ties)
+        h = self._pick(sets.cheapest(passes, now_us))
         return self._decision(h, sets.cover(h, now_us))
 
     def weigh(self, request: Request, now_s: float = 0.0, predicate: Predicate | None = None) -> Weighed:

@@ -49,7 +49,7 @@ class Site:
         self._make_slots(len(hosts), FIRST_SLOTS)
         for h, host in enumerate(hosts):
             for instance in host.instances:
-                self._put(h, instance, now_s)
+                self._put(h, instance, self.units(instance.resources), now_s)
 
     def units(self, amounts: Mapping[str, float]) -> Ints:
         """Amounts by name as integers in the order of `resources`."""
@@ -63,7 +63,7 @@ class Site:
         units = self.units(instance.resources)
         if bool(((units > 0) & (units > self.free_f[:, h])).any()):
             raise ValueError(f"host '{host}' has no room for '{instance.id}'")
-        self._put(h, instance, now_s)
+        self._put(h, instance, units, now_s)
 
     def remove(self, identity: str) -> Instance:
         """Take an instance away, ended or evicted."""
@@ -96,10 +96,6 @@ class Site:
         """The columns that costs read, for some hosts; unused slots hold leftovers (see `used`)."""
         return Preemptibles(self.start_us[rows], self.price_microusd_per_h[rows], self.saved_us[rows])
 
-    def slots_of(self, h: int) -> list[int]:
-        """The used slots of a host, in order of arrival of their instances."""
-        return [slot for slot in (self.instances[identity].slot for identity in self.on_host[h]) if slot >= 0]
-
     def price_microusd_of(self, h: int, instance: Instance) -> int:
         """What an instance pays per hour; without a price, in proportion to its host: one dollar for a whole host."""
         if instance.price_usd_per_h is not None:
@@ -108,8 +104,7 @@ class Site:
         shares = (amount / capacity[name] for name, amount in instance.resources.items() if capacity.get(name))
         return round(max(shares, default=0.0) * 1e6)
 
-    def _put(self, h: int, instance: Instance, now_s: float) -> None:
-        units = self.units(instance.resources)
+    def _put(self, h: int, instance: Instance, units: Ints, now_s: float) -> None:
         self.free_f[:, h] -= units
         slot = -1
         if instance.preemptible:

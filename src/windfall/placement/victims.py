@@ -3,8 +3,12 @@
 Algorithm 5 of the paper walks through all combinations. This is the same optimum: minimum-cost covering in several
 resources, by a dynamic programme over groups of equal instances. Within a group only the cheapest k can be in an
 optimal set, so a host full of a few flavours costs a few steps whatever its number of instances. A partial set is
-dropped when another one costs no more and leaves no more of any resource to free (dominance), or when even a
-fractional completion costs at least as much as a full set in hand (bound).
+dropped when another one costs no more and leaves no more of any resource to free (dominance).
+
+Where many different sizes make too many partial sets, the programme starts again under the prices of the linear
+relaxation: groups that the prices decide clearly come first, and a partial set is dropped when, at those prices, no
+completion can beat a full set in hand (bound). Any prices give a true bound, and it is computed in whole numbers, so
+the answer does not rest on the precision of the solver.
 
 Among sets of equal cost the smaller wins, so no set holds a victim that could be spared.
 """
@@ -16,10 +20,14 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
+
 Vector = tuple[int, ...]
 
-# Below this many partial sets, bounds cost more than they save.
-SMALL_FRONTIER = 48
+# Above this many partial sets, a linear programme (a millisecond or two) is worth its price.
+SMALL_FRONTIER = 64
+CORE = 14  # groups that the prices leave most open: nearly always enough to find the optimum, if not to prove it
+SHIFT = 100  # prices are integers of 2**-SHIFT: amounts may be 10**18, so a price per unit may be very small
 
 
 class Cover(NamedTuple):
@@ -39,12 +47,20 @@ class _Group(NamedTuple):
 
 
 class _Partial(NamedTuple):
-    """A partial set: its price, what is still short, and how it came about."""
+    """A partial set: its price, what is still short, how many of the last group, and the set before that group."""
 
     key: int
     short: Vector
     taken: int
     before: _Partial | None
+
+
+class _Guide(NamedTuple):
+    """Prices per unit short (times 2**SHIFT), what the groups from each on can save at them, and a full set's price."""
+
+    prices: Vector
+    savings: tuple[int, ...]
+    in_hand: int
 
 
 def cheapest_cover(sizes: Sequence[Sequence[int]], costs: Sequence[int], short: Sequence[int]) -> Cover | None:
@@ -60,12 +76,73 @@ def cheapest_cover(sizes: Sequence[Sequence[int]], costs: Sequence[int], short: 
     clipped = [tuple(min(size[r], need) for r, need in zip(wanted, goal, strict=True)) for size in sizes]
     if any(sum(size[r] for size in clipped) < need for r, need in enumerate(goal)):
         return None
+    first = min(range(len(costs)), key=costs.__getitem__)
+    if clipped[first] == goal:  # at least one must go, and none is cheaper
+        return Cover(costs[first], (first,))
     # One number orders by cost, then by how many: every victim adds 1 and no sum of ones reaches the next cost.
     step = len(costs) + 1
-    groups = _grouped(clipped, [cost * step + 1 for cost in costs])
-    best = _programme(groups, goal)
-    chosen = _members(best, groups)
+    keys = [cost * step + 1 for cost in costs]
+    groups = _grouped(clipped, keys)
+    try:
+        best = _programme(groups, goal, None)
+        assert best is not None, "feasibility was checked before"
+        chosen = _members(best, groups)
+    except _TooMany:
+        chosen = _guided(groups, goal, clipped, keys)
     return Cover(sum(costs[i] for i in chosen), chosen)
+
+
+class _TooMany(Exception):
+    """Without a guide the partial sets got out of hand."""
+
+
+def _guided(groups: Sequence[_Group], goal: Vector, sizes: Sequence[Vector], keys: Sequence[int]) -> tuple[int, ...]:
+    """The optimum under prices: a good set from the undecided groups alone first, then the proof over all groups."""
+    fractions, rates = _relaxed(sizes, keys, goal)
+    rounded = [i for i, part in enumerate(fractions) if part > 1e-9]
+    if any(sum(sizes[i][r] for i in rounded) < need for r, need in enumerate(goal)):
+        rounded = [i for i, size in enumerate(sizes) if any(size)]
+    rounded.sort(key=lambda i: -keys[i])
+    best = _spared(tuple(rounded), sizes, goal)
+    # Whole prices, from floats whose errors only loosen the bound.
+    largest = max(keys)
+    prices = tuple(
+        (int(rate * 2**40) * largest << (SHIFT - 40)) // need for rate, need in zip(rates, goal, strict=True)
+    )
+    # What the prices decide clearly comes first: it is settled while there are few partial sets.
+    ordered = sorted(groups, key=lambda group: -min(abs(gain) for gain in _reduced(group, prices)))
+    for undecided in (CORE, len(ordered)):
+        settled, open_groups = ordered[:-undecided], ordered[-undecided:]
+        taken = [i for g in settled for i, gain in zip(g.members, _reduced(g, prices), strict=True) if gain < 0]
+        rest = tuple(max(0, need - sum(sizes[i][r] for i in taken)) for r, need in enumerate(goal))
+        savings = [0]
+        for group in reversed(open_groups):
+            savings.append(savings[-1] + sum(min(0, gain) for gain in _reduced(group, prices)))
+        in_hand = sum(keys[i] for i in best) - sum(keys[i] for i in taken)
+        better = _programme(open_groups, rest, _Guide(prices, tuple(reversed(savings)), in_hand)) if any(rest) else None
+        if better is not None:
+            best = (*taken, *_members(better, open_groups))
+    return tuple(sorted(best))
+
+
+def _reduced(group: _Group, prices: Vector) -> list[int]:
+    """What each member of a group costs more than it is worth at these prices, times 2**SHIFT."""
+    worth = _priced(group.size, prices)
+    return [((after - key) << SHIFT) - worth for key, after in zip(group.keys, group.keys[1:], strict=False)]
+
+
+def _relaxed(sizes: Sequence[Vector], keys: Sequence[int], goal: Vector) -> tuple[list[float], list[float]]:
+    """The linear relaxation, every number scaled to at most 1: parts of instances, and prices of what is short."""
+    from scipy.optimize import linprog
+
+    scaled = np.array([[amount / need for amount, need in zip(size, goal, strict=True)] for size in sizes])
+    largest = max(keys)
+    answer = linprog(
+        [key / largest for key in keys], A_ub=-scaled.T, b_ub=-np.ones(len(goal)), bounds=(0, 1), method="highs"
+    )
+    if not answer.success:  # the bound is then weak, and still true
+        return [1.0] * len(keys), [0.0] * len(goal)
+    return list(answer.x), [max(0.0, -float(rate)) for rate in answer.ineqlin.marginals]
 
 
 def _grouped(sizes: Sequence[Vector], keys: Sequence[int]) -> list[_Group]:
@@ -82,20 +159,20 @@ def _grouped(sizes: Sequence[Vector], keys: Sequence[int]) -> list[_Group]:
     return groups
 
 
-def _programme(groups: Sequence[_Group], goal: Vector) -> _Partial:
-    """Partial sets group by group, the frontier pruned after each; the last one standing is the optimum."""
+def _programme(groups: Sequence[_Group], goal: Vector, guide: _Guide | None) -> _Partial | None:
+    """Partial sets group by group, pruned after each; the cheapest full set, or None where none beats the guide's."""
     able = _suffix_totals(groups, len(goal))
     full: _Partial | None = None
+    least = None if guide is None else guide.in_hand
     frontier = [_Partial(0, goal, 0, None)]
-    bounds: list[list[_Fractions]] | None = None
     for g, group in enumerate(groups):
         grown: dict[Vector, _Partial] = {}
         for partial in frontier:
             for taken, key, short in _extensions(partial, group):
-                if full is not None and key >= full.key:
+                if least is not None and key >= least:
                     break
                 if not any(short):
-                    full = _Partial(key, short, taken, partial)
+                    full, least = _Partial(key, short, taken, partial), key
                     break  # taking more of this group only adds to the price
                 if any(lack > rest for lack, rest in zip(short, able[g + 1], strict=True)):
                     continue
@@ -103,14 +180,17 @@ def _programme(groups: Sequence[_Group], goal: Vector) -> _Partial:
                 if known is None or key < known.key:
                     grown[short] = _Partial(key, short, taken, partial)
         frontier = list(grown.values())
-        if len(frontier) > SMALL_FRONTIER:
-            bounds = bounds if bounds is not None else _suffix_fractions(groups, len(goal))
-            if full is None:
-                full = _greedy(frontier, groups, g + 1)
-            frontier = [p for p in frontier if p.key + _bound(p.short, bounds[g + 1]) < full.key]
+        if guide is not None and least is not None:
+            ceiling = (least << SHIFT) - guide.savings[g + 1]
+            frontier = [p for p in frontier if (p.key << SHIFT) + _priced(p.short, guide.prices) < ceiling]
         frontier = _undominated(frontier)
-    assert full is not None, "feasibility was checked before"
+        if guide is None and len(frontier) > SMALL_FRONTIER:
+            raise _TooMany
     return full
+
+
+def _priced(amounts: Vector, prices: Vector) -> int:
+    return sum(amount * price for amount, price in zip(amounts, prices, strict=True))
 
 
 def _extensions(partial: _Partial, group: _Group) -> list[tuple[int, int, Vector]]:
@@ -146,11 +226,21 @@ def _undominated(frontier: list[_Partial]) -> list[_Partial]:
         return kept
     if frontier and len(frontier[0].short) == 2:
         return _undominated_in_two(frontier)
-    for partial in frontier:
-        short = partial.short
-        if not any(all(a <= b for a, b in zip(other.short, short, strict=True)) for other in kept):
-            kept.append(partial)
-    return kept
+    return _undominated_in_many(frontier)
+
+
+def _undominated_in_many(frontier: list[_Partial]) -> list[_Partial]:
+    """The same for three resources or more, by comparison with all that is kept so far."""
+    if not frontier:
+        return []
+    shorts = np.array([partial.short for partial in frontier], dtype=np.int64)
+    kept = np.empty_like(shorts)
+    result: list[_Partial] = []
+    for partial, short in zip(frontier, shorts, strict=True):
+        if not (kept[: len(result)] <= short).all(axis=1).any():
+            kept[len(result)] = short
+            result.append(partial)
+    return result
 
 
 def _undominated_in_two(frontier: list[_Partial]) -> list[_Partial]:
@@ -172,67 +262,12 @@ def _undominated_in_two(frontier: list[_Partial]) -> list[_Partial]:
     return kept
 
 
-class _Fractions(NamedTuple):
-    """Instances by price per amount of one resource, as running totals: the best that fractions of them could do."""
-
-    amounts: list[int]
-    keys: list[int]
-    rates: list[tuple[int, int]]
-
-
 def _suffix_totals(groups: Sequence[_Group], width: int) -> list[Vector]:
     totals: list[Vector] = [(0,) * width]
     for group in reversed(groups):
         count = len(group.members)
         totals.append(tuple(total + count * size for total, size in zip(totals[-1], group.size, strict=True)))
     return totals[::-1]
-
-
-def _suffix_fractions(groups: Sequence[_Group], width: int) -> list[list[_Fractions]]:
-    singles = [
-        (g, group.size, group.keys[k + 1] - group.keys[k])
-        for g, group in enumerate(groups)
-        for k in range(len(group.members))
-    ]
-    result = []
-    for depth in range(len(groups) + 1):
-        row = []
-        for r in range(width):
-            useful = [(size[r], key) for g, size, key in singles if g >= depth and size[r]]
-            useful.sort(key=lambda pair: pair[1] / pair[0])
-            amounts = list(accumulate((size for size, _ in useful), initial=0))
-            keys = list(accumulate((key for _, key in useful), initial=0))
-            row.append(_Fractions(amounts, keys, useful))
-        result.append(row)
-    return result
-
-
-def _bound(short: Vector, fractions: Sequence[_Fractions]) -> int:
-    """No completion costs less: the dearest single resource, if instances could be evicted in parts."""
-    worst = 0
-    for lack, (amounts, keys, rates) in zip(short, fractions, strict=True):
-        if lack:
-            at = bisect_left(amounts, lack) - 1
-            size, key = rates[at]
-            worst = max(worst, keys[at] + (lack - amounts[at]) * key // size)
-    # Rates were ordered as floats: two that differ in their last bit may stand the wrong way round.
-    return worst - (worst >> 40) - 1
-
-
-def _greedy(frontier: Sequence[_Partial], groups: Sequence[_Group], depth: int) -> _Partial:
-    """Some full set, quickly: complete the most promising partial set with whole groups' cheapest, then stop."""
-    best: _Partial | None = None
-    for partial in sorted(frontier, key=lambda p: (sum(p.short), p.key))[:8]:
-        link = partial
-        for group in groups[depth:]:
-            taken, key, short = _extensions(link, group)[-1]
-            link = _Partial(key, short, taken, link)
-            if not any(short):
-                break
-        if not any(link.short) and (best is None or link.key < best.key):
-            best = link
-    assert best is not None, "the frontier holds only sets that can still be completed"
-    return best
 
 
 def search_cover(
