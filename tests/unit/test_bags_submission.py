@@ -326,6 +326,18 @@ def test_parameters_without_a_command_and_two_sources_are_refused(write):
     assert "do not go with a command" in refused(write, '{"command": "a"}\n', "t.jsonl", command=["b"])
 
 
+@pytest.mark.parametrize("bad", ["a\0b", "\udcff"])
+def test_values_that_no_argument_can_hold_are_refused_wherever_they_are_said(bad):
+    for request in (
+        Request(range="1-2", command=["echo", bad]),
+        Request(range="1-2", command=["echo"], settings=Settings(env={"A": bad})),
+        Request(params=["a", bad], command=["echo"]),
+        Request(params={"x": [bad]}, command=["echo", "{x}"]),
+    ):
+        with pytest.raises(BadInput, match=r"NUL byte|is not UTF-8"):
+            read_job(request)
+
+
 def test_a_specification_that_is_sent_is_checked_like_one_that_is_read():
     for body, why in (
         (b'{"name": "x", "cpus": "1"}', "cpus must be a number, not a text"),

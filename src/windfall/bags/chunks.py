@@ -196,7 +196,7 @@ def check_chunk(spec: JobSpec, chunk: Chunk) -> None:
         _check_lines(spec, decoded, where)  # type: ignore[arg-type]
     elif chunk.codec == "rows":
         columns = len(spec.source.columns)
-        if set(map(len, decoded)) != {columns} or any("\0" in text for row in decoded for text in row):  # type: ignore[arg-type, union-attr]
+        if set(map(len, decoded)) != {columns} or any("\0" in text for row in decoded for text in row):  # type: ignore[arg-type, operator, union-attr]
             raise BadInput(f"{where}: each row must have {columns} texts without NUL bytes")
     elif chunk.codec == "tasks" and any("\0" in word for row in decoded for word in row.argv):  # type: ignore[union-attr]
         raise BadInput(f"{where}: a command contains a NUL byte")

@@ -42,14 +42,14 @@ _FIELD = re.compile(r"unknown field `(?P<name>[^`]+)`")
 
 def read_job_file(path: Path) -> JobFile:
     """The file, every type in it checked."""
-    with open_file(path) as file:
-        content = file.read()
+    with open_file(path) as stream:
+        content = stream.read()
     try:
         text = content.decode()
         table = tomllib.loads(text)
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise BadInput(f"{path} line {line} is not UTF-8 (byte 0x{content[error.start]:02x})") from None
+        at = content.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"{path} line {at} is not UTF-8 (byte 0x{content[error.start]:02x})") from None
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path} is not TOML: {error}") from None
     _refuse_misplaced(table, text, path)

@@ -9,7 +9,7 @@ from itertools import islice, product
 from typing import Any
 
 from windfall.bags.chunks import CHUNK_TASKS, MAX_CALL_BYTES, MAX_TEXT_BYTES, Chunk, Chunker, Parameters
-from windfall.bags.spec import MAX_TASKS, Source, TaskRow
+from windfall.bags.spec import MAX_TASKS, Source, TaskRow, check_texts
 from windfall.errors import BadInput
 
 _NOTHING = object()
@@ -108,12 +108,10 @@ def _text(value: Any, where: str) -> str:
     """A value as an argument: numbers as they are written, true and false in small letters."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if not isinstance(value, str):
-        if isinstance(value, Mapping | Sequence) or value is None:
-            raise BadInput(f"{where} must be a text, a number, true or false, not {type(value).__name__}")
-        value = str(value)
-    if "\0" in value:
-        raise BadInput(f"{where} contains a NUL byte, which no argument can hold")
-    if len(value) > MAX_TEXT_BYTES:
-        raise BadInput(f"{where} has {len(value):,} characters; the limit is {MAX_TEXT_BYTES:,}")
-    return value
+    if value is None or (isinstance(value, Mapping | Sequence) and not isinstance(value, str)):
+        raise BadInput(f"{where} must be a text, a number, true or false, not {type(value).__name__}")
+    text = str(value)
+    check_texts([text], where)
+    if len(text) > MAX_TEXT_BYTES:
+        raise BadInput(f"{where} has {len(text):,} characters; the limit is {MAX_TEXT_BYTES:,}")
+    return text

@@ -34,7 +34,7 @@ class Block(Struct, frozen=True):
     line: int
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> io.BufferedReader:
     """A file for reading; what is wrong with it, in one line, if it cannot be."""
     try:
         return open(path, "rb")

@@ -203,9 +203,7 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
         refuse(
             "name", f"'{spec.name}' would be taken for a job's number or 'last'", "choose a name with a letter in it"
         )
-    for text in (*spec.command, spec.stdin or "", spec.cwd or "", *spec.outputs, *spec.env, *spec.env.values()):
-        if "\0" in text:
-            refuse("command, stdin, cwd, env and outputs", "must not contain NUL bytes")
+    check_texts([*spec.command, spec.stdin or "", spec.cwd or "", *spec.outputs, *spec.env, *spec.env.values()], where)
     for name in spec.env:
         if not name or "=" in name:
             refuse("env", f"has a variable named {name!r}; a name is not empty and has no '='")
@@ -222,6 +220,17 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
                 f"did you mean {near[0]}?" if near else f"known are: {', '.join(POLICIES)}",
             )
     _check_source(spec, where)
+
+
+def check_texts(texts: list[str], where: str) -> None:
+    """Refuse what no argument can hold, and what could not be sent."""
+    for text in texts:
+        if "\0" in text:
+            raise BadInput(f"{where}: {text[:40]!r} contains a NUL byte, which no argument can hold")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise BadInput(f"{where}: {text[:40]!r} is not UTF-8") from None
 
 
 def check_needs(needs: TaskClass, where: str) -> None:

@@ -29,6 +29,7 @@ from windfall.bags.spec import (
     check,
     check_files,
     check_relative,
+    check_texts,
     encode,
 )
 from windfall.bags.template import compile_texts, with_parameter
@@ -208,8 +209,7 @@ class _WholeTasks:
             inputs=inputs or None,
             outputs=table.outputs or None,
         )
-        if any("\0" in text for text in (*row.argv, *(row.env or {}).values())):
-            raise BadInput(f"{where} contains a NUL byte, which no argument can hold")
+        check_texts([*row.argv, *(row.env or {}), *(row.env or {}).values(), row.cwd or "", row.stdin or ""], where)
         return row
 
 

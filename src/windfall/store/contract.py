@@ -58,7 +58,7 @@ class ChunkRow(NamedTuple):
 
     job: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     klass: int
     codec: str
     data: bytes
@@ -68,7 +68,7 @@ class ChunkHead(NamedTuple):
     """A chunk without its data: what a job's index of chunks is made of."""
 
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     klass: int
     codec: str
 

@@ -1,0 +1,62 @@
+"""What can happen to a store in PostgreSQL alone: the connection breaks, the database is not there."""
+
+import pytest
+
+from tests.support import postgres
+from tests.support.stores import PostgresKit
+from windfall.errors import BadInput
+from windfall.store import open_store
+from windfall.store.contract import Batch, OutputRow, Record, StoreError
+
+END_CONNECTIONS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = %s"
+)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with postgres.server() as url:
+        yield url
+
+
+def batch(seq):
+    return Batch(records=[Record(seq, 0.0, None, "event", b"r")], outputs=[OutputRow(1, seq, 1, b"o")])
+
+
+def test_a_broken_connection_is_said_and_the_same_batch_is_taken_afterwards(server):
+    kit = PostgresKit(postgres.new_database(server, "broken"))
+    kit.store.append(batch(1))
+    assert kit.store.last_seq() == 1
+    kit.execute(END_CONNECTIONS, "broken")
+    with pytest.raises(StoreError) as error:
+        kit.store.append(batch(2))
+    assert error.value.retryable
+    kit.store.append(batch(2))
+    kit.store.append(batch(2))
+    with pytest.raises(StoreError):
+        kit.store.last_seq()
+    assert kit.store.last_seq() == 2
+    assert len(kit.store.outputs(1)) == 2
+    with pytest.raises(BadInput, match="in use"):
+        open_store(kit.where)
+    kit.close()
+
+
+def test_another_server_that_took_the_database_meanwhile_keeps_it(server):
+    kit = PostgresKit(postgres.new_database(server, "taken"))
+    kit.execute(END_CONNECTIONS, "taken")
+    with pytest.raises(StoreError):
+        kit.store.append(batch(1))
+    other = open_store(kit.where)
+    with pytest.raises(BadInput, match="in use by process"):
+        kit.store.append(batch(1))
+    other.append(batch(1))
+    other.close()
+    kit.close()
+
+
+def test_a_database_that_cannot_be_reached_is_refused_in_one_line(server, tmp_path):
+    with pytest.raises(BadInput, match='database "nosuch" does not exist'):
+        open_store(server.format(name="nosuch"))
+    with pytest.raises(BadInput, match="cannot do it now"):
+        open_store(f"postgresql://windfall@/x?host={tmp_path}")
