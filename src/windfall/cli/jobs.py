@@ -94,7 +94,7 @@ def _print_jobs(jobs: list[Json], as_json: bool) -> None:
 
 def _print_status(job: Job, last: Json, place: Place) -> None:
     groups = job.groups() if last["causes"] or last["tasks"]["failed"] else []
-    print_summary(last, groups, place.words)
+    print_summary(last, groups, place)
     if last["state"] in ENDED:
         return
     tasks = last["tasks"]
@@ -146,7 +146,7 @@ def wait(job: str, until: str, timeout: str | None, place: Place, as_json: bool)
         if as_json:
             print_json(document(last, groups))
         else:
-            print_summary(last, groups, place.words)
+            print_summary(last, groups, place)
         if wanted is not None and last["tasks"]["failed"] >= wanted:
             return 1
         if last["state"] not in ENDED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import getpass
 import os
+import shlex
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ class Place(Struct):
     server: str | None = None
     token: str | None = None
     state: str | None = None
+    typed_in: str = ""  # suggested commands are meant to be typed in this directory, if not here
 
     @property
     def address(self) -> str | None:
@@ -47,9 +49,11 @@ class Place(Struct):
     @property
     def words(self) -> str:
         """What to add to a command that is suggested, so that it finds the same server."""
+        if self.typed_in:
+            return ""
         if self.server:
             return f" --server {self.server}"
-        return f" --state {self.state}" if self.state else ""
+        return f" --state {shlex.quote(self.state)}" if self.state else ""
 
 
 def place_options(command: F) -> F:

@@ -99,7 +99,8 @@ class Progress:
         line = Text("  ")
         line.append_text(bar(tasks["done"] / total, (tasks["failed"] + tasks["cancelled"]) / total))
         line.append(f"  {ended:,} / {tasks['total']:,}", style="bold")
-        line.append(f"   {tasks['running']:,} running")
+        # What a host holds ready for its slots is sent out, but does not run yet.
+        line.append(f"   {min(tasks['running'], status['slots'] or 1):,} running")
         pace = self._pace.per_second
         if pace:
             left_s = (total - ended) / pace

@@ -7,6 +7,7 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,30 @@ def run(request: Request, slots: int | None, resume: str | None, place: Place, a
     \b
     Exit codes: 0 done, 1 tasks failed, 2 bad input, 3 no server, 4 deadline missed, 130 stopped by Ctrl-C.
     """
-    bag = _prepared(request, resume, place)
+    return run_bag(place, _prepared(request, resume, place), resume=resume, slots=slots, as_json=as_json)
+
+
+def run_bag(
+    place: Place,
+    bag: Submission | None,
+    *,
+    resume: str | None = None,
+    slots: int | None = None,
+    as_json: bool = False,
+    at_end: Callable[[Job], None] | None = None,
+) -> int:
+    """Run a bag, or go on with the job that `resume` names. Returns the exit code."""
     with good_order():
         session = Session(place, slots)
         try:
             with session.client:
                 status = _run(session, bag, resume)
-                return _finish(session, status, as_json)
+                code = _finish(session, status, as_json)
+                if at_end is not None and session.job is not None:
+                    at_end(session.job)
+                if session.owns_server and code != INTERRUPTED:
+                    _stay_for_others(session)
+                return code
         except (KeyboardInterrupt, Terminated) as stop:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             session.stop_now()
@@ -211,12 +229,10 @@ def _finish(session: Session, status: Json, as_json: bool) -> int:
     if as_json:
         print_json(document(status, groups))
     else:
-        print_summary(status, groups, session.place.words, resume=session.owns_server)
+        print_summary(status, groups, session.place, resume=session.owns_server)
     code = exit_code(status)
     if code == INTERRUPTED:
         note(f"windfall: stopped.  {_how_to_go_on(session.job.id, session.place)}")
-    elif session.owns_server:
-        _stay_for_others(session)
     return code
 
 

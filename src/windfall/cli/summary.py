@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
 
+from windfall.cli.options import Place
 from windfall.cli.output import plural, rate, span
 from windfall.client.results import cause_text
 
@@ -53,11 +55,8 @@ def document(status: Json, groups: list[Json]) -> Json:
     }
 
 
-def print_summary(status: Json, groups: list[Json], where: str, *, resume: bool = False) -> None:
-    """What happened, what failed and why, what to try.
-
-    `where`: options that lead a command to this server. `resume`: no server stays behind to go on with it.
-    """
+def print_summary(status: Json, groups: list[Json], place: Place, *, resume: bool = False) -> None:
+    """What happened, what failed and why, what to try. `resume`: no server stays behind to go on with it."""
     tasks, job = status["tasks"], status["job"]
     counts = [f"{tasks['done']:,} done"]
     counts += [f"{tasks[name]:,} {name}" for name in ("failed", "cancelled") if tasks[name]]
@@ -66,7 +65,7 @@ def print_summary(status: Json, groups: list[Json], where: str, *, resume: bool 
     speed = f" ({rate(tasks['done'] / status['elapsed_s'])})" if tasks["done"] > 1 and status["elapsed_s"] > 0 else ""
     head = f"job {job} '{status['name']}'  {plural(tasks['total'], 'task')}: {', '.join(counts)}"
     again = status["attempts"] - tasks["done"] - tasks["failed"] - tasks["cancelled"]
-    extra = f"   {plural(again, 'attempt')} more than tasks" if again > 0 and not rest else ""
+    extra = f"   {plural(again, 'extra attempt')}" if again > 0 and not rest else ""
     click.echo(f"{head}   in {span(status['elapsed_s'])}{speed}{extra}")
     if status["stopped"]:
         click.echo(f"  stopped early: {status['stopped']}")
@@ -75,7 +74,7 @@ def print_summary(status: Json, groups: list[Json], where: str, *, resume: bool 
         click.echo(f"  the deadline was missed by {span(late_s)}")
     print_groups(groups)
     if tasks["failed"]:
-        _print_next(job, next((g["example"] for g in groups if g["final"]), 0), where, resume)
+        _print_next(job, next((g["example"] for g in groups if g["final"]), 0), place, resume)
 
 
 def print_groups(groups: list[Json]) -> None:
@@ -103,12 +102,15 @@ def _print_group(group: Json) -> None:
             click.echo(f"      | {line[:160]}")
 
 
-def _print_next(job: int, example: int, where: str, resume: bool) -> None:
+def _print_next(job: int, example: int, place: Place, resume: bool) -> None:
+    where = place.words
     go_on = f" && windfall run --resume {job}{where}" if resume else ""
+    lines = [("go there", f"cd {shlex.quote(place.typed_in)}")] if place.typed_in else []
+    lines += [
+        ("all that a failed task wrote", f"windfall logs {job} {example}{where}"),
+        ("try the failed ones again, in place", f"windfall retry {job} --failed{where}{go_on}"),
+        ("what the others gave", f"windfall results {job} --json{where}"),
+    ]
     click.echo("what next:")
-    for command, why in (
-        (f"windfall logs {job} {example}{where}", "all that a failed task wrote"),
-        (f"windfall retry {job} --failed{where}{go_on}", "try the failed ones again, in place"),
-        (f"windfall results {job} --json{where}", "what the others gave"),
-    ):
-        click.echo(f"  {command:<44} {why}")
+    for why, command in lines:
+        click.echo(f"  {why:<37}{command}")
