@@ -1,0 +1,236 @@
+"""How many pull clients to ask of each pool (GridBot, section 5): a maximum matching with capacities. Pure.
+
+Bags (their demand, the pools that their GridPolicy admits) against pools (their limit of queued and running clients).
+Costs stand on the pools alone, so filling the cheapest pools first along augmenting paths gives a matching that is
+maximum and, among those, cheapest. Bags that admit the same pools are one group; the flow of the last solution is kept
+and only mended when demand changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, inf
+
+from msgspec import Struct, field
+
+Pools = tuple[str, ...]
+"""The names of the pools that a group of bags admits, sorted."""
+
+
+class PoolRules(Struct, frozen=True, array_like=True):
+    """A pool as its owner configures it."""
+
+    name: str
+    kind: str = "local"
+    limit: int = 0
+    """Queued and running clients together, at most."""
+    slots: int = 1
+    """Tasks that one client runs at once."""
+    price_usd: float = 0.0
+    per_minute: float = 60.0
+    """At most so many clients are asked for in a minute, however great the demand."""
+    joins_itself: bool = False
+    """Clients come of their own accord (volunteers): the pool is supply, nothing is asked of it."""
+
+
+class PoolState(Struct, array_like=True):
+    """What the server knows of a pool: what it was asked for, and how it behaved."""
+
+    rules: PoolRules
+    queued: int = 0
+    asked_t: float = -inf
+    allowance: float = 0.0
+    """Clients that may be asked for now; refills with time (a token bucket of one minute)."""
+    errors: int = 0
+    """Failed requests in a row."""
+    closed_until: float | None = None
+    """The breaker is open until then; after it one request is made as a test."""
+    last_error: str = ""
+
+
+FIRST_PAUSE_S = 60.0
+LONGEST_PAUSE_S = 3600.0
+ERRORS_TO_OPEN = 3
+
+
+class Matching(Struct):
+    """A flow from groups of bags to pools, in slots."""
+
+    flow: dict[Pools, dict[str, int]] = field(default_factory=dict)
+
+    def of_pool(self, pool: str) -> int:
+        return sum(flows.get(pool, 0) for flows in self.flow.values())
+
+    def of_group(self, group: Pools) -> int:
+        return sum(self.flow.get(group, {}).values())
+
+    def total(self) -> int:
+        return sum(sum(flows.values()) for flows in self.flow.values())
+
+
+def solve(
+    demand: Mapping[Pools, int], capacity: Mapping[str, int], price: Mapping[str, float], last: Matching | None = None
+) -> Matching:
+    """The cheapest maximum matching; `last` is mended rather than thrown away."""
+    matching = _trimmed(last, demand, capacity) if last is not None else Matching()
+    for group in demand:
+        matching.flow.setdefault(group, {})
+    # Mending can leave flow in a dear pool although a cheaper one has room again: move it first.
+    for pool in sorted(capacity, key=lambda name: (price.get(name, 0.0), name)):
+        _pull_back(matching, pool, capacity, price)
+        _fill(matching, pool, demand, capacity)
+    return matching
+
+
+def _trimmed(last: Matching, demand: Mapping[Pools, int], capacity: Mapping[str, int]) -> Matching:
+    """What of the last flow still fits."""
+    flow: dict[Pools, dict[str, int]] = {}
+    room = dict(capacity)
+    for group, flows in last.flow.items():
+        left = demand.get(group, 0)
+        kept: dict[str, int] = {}
+        for pool, amount in flows.items():
+            fits = min(amount, left, room.get(pool, 0))
+            if fits > 0:
+                kept[pool] = fits
+                left -= fits
+                room[pool] -= fits
+        if group in demand:
+            flow[group] = kept
+    return Matching(flow)
+
+
+def _pull_back(matching: Matching, pool: str, capacity: Mapping[str, int], price: Mapping[str, float]) -> None:
+    """Move flow from dearer pools into the room that this one has."""
+    room = capacity[pool] - matching.of_pool(pool)
+    for group, flows in matching.flow.items():
+        if pool not in group:
+            continue
+        for dear in sorted(flows, key=lambda name: -price.get(name, 0.0)):
+            if room <= 0 or price.get(dear, 0.0) <= price.get(pool, 0.0):
+                break
+            moved = min(room, flows[dear])
+            flows[dear] -= moved
+            flows[pool] = flows.get(pool, 0) + moved
+            room -= moved
+
+
+def _fill(matching: Matching, pool: str, demand: Mapping[Pools, int], capacity: Mapping[str, int]) -> None:
+    """Augment along shortest paths from unmet demand to this pool, moving flow between pools where that helps."""
+    while (room := capacity[pool] - matching.of_pool(pool)) > 0:
+        path = _path_to(matching, pool, demand)
+        if path is None:
+            return
+        amount = min(room, demand[path[0][0]] - matching.of_group(path[0][0]))
+        for group, taken_from, _ in path[1:]:
+            amount = min(amount, matching.flow[group][taken_from])
+        for group, taken_from, given_to in path:
+            flows = matching.flow[group]
+            if taken_from:
+                flows[taken_from] -= amount
+            flows[given_to] = flows.get(given_to, 0) + amount
+
+
+Step = tuple[Pools, str, str]
+"""A group takes flow from a pool ('' for unmet demand) and gives it to another."""
+
+
+def _path_to(matching: Matching, pool: str, demand: Mapping[Pools, int]) -> list[Step] | None:
+    """Backwards from the pool: who could use it, and whose place in another pool would that free?"""
+    reached = {pool}
+    frontier = [pool]
+    arrived_by: dict[str, tuple[Pools, str]] = {}
+    while frontier:
+        following = []
+        for target in frontier:
+            for group in demand:
+                if target not in group:
+                    continue
+                if matching.of_group(group) < demand[group]:
+                    return _steps(group, target, arrived_by)
+                for source, amount in matching.flow[group].items():
+                    if amount > 0 and source not in reached:
+                        reached.add(source)
+                        arrived_by[source] = (group, target)
+                        following.append(source)
+        frontier = following
+    return None
+
+
+def _steps(group: Pools, target: str, arrived_by: Mapping[str, tuple[Pools, str]]) -> list[Step]:
+    steps: list[Step] = [(group, "", target)]
+    while target in arrived_by:
+        mover, onward = arrived_by[target]
+        steps.append((mover, target, onward))
+        target = onward
+    return steps
+
+
+# --- from the matching to requests ----------------------------------------------------------------------------------
+
+
+class Ask(Struct, array_like=True):
+    """Ask `count` clients of a pool. `because` says what they are for; `held_back` what was not asked for, and why."""
+
+    pool: str
+    count: int
+    because: str = ""
+    held_back: str = ""
+
+
+def demand_of(bags: Sequence[tuple[int, Pools]]) -> dict[Pools, int]:
+    """Open tasks (as slots) by group of admitted pools."""
+    demand: dict[Pools, int] = {}
+    for tasks, pools in bags:
+        if pools and tasks > 0:
+            demand[pools] = demand.get(pools, 0) + tasks
+    return demand
+
+
+def asks(pools: Mapping[str, PoolState], running: Mapping[str, int], matching: Matching, t: float) -> list[Ask]:
+    """How many clients to ask of each pool now: what is missing, within its limit, its rate and its breaker."""
+    found = []
+    for name, pool in pools.items():
+        rules = pool.rules
+        wanted = ceil(matching.of_pool(name) / max(1, rules.slots))
+        missing = min(wanted, rules.limit) - pool.queued - running.get(name, 0)
+        if missing <= 0 or rules.joins_itself:
+            continue
+        because = f"{matching.of_pool(name)} slots wanted, {running.get(name, 0)} clients run, {pool.queued} pending"
+        allowed, held_back = allowance(pool, missing, t)
+        found.append(Ask(name, allowed, because, held_back))
+    return found
+
+
+def allowance(pool: PoolState, missing: int, t: float) -> tuple[int, str]:
+    """How many of the missing clients may be asked for now, and why not all of them."""
+    if pool.closed_until is not None:
+        if t < pool.closed_until:
+            left_s = pool.closed_until - t
+            return 0, f"the pool failed {pool.errors} times, last: {pool.last_error}; next try in {left_s:.0f} s"
+        return 1, "one as a test after errors"
+    rate = pool.rules.per_minute
+    saved = min(rate, pool.allowance + (t - pool.asked_t) * rate / 60.0) if pool.asked_t > -inf else rate
+    allowed = min(missing, int(saved))
+    return allowed, "" if allowed == missing else f"at most {rate:g} a minute"
+
+
+def asked(pool: PoolState, count: int, t: float) -> None:
+    """Note that clients were asked for: they are pending until the pool or the clients themselves say otherwise."""
+    rate = pool.rules.per_minute
+    saved = min(rate, pool.allowance + (t - pool.asked_t) * rate / 60.0) if pool.asked_t > -inf else rate
+    pool.allowance, pool.asked_t = saved - count, t
+    pool.queued += count
+
+
+def answered(pool: PoolState, count: int, error: str, t: float) -> None:
+    """The pool accepted (or refused) a request for `count` clients. Errors in a row open the breaker, ever longer."""
+    if not error:
+        pool.errors, pool.closed_until, pool.last_error = 0, None, ""
+        return
+    pool.queued = max(0, pool.queued - count)
+    pool.errors += 1
+    pool.last_error = error
+    if pool.errors >= ERRORS_TO_OPEN or pool.closed_until is not None:
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** max(0, pool.errors - ERRORS_TO_OPEN))
+        pool.closed_until = t + pause_s
