@@ -208,7 +208,7 @@ def _check_lines(spec: JobSpec, lines: Sequence[str], where: str) -> None:
         raise BadInput(f"{where}: a line contains a NUL byte")
     if spec.command:
         return
-    if any(not line.strip() for line in lines):
+    if not all(map(str.strip, lines)):
         raise BadInput(f"{where}: an empty command")
     unbalanced = first_unbalanced(lines)
     if unbalanced is not None:

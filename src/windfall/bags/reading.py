@@ -144,8 +144,6 @@ def _parameters(source: Source, chunker: Chunker, blocks: Blocks, where: str) ->
 
 
 def _refuse_unbalanced(block: Block, kept: list[str], where: str) -> None:
-    if not ("'" in block.text or '"' in block.text or "\\" in block.text):
-        return
     bad = first_unbalanced(kept)
     if bad is not None:
         line = block.line + [row.strip() for row in block.text.split("\n")].index(kept[bad])
