@@ -52,7 +52,8 @@ def is_balanced(line: str) -> bool:
 
 def first_unbalanced(lines: Sequence[str]) -> int | None:
     """The index of the first line that cannot be split. What a shell runs, the shell judges."""
-    if not _QUOTES.search("\n".join(lines)):
+    text = "\n".join(lines)
+    if not ("'" in text or '"' in text or "\\" in text):
         return None
     for index, line in enumerate(lines):
         if _QUOTES.search(line) and not is_balanced(line) and not needs_shell(line):
