@@ -1,0 +1,26 @@
+"""Best fit: the host that a new instance would leave fullest. Shared by the market, moves and consolidation. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windfall.placement.filters import room
+from windfall.placement.model import Bools, Floats, Ints
+
+
+def shares(amounts: Ints, capacity: Ints) -> Floats:
+    """Amounts as a share of capacity by the resource that is used most (the dominant share), per column."""
+    share: Floats = (amounts / np.maximum(capacity, 1)).max(axis=0)
+    return share
+
+
+def best_fit(free: Ints, capacity: Ints, need: Ints, allowed: Bools | None = None) -> int | None:
+    """The allowed host with room for `need` that has least left over; None where none has room."""
+    passes = room(free, need)
+    if allowed is not None:
+        passes &= allowed
+    rows = np.flatnonzero(passes)
+    if not rows.size:
+        return None
+    left = shares(free[:, rows] - need[:, None], capacity[:, rows])
+    return int(rows[left.argmin()])
