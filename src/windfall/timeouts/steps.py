@@ -15,7 +15,7 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from windfall.timeouts.arrays import Array
+from windfall.timeouts.arrays import Array, as_array
 
 # Standard errors charged to every timeout, and the width of the smoothing in units of Silverman's rule. Measured on
 # twelve laws with 200 attempts each: neither is critical, both together halve the loss of the raw minimum.
@@ -26,11 +26,13 @@ LEAST_EVENTS = 8.0
 
 
 class Steps(Struct, frozen=True):
-    """Times, how many attempts had come back by then, and the share that had not. `smooth`: linear between times."""
+    """Times, how many attempts had come back by then, and the share that had not. `worth`: how many uncensored attempts
+    would know as much about that share (Greenwood). `smooth`: linear between times."""
 
     times: Array
     events: Array
     survive: Array
+    worth: Array
     smooth: bool = False
 
     @property
@@ -41,8 +43,12 @@ class Steps(Struct, frozen=True):
 
 def kaplan_meier(times: Array, events: Array, at_risk: Array) -> Steps:
     """The product-limit estimate; `at_risk` counts the attempts still waiting just before each time."""
-    survive = np.cumprod(np.clip(1 - events / at_risk, 0.0, 1.0))
-    return Steps(times, np.cumsum(events), survive)
+    survive = as_array(np.cumprod(np.clip(1 - events / at_risk, 0.0, 1.0)))
+    came_back = as_array(np.cumsum(events))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        greenwood = np.cumsum(events / (at_risk * (at_risk - events)))
+        worth = np.where(survive > 0, (1 - survive) / (survive * greenwood), came_back)
+    return Steps(times, came_back, survive, np.minimum(worth, float(at_risk[0])))
 
 
 def smoothed(steps: Steps, width: float = SMOOTHING) -> Steps:
@@ -64,12 +70,11 @@ def smoothed(steps: Steps, width: float = SMOOTHING) -> Steps:
     at_once = float(mass[~positive].sum())
     back = np.cumsum(spread) + at_once
     events = np.interp(times, steps.times, steps.events, left=0.0 if positive[0] else float(steps.events[0]))
+    worth = np.interp(times, steps.times, steps.worth)
     if at_once:
-        times, back, events = (
-            np.concatenate([[first], rest])
-            for first, rest in ((0.0, times), (at_once, back), (float(steps.events[0]), events))
-        )
-    return Steps(times, events, np.clip(1 - back, 0.0, 1.0), smooth=True)
+        times, back = np.concatenate([[0.0], times]), np.concatenate([[at_once], back])
+        events, worth = np.concatenate([steps.events[:1], events]), np.concatenate([steps.worth[:1], worth])
+    return Steps(times, events, np.clip(1 - back, 0.0, 1.0), worth, smooth=True)
 
 
 def _spread(logs: Array, weight: Array) -> float:
@@ -118,8 +123,7 @@ def standard_error(steps: Steps, overhead_s: float) -> Array:
         first = np.cumsum(mass * wait)
         second = np.cumsum(mass * wait**2) + wait**2 * steps.survive
         spread = np.maximum(second - 2 * value * first + value**2 * back, 0.0)
-        samples = steps.events / back
-        return np.where((back > 0) & (steps.events > 0), np.sqrt(spread / samples) / back, np.inf)
+        return np.where((back > 0) & (steps.worth > 0), np.sqrt(spread / steps.worth) / back, np.inf)
 
 
 def quantiles(steps: Steps, overhead_s: float, p: float) -> Array:
@@ -152,7 +156,9 @@ def choose(
     value = expected(curve, overhead_s) if quantile is None else quantiles(curve, overhead_s, quantile)
     error = standard_error(curve, overhead_s)
     enough = curve.events >= min(LEAST_EVENTS, float(curve.events[-1]))
-    charged = np.where(enough, value + caution * error, np.inf)
+    # To the right, what is unknown is not held against a timeout: it is unknown because a shorter one cut it off, and
+    # an error there is the cheap one. Without this a learner would only ever shorten its timeout.
+    charged = np.where(enough, value + caution * np.minimum.accumulate(error), np.inf)
     index = int(np.argmin(charged))
     # Nothing was ever seen to come back after the last event: waiting longer only smooths the smoothing.
     wait_s = min(float(curve.times[index]), float(steps.times[-1]))
