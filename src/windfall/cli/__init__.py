@@ -78,6 +78,13 @@ def cli() -> None:
     """Finish a bag of tasks or a workflow by a deadline, at the least cost, on machines that may vanish."""
 
 
+def usage_message(error: click.ClickException) -> str:
+    """Click's complaint in our form: what, and in a second line where to look."""
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    return f"{message}\n  see: {context.command_path} --help" if context else message
+
+
 def main() -> None:
     """Run the command line: every expected error is two lines at most, and its exit code says its kind."""
     try:
@@ -86,7 +93,7 @@ def main() -> None:
         click.echo(f"windfall: {error}", err=True)
         code = error.exit_code
     except click.ClickException as error:
-        error.show()
+        click.echo(f"windfall: {usage_message(error)}", err=True)
         code = 2
     except (click.Abort, KeyboardInterrupt):
         click.echo("windfall: interrupted", err=True)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from windfall.bags.settings import Settings
 from windfall.bags.submission import Request
 from windfall.client import Client, Job
-from windfall.client.local import LocalServer, running_server, state_directory
+from windfall.client.local import LocalServer, here, running_server, state_directory
 from windfall.errors import BadInput, Unreachable, WindfallError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,14 +37,18 @@ class Place(Struct):
     def open(self, patience_s: float = 0.0) -> Client:
         """A client for looking and telling: no worker is started, and no state directory is made."""
         if self.address:
-            return Client(self.address, self.token, patience_s=patience_s)
+            return Client(self.address, self.token, patience_s=patience_s).greet()
+        self.require_jobs()
+        return Client(local=LocalServer(state_directory(self.state), worker=False), patience_s=patience_s)
+
+    def require_jobs(self) -> None:
+        """Refuse to look where nothing was ever kept: a server started there would leave an empty directory behind."""
         directory = state_directory(self.state)
-        if not (directory / "lock").exists() and running_server(directory) is None:
+        if not self.address and not (directory / "lock").exists() and running_server(directory) is None:
             raise Unreachable(
                 f"no server is known: {directory} holds no jobs, and neither --server nor WINDFALL_SERVER is set",
                 hint="try: windfall run tasks.txt (all in one), or --server URL --token T",
             )
-        return Client(local=LocalServer(directory, worker=False), patience_s=patience_s)
 
     @property
     def words(self) -> str:
@@ -175,6 +179,7 @@ def _request(
     tags: tuple[str, ...],
     **rest: Any,
 ) -> Request:
+    here()
     if len(tasks) > 1:
         raise BadInput(
             f"one list of tasks, not {len(tasks)}: {' '.join(tasks[:4])}",

@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +20,7 @@ from windfall.cli.output import console, note, plural, print_json
 from windfall.cli.summary import INTERRUPTED, document, exit_code, print_summary
 from windfall.client import Client, Job
 from windfall.client.job import ENDED
-from windfall.client.local import LocalServer, running_server, state_directory
+from windfall.client.local import LocalServer, here, running_server, state_directory
 from windfall.errors import BadInput
 
 Json = dict[str, Any]
@@ -96,7 +95,7 @@ def submit(request: Request, place: Place, as_json: bool) -> None:
       windfall submit --csv runs.csv --input fit.py -- python3 fit.py --x {x} --seed {seed}
       windfall wait last
     """
-    bag = read_job(request, sys.stdin.buffer)
+    bag = _read(request)
     bag.spec = msgspec.structs.replace(bag.spec, key=f"submit-{secrets.token_hex(12)}")
     directory = None if place.address else state_directory(place.state)
     idle = directory is not None and running_server(directory) is None
@@ -121,16 +120,26 @@ def _client_for(place: Place, directory: Any) -> Client:
 # -- before ----------------------------------------------------------------------------------------------------------
 
 
+def _read(request: Request) -> Submission:
+    bag = read_job(request, sys.stdin.buffer)
+    if bag.spec.policies:
+        from windfall.policy import check_policies
+
+        check_policies(bag.spec.policies, bag.spec.attributes)
+    return bag
+
+
 def _prepared(request: Request, resume: str | None, place: Place) -> Submission | None:
     """The bag, read and checked whole before anything is started."""
     if resume is not None:
         if request.command or request.tasks or request.csv or request.range or request.stdin or request.job_file:
             raise BadInput("--resume takes the job as it is", hint=f"try: windfall run --resume {resume}")
+        place.require_jobs()
         return None
-    bag = read_job(request, sys.stdin.buffer)
+    bag = _read(request)
     if bag.spec.cwd is None and not bag.spec.inputs and not place.address:
         # As if it had been typed here. With inputs, each task has a directory of its own that holds them.
-        bag.spec = msgspec.structs.replace(bag.spec, cwd=str(Path.cwd()))
+        bag.spec = msgspec.structs.replace(bag.spec, cwd=str(here()))
     return bag
 
 
@@ -142,7 +151,7 @@ class Session:
         self.began_s = time.time()
         self.local: LocalServer | None = None
         if place.address:
-            self.client = Client(place.address, place.token, patience_s=60.0)
+            self.client = place.open(patience_s=60.0)
         else:
             self.local = LocalServer(state_directory(place.state), worker=True, slots=slots, idle=True)
             self.client = Client(local=self.local, patience_s=60.0)

@@ -18,7 +18,7 @@ from windfall.bags.submission import Submission
 from windfall.client.calls import Calls
 from windfall.client.executor import Executor
 from windfall.client.job import Job
-from windfall.client.local import LocalServer, state_directory
+from windfall.client.local import LocalServer, here, state_directory
 from windfall.client.making import call_bag, command_bag
 from windfall.client.sending import Sent, put_blob, send, send_file
 from windfall.client.transport import Transport
@@ -56,6 +56,14 @@ class Client:
             )
             self._transport = Transport(*self._local.address(), patience_s=patience_s, renew=self._local.address)
         self._calls = Calls(lambda sha256, data: put_blob(self._transport, sha256, data))
+
+    def greet(self) -> Client:
+        """Find out at once, whatever the patience, whether there is a server and it lets us in."""
+        patience_s, self._transport.patience_s = self._transport.patience_s, 0.0
+        self._transport.get("/healthz")
+        self._transport.get("/v1/jobs", state="none")
+        self._transport.patience_s = patience_s
+        return self
 
     @property
     def url(self) -> str:
@@ -107,7 +115,7 @@ class Client:
             params = list(params)
         if self.is_local:
             # On this host a task sees what the program that submitted it sees.
-            settings.setdefault("cwd", str(Path.cwd()))
+            settings.setdefault("cwd", str(here()))
         if callable(command):
             bag = call_bag(command, params, settings, self._calls)
         else:
@@ -131,7 +139,7 @@ class Client:
         """A `concurrent.futures.Executor` on this server. `settings` as those of `submit`: cpus, memory, wall, ..."""
         settings.setdefault("max_failures", 1)
         if self.is_local:
-            settings.setdefault("cwd", str(Path.cwd()))
+            settings.setdefault("cwd", str(here()))
         executor = Executor(self._transport, self._calls, name, settings, self._check)
         self._executors.append(executor)
         return executor

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from windfall.errors import Unreachable, WindfallError
+from windfall.errors import BadInput, Unreachable, WindfallError
 
 DEFAULT_STATE = ".windfall"
 _HEALTH_TIMEOUT_S = 2.0
@@ -28,9 +28,17 @@ _TAKEOVER_S = 10.0
 _WORKER_GRACE_S = 15.0
 
 
+def here() -> Path:
+    """The working directory. BadInput if it has been deleted under us."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise BadInput("the directory that you are in is gone", hint="try: cd to another one") from None
+
+
 def state_directory(state: str | os.PathLike[str] | None = None) -> Path:
     """The directory that was named, else WINDFALL_STATE, else `.windfall` here."""
-    return Path(state or os.environ.get("WINDFALL_STATE") or DEFAULT_STATE).absolute()
+    return here() / (state or os.environ.get("WINDFALL_STATE") or DEFAULT_STATE)
 
 
 def running_server(directory: Path) -> tuple[str, str] | None:
