@@ -123,9 +123,9 @@ def _client_for(place: Place, directory: Any) -> Client:
 def _read(request: Request) -> Submission:
     bag = read_job(request, sys.stdin.buffer)
     if bag.spec.policies:
-        from windfall.policy import check_policies
+        from windfall.policy import compile_policies
 
-        check_policies(bag.spec.policies, bag.spec.attributes)
+        compile_policies(bag.spec.policies, {"BOT": [*bag.spec.tags, *bag.spec.attributes]})
     return bag
 
 
