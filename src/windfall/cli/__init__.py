@@ -88,7 +88,7 @@ def usage_message(error: click.ClickException) -> str:
 def main() -> None:
     """Run the command line: every expected error is two lines at most, and its exit code says its kind."""
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="windfall", standalone_mode=False)
     except WindfallError as error:
         click.echo(f"windfall: {error}", err=True)
         code = error.exit_code

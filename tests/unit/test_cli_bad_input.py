@@ -1,0 +1,219 @@
+"""Bad input: one or two lines that say where, what and what next; exit code 2 or 3; nothing was started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import Ended, windfall
+from tests.support.stub_server import StubServer, error
+from windfall.cli import COMMANDS
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Commands typed in an empty directory, with no server known."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("WINDFALL_SERVER", "WINDFALL_TOKEN", "WINDFALL_STATE"):
+        monkeypatch.delenv(name, raising=False)
+    return lambda *arguments, stdin=b"": windfall(monkeypatch, capsys, *arguments, stdin=stdin)
+
+
+def refused(ended: Ended, *words: str) -> None:
+    assert ended.is_short_error(2), ended
+    assert not Path(".windfall").exists(), "something was started"
+    for word in words:
+        assert word in ended.err, ended.err
+
+
+FILES = {
+    "empty.txt": b"",
+    "blank.txt": b"\n   \n# only a remark\n",
+    "runs.csv": b"x,seed\n1,2\n",
+    "short.csv": b"x,seed\n1,2\n3\n",
+    "twice.csv": b"x,x\n1,2\n",
+    "head.csv": b"x,seed\n",
+    "latin.txt": b"echo ok\necho caf\xe9\n",
+    "nul.txt": b"echo ok\necho a\0b\n",
+    "long.txt": b"echo ok\necho " + b"x" * 10_000_000 + b"\n",
+    "quote.txt": b"echo 'never closed\n",
+    "type.toml": b'[job]\ncommand = "echo {}"\nrange = "1-3"\ncpus = "two"\n',
+    "broken.toml": b"[job\n",
+    "unknown.toml": b'[job]\ncomand = "echo {}"\n',
+}
+FILE_CASES = [
+    (["empty.txt"], ["empty.txt holds no tasks"]),
+    (["blank.txt"], ["blank.txt holds no tasks"]),
+    (["missing.txt"], ["missing.txt: no such file"]),
+    (["."], ["is a directory"]),
+    (["--csv", "runs.csv", "--", "./fit", "{sed}"], ["no column 'sed'", "did you mean {seed}?"]),
+    (["--csv", "runs.csv", "--", "./fit"], ["uses no column of runs.csv"]),
+    (["--csv", "runs.csv"], ["no command", "--"]),
+    (["--csv", "short.csv", "--", "echo", "{x}"], ["short.csv line 3"]),
+    (["--csv", "twice.csv", "--", "echo", "{x}"], ["two columns are named 'x'"]),
+    (["--csv", "head.csv", "--", "echo", "{x}"], ["head.csv holds no tasks"]),
+    (["latin.txt"], ["latin.txt line 2 is not UTF-8", "iconv"]),
+    (["nul.txt"], ["nul.txt line 2 contains a NUL byte"]),
+    (["long.txt"], ["long.txt line 2", "1,048,576"]),
+    (["quote.txt"], ["quote.txt line 1", "not closed"]),
+    (["-f", "type.toml"], ["type.toml line 4", "cpus must be a number"]),
+    (["-f", "broken.toml"], ["broken.toml is not TOML"]),
+    (["-f", "unknown.toml"], ["unknown.toml line 2", "did you mean 'command'?"]),
+    (["--range", "1-3", "--input", "missing.dat", "--", "cat", "{}"], ["missing.dat: no such file"]),
+]
+
+
+@pytest.mark.parametrize("command", ["run", "submit"])
+@pytest.mark.parametrize(("arguments", "words"), FILE_CASES, ids=lambda case: " ".join(case)[:40])
+def test_a_bad_file_is_refused(run, command, arguments, words):
+    for name in {name for name in FILES if name in arguments}:
+        Path(name).write_bytes(FILES[name])
+    refused(run(command, *arguments), *words)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_file_that_may_not_be_read_is_refused(run):
+    Path("secret.txt").write_text("echo\n")
+    Path("secret.txt").chmod(0)
+    refused(run("run", "secret.txt"), "may not be read")
+
+
+OPTION_CASES = [
+    ([], ["does not say what the tasks are"]),
+    (["a.txt", "b.txt"], ["one list of tasks", "--"]),
+    (["--range", "1-5"], ["no command"]),
+    (["--range", "1-5", "--"], ["nothing stands behind --"]),
+    (["--range", "1-5", "--", "echo", "{foo}"], ["unknown placeholder {foo}"]),
+    (["--range", "-5-3", "--", "echo"], ["begins at 0 or more"]),
+    (["--range", "5-3", "--", "echo"], ["reversed", "3-5"]),
+    (["--range", "one", "--", "echo"], ["no range"]),
+    (["--range", "0-999999999999", "--", "echo"], ["more than 100,000,000"]),
+    (["--stdin", "--", "echo"], ["standard input holds no tasks"]),
+    (["--range", "1-3", "--csv", "x.csv", "--", "echo"], ["2 sources"]),
+    (["--memory", "lots", "--range", "1-3", "--", "echo"], ["'lots' is no size"]),
+    (["--wall", "soon", "--range", "1-3", "--", "echo"], ["'soon' is no duration"]),
+    (["--deadline", "0", "--range", "1-3", "--", "echo"], ["deadline must be more than 0"]),
+    (["--budget", "-1", "--range", "1-3", "--", "echo"], ["no amount of dollars"]),
+    (["--cpus", "0", "--range", "1-3", "--", "echo"], ["cpus must be more than 0"]),
+    (["--cpus", "few", "--range", "1-3", "--", "echo"], ["--cpus"]),
+    (["--max-failures", "0", "--range", "1-3", "--", "echo"], ["max_failures must be 1"]),
+    (["--env", "NOT_SET_HERE", "--range", "1-3", "--", "echo"], ["there is no such variable here"]),
+    (["--tag", "x", "--range", "1-3", "--", "echo"], ["--tag NAME=VALUE"]),
+    (["--output", "../x", "--range", "1-3", "--", "echo"], ["relative path without '..'"]),
+    (["--output", "/etc/passwd", "--range", "1-3", "--", "echo"], ["relative path"]),
+    (["--name", "17", "--range", "1-3", "--", "echo"], ["taken for a job's number"]),
+    (["--name", "x" * 300, "--range", "1-3", "--", "echo"], ["1 to 200"]),
+    (["--policy", "Foo=1", "--range", "1-3", "--", "echo"], ["no 'Foo'"]),
+    (["--require", "Host.Memory >", "--range", "1-3", "--", "echo"], ["JobRequirements"]),
+    (["--server", "http://x", "--state", "y", "--range", "1-3", "--", "echo"], ["two places"]),
+    (["--server", "gopher://x", "--range", "1-3", "--", "echo"], ["no server's address"]),
+    (["--no-such-option"], ["--no-such-option", "--help"]),
+]
+
+
+@pytest.mark.parametrize("command", ["run", "submit"])
+@pytest.mark.parametrize(("arguments", "words"), OPTION_CASES, ids=lambda case: " ".join(case)[:40])
+def test_a_bad_option_is_refused(run, command, arguments, words):
+    refused(run(command, *arguments), *words)
+
+
+OTHER_CASES = [
+    ["runn"],
+    ["wait", "--until", "later"],
+    ["wait", "--timeout", "soon"],
+    ["retry", "last"],
+    ["change", "last"],
+    ["token", "create"],
+    ["token", "create", "--role", "king"],
+    ["tasks", "last", "--state", "happy"],
+    ["server", "--listen", "here:there"],
+    ["server", "--lease", "0"],
+    ["server", "--tls-cert", "missing.pem"],
+    ["run", "--slots", "0", "--range", "1-2", "--", "echo"],
+    ["run", "--resume", "last", "--range", "1-2", "--", "echo"],
+]
+
+
+@pytest.mark.parametrize("arguments", OTHER_CASES, ids=" ".join)
+def test_a_bad_word_is_refused(run, arguments):
+    refused(run(*arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["wait"],
+        ["tasks"],
+        ["logs"],
+        ["results"],
+        ["events"],
+        ["retry", "last", "--failed"],
+        ["cancel", "last"],
+        ["change", "last", "--pause"],
+        ["host", "list"],
+        ["token", "list"],
+        ["run", "--resume", "last"],
+    ],
+    ids=" ".join,
+)
+def test_looking_where_nothing_is_kept_is_exit_code_3_and_makes_no_directory(run, arguments):
+    ended = run(*arguments)
+    assert ended.is_short_error(3), ended
+    assert "no server is known" in ended.err
+    assert not Path(".windfall").exists()
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["submit", "--range", "1-3", "--", "echo"], ["wait", "last"]])
+def test_an_unreachable_server_is_exit_code_3_and_is_named(run, arguments):
+    ended = run(arguments[0], "--server", "http://127.0.0.1:1", *arguments[1:])
+    assert ended.is_short_error(3), ended
+    assert "http://127.0.0.1:1" in ended.err
+
+
+def test_the_server_of_the_environment_is_used(run, monkeypatch):
+    monkeypatch.setenv("WINDFALL_SERVER", "http://127.0.0.1:1")
+    assert "http://127.0.0.1:1" in run("status").err
+
+
+@pytest.mark.parametrize(
+    ("command", "rest"),
+    [(["status"], []), (["submit"], ["--range", "1-3", "--", "echo"]), (["token", "list"], [])],
+    ids=["status", "submit", "token"],
+)
+def test_a_wrong_token_is_exit_code_3(run, command, rest):
+    answer = error(401, "bad-token", "the server does not know this token", "make one")
+    with StubServer(lambda method, path, body: (200, b"{}") if path == "/healthz" else answer) as server:
+        ended = run(*command, "--server", server.url, "--token", "x", *rest)
+    assert ended.is_short_error(3), ended
+    assert "does not know this token" in ended.err
+
+
+def test_a_directory_that_is_gone_is_said(run, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    ended = run("run", "--range", "1-3", "--", "echo")
+    assert ended.is_short_error(2), ended
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_command_has_help_that_fits_a_terminal(run):
+    for name in COMMANDS:
+        if name == "worker":
+            continue  # argparse's, tested with the worker
+        ended = run(name, "--help")
+        assert ended.code == 0, ended
+        assert ended.out.startswith("Usage: windfall"), ended.out
+        assert max(map(len, ended.out.splitlines())) <= 120
+
+
+def test_the_list_of_commands_has_one_line_for_each(run):
+    ended = run("--help")
+    assert ended.code == 0
+    for name, (_, _, line) in COMMANDS.items():
+        assert name in ended.out
+        assert len(line) <= 70, f"{name}: {line}"
