@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.check import faults
@@ -15,20 +16,19 @@ from windfall.planning.workflow.planners import NAMES, plan, publish
 
 offers_strategy = st.lists(
     st.builds(
-        lambda cores, speed, price, cycle, lag, limit, memory: dict(
-            cores=cores, speed=speed, price_usd=price, cycle_s=cycle, lag_s=lag, limit=limit, memory_gb=memory
-        ),
+        Offer,
+        name=st.just(""),
         cores=st.integers(1, 4),
         speed=st.one_of(st.sampled_from([0.5, 1.0, 1.7, 3.0]), st.just({"a": 2.0, "default": 0.8})),
-        price=st.sampled_from([0.0, 0.01, 0.085, 0.5]),
-        cycle=st.sampled_from([1.0, 60.0, 3600.0]),
-        lag=st.sampled_from([0.0, 30.0, 97.3]),
+        price_usd=st.sampled_from([0.0, 0.01, 0.085, 0.5]),
+        cycle_s=st.sampled_from([1.0, 60.0, 3600.0]),
+        lag_s=st.sampled_from([0.0, 30.0, 97.3]),
         limit=st.sampled_from([None, None, 1, 2]),
-        memory=st.sampled_from([4.0, 16.0]),
+        memory_gb=st.sampled_from([4.0, 16.0]),
     ),
     min_size=1,
     max_size=4,
-).map(lambda rows: tuple(Offer(name=f"o{i}", **row) for i, row in enumerate(rows)))
+).map(lambda rows: tuple(structs.replace(row, name=f"o{i}") for i, row in enumerate(rows)))
 
 
 @st.composite
@@ -57,5 +57,5 @@ def test_every_plan_holds_before_the_checker(planner, workflow, offers, slack):
     assert fitting > 0
     deadline_s = slack * earliest_finish(make_problem(workflow, offers, 1.0)) / US + 1.0
     problem = make_problem(workflow, offers, deadline_s)
-    document = publish(problem, plan(problem, planner, np.random.default_rng(0)))
+    document = publish(problem, plan(problem, planner, np.random.default_rng(0), looks=2_000))
     assert faults(document, workflow, offers, deadline_s) == []

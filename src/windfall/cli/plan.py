@@ -1,4 +1,4 @@
-"""`windfall plan`: what to rent and what runs where, before anything is started. Touches: the files named, the terminal."""
+"""`windfall plan`: what to rent and what runs where, before anything starts. Touches: files named, the terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 from windfall.cli.units import parse_duration_s, show_duration, show_usd
 from windfall.errors import BadInput, Missed
 from windfall.planning.workflow.model import US, NoOffer, Problem, earliest_finish, make_problem
-from windfall.planning.workflow.planners import NAMES, plan as make_plan, publish
+from windfall.planning.workflow.planners import NAMES, publish
+from windfall.planning.workflow.planners import plan as make_plan
 from windfall.workflows import read
 from windfall.workflows.offers import read_offers
 
@@ -131,7 +132,9 @@ def _screen(document: dict[str, Any], problem: Problem, planner: str) -> str:
         lines.append(f"  ... and {len(document['machines']) - len(shown):,} more; --json lists them all")
     spot = sum(1 for m in document["machines"] if _market(problem, m["offer"]) == "spot")
     if spot:
-        lines.append(f"  {spot} of {len(document['machines'])} machines are spot and may vanish; --market on-demand avoids")
+        lines.append(
+            f"  {spot} of {len(document['machines'])} machines are spot and may vanish; --market on-demand avoids"
+        )
     return "\n".join(lines)
 
 
@@ -145,5 +148,3 @@ def _working(what: str, quiet: bool) -> Any:
 
     console = Console(stderr=True, quiet=quiet or not sys.stderr.isatty())
     return console.status(what)
-
-

@@ -1,4 +1,4 @@
-"""A plan as a picture: one row per core of every machine, its boot, its tasks, the deadline. Touches: the file it saves."""
+"""A plan as a picture: one row per core of every machine, its boot, its tasks, the deadline. Touches: that file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def draw(document: dict[str, Any], problem: Problem, path: str) -> None:
             for task, task_class in tasks:
                 length = task["end_s"] - task["start_s"]
                 bar = [(task["start_s"], length)]
-                axes.broken_barh(bar, (top + lane + 0.08, 0.84), facecolors=colour[task_class], edgecolor="white", lw=0.4)
+                axes.broken_barh(
+                    bar, (top + lane + 0.08, 0.84), facecolors=colour[task_class], edgecolor="white", lw=0.4
+                )
         ticks.append(top + height / 2)
         labels.append(f"{machine['id']}  {machine['offer']}  ${machine['cost_usd']:.4g}")
         top += height

@@ -1,21 +1,21 @@
 """workflow.toml: tasks with `after`, files and `map` over parameters. Touches nothing; takes the text.
 
-    name = "fit"
-    [[task]]
-    name = "prepare"
-    command = ["./prepare", "raw.csv"]
-    inputs = ["raw.csv"]
-    outputs = ["clean.csv"]
-    [[task]]
-    name = "fit-{seed}"
-    map = { seed = [1, 2, 3] }
-    command = ["./fit", "--seed", "{seed}", "clean.csv"]
-    inputs = ["clean.csv"]
-    outputs = ["fit-{seed}.json"]
-    [[task]]
-    name = "merge"
-    command = ["./merge"]
-    after = ["fit-*"]
+name = "fit"
+[[task]]
+name = "prepare"
+command = ["./prepare", "raw.csv"]
+inputs = ["raw.csv"]
+outputs = ["clean.csv"]
+[[task]]
+name = "fit-{seed}"
+map = { seed = [1, 2, 3] }
+command = ["./fit", "--seed", "{seed}", "clean.csv"]
+inputs = ["clean.csv"]
+outputs = ["fit-{seed}.json"]
+[[task]]
+name = "merge"
+command = ["./merge"]
+after = ["fit-*"]
 """
 
 from __future__ import annotations

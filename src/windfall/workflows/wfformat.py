@@ -123,5 +123,3 @@ def _with_children(tasks: list[TaskSpec], raw: list[_Task]) -> list[TaskSpec]:
 def _where(error: msgspec.ValidationError) -> str:
     text = str(error)
     return text.replace(" - at `$.", " (at `") + ")" if " - at `$." in text else text
-
-

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -109,7 +110,7 @@ def _compress(n: int, row: Ints, value: Ints) -> tuple[Ints, Ints]:
 
 def _rows(ptr: Ints, value: Ints) -> list[list[int]]:
     flat, bounds = value.tolist(), ptr.tolist()
-    return [flat[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [flat[begin:end] for begin, end in pairwise(bounds)]
 
 
 def _topological(n: int, parent_ptr: Ints, children: list[list[int]]) -> list[int]:

@@ -18,7 +18,7 @@ NEVER = 1 << 60  # µs; the duration of a task on a machine that cannot hold it
 
 
 class Workflow(Struct, frozen=True, eq=False):
-    """A workflow ready for planning. One entry per task in each sequence; run times are those of the reference machine."""
+    """A workflow ready for planning: one entry per task in each list; run times are the reference machine's."""
 
     name: str
     ids: list[str]
@@ -120,7 +120,8 @@ def _durations(workflow: Workflow, offer: Offer, runtime: np.ndarray[tuple[int],
     speeds = {name: offer.speed_for(name) for name in set(workflow.classes)}
     speed = np.asarray([speeds[name] for name in workflow.classes], dtype=np.float64)
     # Rounded up, so that no task is promised less than it needs; the last bits of a division are not need.
-    duration = np.ceil(runtime * US / speed - 1e-3).astype(np.int64)
+    # A task of no time takes a microsecond: it still needs a core to itself.
+    duration = np.maximum(1, np.ceil(runtime * US / speed - 1e-3).astype(np.int64))
     holds = (np.asarray(workflow.cores) <= offer.cores) & (np.asarray(workflow.memory_bytes) <= offer.memory_gb * 1e9)
     return np.where(holds & (offer.limit != 0), duration, NEVER)
 

@@ -10,6 +10,7 @@ import numpy as np
 from windfall.planning.workflow.model import US, Plan, Problem
 from windfall.planning.workflow.rivals import gain, greedy, ic_pcp, prolis
 from windfall.planning.workflow.scs import scs
+from windfall.planning.workflow.windfall import LOOKS, windfall
 
 Planner = Callable[[Problem], Plan]
 
@@ -17,9 +18,9 @@ RIVALS: dict[str, Planner] = {"scs": scs, "greedy": greedy, "gain": gain, "ic-pc
 NAMES = ("windfall", *RIVALS)
 
 
-def plan(problem: Problem, planner: str, rng: np.random.Generator) -> Plan:
-    """The plan of one planner; only `windfall` draws from the generator."""
-    return RIVALS[planner](problem)
+def plan(problem: Problem, planner: str, rng: np.random.Generator, looks: int = LOOKS) -> Plan:
+    """The plan of one planner; only `windfall` draws from the generator and minds the effort (see `search`)."""
+    return windfall(problem, rng, looks) if planner == "windfall" else RIVALS[planner](problem)
 
 
 def publish(problem: Problem, plan: Plan) -> dict[str, Any]:

@@ -23,9 +23,7 @@ def scs(problem: Problem) -> Plan:
     return to_plan(problem, fleet.machines, "scs")
 
 
-def _choose(
-    fleet: Fleet, task: int, ready: int, due: int, offer: int, bundled: Timeline | None
-) -> Option | None:
+def _choose(fleet: Fleet, task: int, ready: int, due: int, offer: int, bundled: Timeline | None) -> Option | None:
     if bundled is not None and bundled.offer == offer:
         option = fleet.on_machine(bundled, task, ready, due)
         if option is not None:

@@ -1,16 +1,20 @@
-"""What one machine runs and when, with room found by cores and memory; and the plan that a set of machines makes. Pure."""
+"""What one machine runs and when, with room found by cores and memory; and the plan machines make. Pure."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 from windfall.planning.workflow.model import Lease, Plan, Problem
 
 
 class Timeline:
-    """The tasks of one machine, sorted by start. Whoever places a task asks `earliest` or `latest` for room first."""
+    """The tasks of one machine, sorted by start, and how full it is over time.
 
-    __slots__ = ("bytes", "cores", "ends", "first", "last", "longest", "memory", "offer", "starts", "tasks", "widths")
+    Between `times[i]` and `times[i + 1]` it runs tasks with `used[i]` cores and `held[i]` bytes; the last entry is empty.
+    Whoever places a task asks `earliest` or `latest` for room first.
+    """
+
+    __slots__ = ("cores", "ends", "first", "held", "last", "memory", "offer", "starts", "tasks", "times", "used")
 
     def __init__(self, problem: Problem, offer: int) -> None:
         self.offer = offer
@@ -18,95 +22,98 @@ class Timeline:
         self.memory = problem.offers[offer].memory_gb * 1e9
         self.starts: list[int] = []
         self.ends: list[int] = []
-        self.widths: list[int] = []
-        self.bytes: list[int] = []
         self.tasks: list[int] = []
-        self.longest = 0
+        self.times: list[int] = []
+        self.used: list[int] = []
+        self.held: list[int] = []
         self.first = self.last = 0
 
     def add(self, task: int, start: int, end: int, width: int, memory: int) -> None:
         at = bisect_left(self.starts, start)
-        while at < len(self.starts) and self.starts[at] == start and self.ends[at] < end:
-            at += 1  # tasks of no duration stand before the one that starts with them
         self.starts.insert(at, start)
         self.ends.insert(at, end)
-        self.widths.insert(at, width)
-        self.bytes.insert(at, memory)
         self.tasks.insert(at, task)
-        self.longest = max(self.longest, end - start)
-        self.first = self.starts[0]
-        self.last = end if len(self.ends) == 1 else max(self.last, end)
+        self._fill(start, end, width, memory)
+        self.first, self.last = self.times[0], self.times[-1]
 
-    def remove(self, task: int) -> None:
+    def remove(self, task: int, width: int, memory: int) -> None:
         at = self.tasks.index(task)
-        for column in (self.starts, self.ends, self.widths, self.bytes, self.tasks):
-            del column[at]
-        if self.starts:
-            self.first, self.last = self.starts[0], max(self.ends)
+        start, end = self.starts.pop(at), self.ends.pop(at)
+        del self.tasks[at]
+        self._fill(start, end, -width, -memory)
+        self._join(end)
+        self._join(start)
+        if self.times:
+            self.first, self.last = self.times[0], self.times[-1]
+
+    def _fill(self, start: int, end: int, width: int, memory: int) -> None:
+        begin, stop = self._cut(start), self._cut(end)
+        used, held = self.used, self.held
+        for k in range(begin, stop):
+            used[k] += width
+            held[k] += memory
+
+    def _cut(self, moment: int) -> int:
+        """The entry that begins at this moment, made if it is missing."""
+        at = bisect_left(self.times, moment)
+        if at == len(self.times) or self.times[at] != moment:
+            self.times.insert(at, moment)
+            self.used.insert(at, self.used[at - 1] if at else 0)
+            self.held.insert(at, self.held[at - 1] if at else 0)
+        return at
+
+    def _join(self, moment: int) -> None:
+        """Drop the entry at this moment if nothing changes there."""
+        at = bisect_left(self.times, moment)
+        before = (self.used[at - 1], self.held[at - 1]) if at else (0, 0)
+        # Equal loads may belong to different tasks, one ending as the other starts: the border is not needed either.
+        if before == (self.used[at], self.held[at]):
+            del self.times[at], self.used[at], self.held[at]
 
     def copy(self) -> Timeline:
         twin = object.__new__(Timeline)
         twin.offer, twin.cores, twin.memory = self.offer, self.cores, self.memory
         twin.starts, twin.ends, twin.tasks = self.starts[:], self.ends[:], self.tasks[:]
-        twin.widths, twin.bytes = self.widths[:], self.bytes[:]
-        twin.longest, twin.first, twin.last = self.longest, self.first, self.last
+        twin.times, twin.used, twin.held = self.times[:], self.used[:], self.held[:]
+        twin.first, twin.last = self.first, self.last
         return twin
+
+    def become(self, twin: Timeline) -> None:
+        """Take over the content of a copy, staying the object that others know."""
+        self.starts, self.ends, self.tasks = twin.starts, twin.ends, twin.tasks
+        self.times, self.used, self.held = twin.times, twin.used, twin.held
+        self.first, self.last = twin.first, twin.last
 
     def earliest(self, ready: int, due: int, duration: int, width: int, memory: int) -> int | None:
         """The first start from `ready` on that ends by `due`, or None."""
-        start = ready
-        if self.starts and ready < self.last:
-            if self.cores == 1:
-                return self._earliest_on_one_core(ready, due, duration)
-            while start + duration <= due:
-                busy = self._in_the_way(start, start + duration, width, memory)
-                if busy is None:
-                    return start
-                start = min(self.ends[k] for k in busy if self.ends[k] > start)
-            return None
-        return start if start + duration <= due else None
-
-    def _earliest_on_one_core(self, ready: int, due: int, duration: int) -> int | None:
-        at = bisect_left(self.starts, ready)
-        start = max(ready, self.ends[at - 1]) if at else ready
-        while at < len(self.starts) and self.starts[at] < start + duration:
-            start = max(start, self.ends[at])
-            at += 1
-        return start if start + duration <= due else None
+        times, used, held = self.times, self.used, self.held
+        cores, room = self.cores - width, self.memory - memory
+        start, latest = ready, due - duration
+        at = bisect_right(times, ready) - 1
+        if at < 0:
+            at = 0
+        for k in range(at, len(times)):
+            if start > latest:
+                return None
+            if times[k] >= start + duration:
+                return start
+            if used[k] > cores or held[k] > room:
+                start = times[k + 1]  # the last entry is empty, so there is a next one
+        return start if start <= latest else None
 
     def latest(self, ready: int, due: int, duration: int, width: int, memory: int) -> int | None:
         """The last start from `ready` on that ends by `due`, or None."""
-        start = due - duration
-        while start >= ready:
-            busy = self._in_the_way(start, start + duration, width, memory)
-            if busy is None:
-                return start
-            start = min(start - 1, max(self.starts[k] for k in busy) - duration)
-        return None
-
-    def _in_the_way(self, start: int, end: int, width: int, memory: int) -> list[int] | None:
-        """The entries that overlap [start, end) when together they leave too little room; None when there is room."""
-        starts, ends = self.starts, self.ends
-        busy = []
-        at = bisect_left(starts, start - self.longest)
-        count = len(starts)
-        while at < count and starts[at] < end:
-            if ends[at] > start:
-                busy.append(at)
-            at += 1
-        if not busy:
-            return None
+        times, used, held = self.times, self.used, self.held
         cores, room = self.cores - width, self.memory - memory
-        widths, sizes = self.widths, self.bytes
-        if sum([widths[k] for k in busy]) <= cores and sum([sizes[k] for k in busy]) <= room:
-            return None
-        # The peak is reached where something starts: look at those moments only.
-        for k in busy:
-            moment = max(start, starts[k])
-            now = [m for m in busy if starts[m] <= moment and (ends[m] > moment or starts[m] == moment)]
-            if sum([widths[m] for m in now]) > cores or sum([sizes[m] for m in now]) > room:
-                return busy
-        return None
+        start = due - duration
+        for k in range(bisect_left(times, due) - 1, -1, -1):
+            if start < ready:
+                return None
+            if k + 1 < len(times) and times[k + 1] <= start:
+                return start
+            if used[k] > cores or held[k] > room:
+                start = times[k] - duration
+        return start if start >= ready else None
 
 
 def added_cost(problem: Problem, machine: Timeline, start: int, end: int) -> float:

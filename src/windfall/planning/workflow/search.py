@@ -1,0 +1,332 @@
+"""Take a plan apart and put it together cheaper, many times (ruin and recreate, with exact billing). Pure.
+
+A round removes some tasks (a machine's, a moment's, a neighbourhood of the graph), puts them back one by one where they
+add the least cost between their parents and their children, and keeps the result if it is cheaper or, early on, nearly
+so. The tasks that stay keep their times; now and then everything is pushed to the left or to the right, so that slack
+appears in other places. Effort is counted in looks at machines, not in seconds: the same input gives the same plan.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+import numpy as np
+
+from windfall.planning.workflow.model import NEVER, Plan, Problem
+from windfall.planning.workflow.timeline import Timeline, from_plan, to_plan
+
+# Weight of the leases' lengths beside their billed cost: among equal bills the shorter leases are nearer to a saving.
+LENGTH = 0.02
+BLINK = 0.03  # share of machines overlooked in an insertion; without it the same choice returns for ever
+OPEN = 0.4  # share of rounds that rent a machine first: task by task, a large machine never looks worth its price
+WARM, COLD = 0.03, 0.0003  # acceptance temperatures at the beginning and at the end, relative to the cost
+
+
+class Search:
+    """One plan that meets the deadline, being improved. `best` is the cheapest seen."""
+
+    def __init__(self, problem: Problem, plan: Plan, rng: np.random.Generator) -> None:
+        self.problem = problem
+        graph = problem.workflow.graph
+        self.parents, self.children = graph.parents(), graph.children()
+        self.rank = [0] * problem.n
+        for position, task in enumerate(graph.order.tolist()):
+            self.rank[task] = position
+        self.fastest = [min(row) for row in zip(*problem.duration, strict=True)]
+        self.width, self.size = problem.workflow.cores, problem.workflow.memory_bytes
+        self.price = [offer.price_usd for offer in problem.offers]
+        self.length_price = [LENGTH * problem.rate(offer) for offer in range(len(problem.offers))]
+        self.rng = rng
+        self._draws: list[float] = []
+        self.looks = 0
+        self._load(from_plan(problem, plan))
+        self.best_value = self.value
+        self.best = plan
+
+    def _load(self, machines: list[Timeline]) -> None:
+        self.machines = machines
+        self.start, self.end = [0] * self.problem.n, [0] * self.problem.n
+        self.where: list[Timeline] = [machines[0]] * self.problem.n
+        self.live = [0] * len(self.problem.offers)
+        for machine in machines:
+            self.live[machine.offer] += 1
+            for task, start, end in zip(machine.tasks, machine.starts, machine.ends, strict=True):
+                self.start[task], self.end[task], self.where[task] = start, end, machine
+        self.value = sum(self._worth(m.offer, m.last - m.first) for m in machines)
+
+    def _worth(self, offer: int, span: int) -> float:
+        lease = span + self.problem.lag[offer]
+        return max(1, -(-lease // self.problem.cycle[offer])) * self.price[offer] + self.length_price[offer] * lease
+
+    def _random(self) -> float:
+        if not self._draws:
+            self._draws = self.rng.random(8192).tolist()
+        draw: float = self._draws.pop()
+        return draw
+
+    def _below(self, n: int) -> int:
+        return int(self._random() * n)
+
+    def run(self, looks: int, floor: float) -> None:
+        """Search until that many looks at machines are spent, or the bill reaches a floor that nothing undercuts."""
+        begin, warm = self.looks, WARM * self.value
+        cooling = math.log(COLD / WARM)
+        quiet = 0
+        while self.looks - begin < looks and self.best_value > 0:
+            heat = warm * math.exp(cooling * (self.looks - begin) / looks)
+            if self._random() < 0.12:
+                self._push(left=self._random() < 0.5)
+            before = self.best_value
+            self._round(heat)
+            quiet = 0 if self.best_value < before - 1e-12 else quiet + 1
+            if quiet % 50 == 0 and self.best.cost_usd(self.problem) <= floor * (1 + 1e-9):
+                return
+
+    def _round(self, heat: float) -> None:
+        out = self._ruin()
+        saved: dict[int, tuple[Timeline, Timeline]] = {}
+        old = [(task, self.start[task], self.end[task], self.where[task]) for task in out]
+        for task in out:
+            machine = self.where[task]
+            if id(machine) not in saved:
+                saved[id(machine)] = (machine, machine.copy())
+            machine.remove(task, self.width[task], self.size[task])
+        self.looks += sum(len(twin.tasks) for _, twin in saved.values()) // 8
+        before, known, live = self.value, self.machines[:], self.live[:]
+        for machine, twin in saved.values():
+            self.value -= self._worth(twin.offer, twin.last - twin.first)
+            if machine.starts:
+                self.value += self._worth(machine.offer, machine.last - machine.first)
+            else:
+                self.machines.remove(machine)
+                self.live[machine.offer] -= 1
+        ceiling = before - heat * math.log(self._random() + 1e-300)
+        opened = self._open_one() if self._random() < OPEN else None
+        if self._recreate(out, saved, ceiling) and self._close(opened) and self.value <= ceiling:
+            if self.value < self.best_value - 1e-12:
+                self.best_value = self.value
+                self.best = to_plan(self.problem, self.machines, "windfall")
+            return
+        self.value, self.machines, self.live = before, known, live
+        for machine, twin in saved.values():
+            machine.become(twin)
+        for task, start, end, machine in old:
+            self.start[task], self.end[task], self.where[task] = start, end, machine
+
+    def _open_one(self) -> Timeline | None:
+        """Rent an empty machine of any type, so that its price is no argument against the first task on it."""
+        offer = self._below(len(self.live))
+        if self.live[offer] >= self.problem.limit[offer]:
+            return None
+        machine = Timeline(self.problem, offer)
+        self.machines.append(machine)
+        self.live[offer] += 1
+        return machine
+
+    def _close(self, machine: Timeline | None) -> bool:
+        """Charge the machine that was rented first, or give it back if nothing runs on it."""
+        if machine is not None and machine.starts:
+            self.value += self._worth(machine.offer, 0)
+        elif machine is not None:
+            self.machines.remove(machine)
+            self.live[machine.offer] -= 1
+        return True
+
+    # -- ruin ---------------------------------------------------------------------------------------------------
+
+    def _ruin(self) -> list[int]:
+        """Tasks to take out, in one of four ways."""
+        n = self.problem.n
+        most = max(2, min(n, 30))
+        dice = self._random()
+        if dice < 0.35:
+            return self._a_machine(most)
+        if dice < 0.6:
+            return self._a_neighbourhood(2 + self._below(min(most, 12)))
+        if dice < 0.85:
+            return self._a_moment(most)
+        count = 1 + self._below(min(n, 6))
+        return list(dict.fromkeys(self._below(n) for _ in range(count)))
+
+    def _a_machine(self, most: int) -> list[int]:
+        """All tasks of one machine, or of two, or the run of tasks at one end of it."""
+        machine = self.machines[self._below(len(self.machines))]
+        tasks = machine.tasks
+        if len(tasks) > most or self._random() < 0.3:
+            count = 1 + self._below(min(len(tasks), most))
+            return tasks[:count] if self._random() < 0.5 else tasks[-count:]
+        out = tasks[:]
+        if self._random() < 0.4:
+            other = self.machines[self._below(len(self.machines))]
+            if other is not machine:
+                out += other.tasks[: max(0, most - len(out))]
+        return out
+
+    def _a_neighbourhood(self, count: int) -> list[int]:
+        """A task and what is near it in the graph."""
+        out = {self._below(self.problem.n): None}
+        frontier = list(out)
+        while frontier and len(out) < count:
+            task = frontier.pop(self._below(len(frontier)))
+            near = self.parents[task] + self.children[task]
+            for _ in range(min(3, len(near))):
+                other = near[self._below(len(near))]
+                if other not in out:
+                    out[other] = None
+                    frontier.append(other)
+        return list(out)
+
+    def _a_moment(self, most: int) -> list[int]:
+        """What runs around one moment, on all machines or on a few."""
+        centre = self._below(self.problem.n)
+        middle = self.start[centre]
+        reach = max(1, int((self.end[centre] - middle) * 2 * self._random()))
+        share = 0.3 + 0.7 * self._random()
+        out = [centre]
+        for machine in self.machines:
+            if self._random() < share:
+                for task, start, end in zip(machine.tasks, machine.starts, machine.ends, strict=True):
+                    if start < middle + reach and end > middle - reach and task != centre:
+                        out.append(task)
+        return out[:most]
+
+    # -- recreate -----------------------------------------------------------------------------------------------
+
+    def _recreate(self, out: list[int], saved: dict[int, tuple[Timeline, Timeline]], ceiling: float) -> bool:
+        """Put the tasks back, parents first; False as soon as one has no place or the value passes the ceiling."""
+        missing = set(out)
+        latest: dict[int, int] = {}
+        for task in sorted(out, key=self.rank.__getitem__, reverse=True):
+            due = self.problem.deadline
+            for child in self.children[task]:
+                begin = latest[child] - self.fastest[child] if child in missing else self.start[child]
+                if begin < due:
+                    due = begin
+            latest[task] = due
+        style = self._below(3)
+        waits = {task: sum(1 for p in self.parents[task] if p in missing) for task in out}
+        heap = [(self._urgency(style, task, latest[task]), task) for task in out if not waits[task]]
+        heapq.heapify(heap)
+        while heap:
+            _, task = heapq.heappop(heap)
+            if not self._insert(task, latest[task], saved) or self.value > ceiling:
+                return False
+            for child in self.children[task]:
+                if child in waits:
+                    waits[child] -= 1
+                    if not waits[child]:
+                        heapq.heappush(heap, (self._urgency(style, child, latest[child]), child))
+        return True
+
+    def _urgency(self, style: int, task: int, due: int) -> float:
+        if style == 0:
+            return float(due)
+        if style == 1:
+            return -float(self.fastest[task])
+        return self._random()
+
+    def _insert(self, task: int, due: int, saved: dict[int, tuple[Timeline, Timeline]]) -> bool:
+        problem = self.problem
+        ready = max([self.end[p] for p in self.parents[task]], default=0)
+        if ready + self.fastest[task] > due:
+            return False
+        best, best_start, best_machine, best_offer = math.inf, 0, None, -1
+        for machine in self.machines:
+            offer = machine.offer
+            duration = problem.duration[offer][task]
+            begin = ready if ready > problem.lag[offer] else problem.lag[offer]
+            if begin + duration > due or self._random() < BLINK:
+                continue
+            self.looks += 1
+            if not machine.starts:  # rented in advance: only its length counts
+                added = self._worth(offer, duration) - self._worth(offer, 0)
+                if added < best:
+                    best, best_start, best_machine, best_offer = added, begin, machine, offer
+                continue
+            for start in self._starts(machine, task, begin, due, duration):
+                first = start if start < machine.first else machine.first
+                last = start + duration if start + duration > machine.last else machine.last
+                added = self._worth(offer, last - first) - self._worth(offer, machine.last - machine.first)
+                if added < best or (added == best and start < best_start):
+                    best, best_start, best_machine, best_offer = added, start, machine, offer
+                if added <= 0:
+                    break
+        for offer, duration_of in enumerate(problem.duration):
+            duration = duration_of[task]
+            begin = ready if ready > problem.lag[offer] else problem.lag[offer]
+            if begin + duration > due or self.live[offer] >= problem.limit[offer]:
+                continue
+            self.looks += 1
+            added = self._worth(offer, duration)
+            if added < best and self._random() >= BLINK:
+                best, best_start, best_machine, best_offer = added, begin, None, offer
+        if best_offer < 0:
+            return False
+        self._put(task, best_start, best_machine, best_offer, saved)
+        self.value += best
+        return True
+
+    def _starts(self, machine: Timeline, task: int, ready: int, due: int, duration: int) -> list[int]:
+        """The starts worth comparing on one machine: the first, the first within its lease, the last."""
+        width, size = self.width[task], self.size[task]
+        first = machine.earliest(ready, due, duration, width, size)
+        if first is None:
+            return []
+        if first >= machine.first and first + duration <= machine.last:
+            return [first]
+        starts = [first]
+        if first < machine.first:
+            inside = machine.earliest(machine.first, due, duration, width, size)
+            if inside is not None:
+                starts.append(inside)
+            last = machine.latest(ready, min(due, machine.first), duration, width, size)
+            if last is not None:
+                starts.append(last)
+        return starts
+
+    def _put(
+        self, task: int, start: int, machine: Timeline | None, offer: int, saved: dict[int, tuple[Timeline, Timeline]]
+    ) -> None:
+        if machine is None:
+            machine = Timeline(self.problem, offer)
+            self.machines.append(machine)
+            self.live[offer] += 1
+        elif id(machine) not in saved:
+            saved[id(machine)] = (machine, machine.copy())
+        end = start + self.problem.duration[offer][task]
+        machine.add(task, start, end, self.width[task], self.size[task])
+        self.start[task], self.end[task], self.where[task] = start, end, machine
+
+    # -- slack --------------------------------------------------------------------------------------------------
+
+    def _push(self, left: bool) -> None:
+        """Move every task as far to one side as its neighbours allow; never at a higher bill."""
+        self.looks += self.problem.n
+        moved = [Timeline(self.problem, machine.offer) for machine in self.machines]
+        number = {id(machine): twin for machine, twin in zip(self.machines, moved, strict=True)}
+        start, end = self.start[:], self.end[:]
+        tasks = sorted(
+            range(self.problem.n), key=lambda t: (start[t], self.rank[t]) if left else (-end[t], -self.rank[t])
+        )
+        for task in tasks:
+            machine = self.where[task]
+            twin, duration = number[id(machine)], end[task] - start[task]
+            width, size = self.width[task], self.size[task]
+            if left:
+                ready = max([end[p] for p in self.parents[task]], default=0)
+                ready = max(ready, machine.first)  # a lease may shrink, never grow at its front
+                place = twin.earliest(ready, NEVER, duration, width, size)
+            else:
+                due = min([start[c] for c in self.children[task]], default=self.problem.deadline)
+                place = twin.latest(0, min(due, machine.last), duration, width, size)
+            if place is None:
+                return
+            start[task], end[task] = place, place + duration
+            twin.add(task, place, place + duration, width, size)
+        value = sum(self._worth(m.offer, m.last - m.first) for m in moved)
+        if value <= self.value + 1e-12 and max(end) <= self.problem.deadline:
+            self._load(moved)
+            if value < self.best_value - 1e-12:
+                self.best_value = value
+                self.best = to_plan(self.problem, self.machines, "windfall")

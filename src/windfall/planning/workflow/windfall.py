@@ -1,0 +1,119 @@
+"""Windfall's own planner: every constructive plan there is, then a search with exact billing from the best. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+from msgspec import structs
+
+from windfall.planning.workflow.assign import cheapest_offers
+from windfall.planning.workflow.bounds import work_bound_usd
+from windfall.planning.workflow.fleet import (
+    Fleet,
+    Option,
+    cheapest_option,
+    fastest_offers,
+    finish_with,
+    place_all,
+    stretched,
+)
+from windfall.planning.workflow.model import Plan, Problem, earliest_finish
+from windfall.planning.workflow.rivals import gain, greedy, ic_pcp, prolis
+from windfall.planning.workflow.scs import scs
+from windfall.planning.workflow.search import Search
+from windfall.planning.workflow.timeline import to_plan
+
+LOOKS = 1_200_000  # machines looked at in the search; a few seconds
+LOOKS_AT_LEAST, LOOKS_PER_TASK = 20_000, 15_000  # a small workflow needs fewer
+CONSTRUCT = 60_000  # tasks placed while constructing
+SMALL = 3_000  # tasks; above, the rivals' quadratic parts are left out of the start
+
+
+def windfall(problem: Problem, rng: np.random.Generator, looks: int = LOOKS) -> Plan:
+    """The cheapest plan found that meets the deadline; where none is found, the one that ends first."""
+    plans = list(_constructed(problem))
+    met = sorted((plan for plan in plans if plan.met(problem)), key=lambda plan: plan.cost_usd(problem))
+    if not met:
+        late = min(plans, key=lambda plan: (plan.makespan, plan.cost_usd(problem)))
+        return structs.replace(late, planner="windfall")
+    return _improved(problem, met, rng, looks)
+
+
+def _improved(problem: Problem, met: list[Plan], rng: np.random.Generator, looks: int) -> Plan:
+    """A short search from each of the best starts, then a long one from the best of them."""
+    floor = work_bound_usd(problem)
+    looks = min(looks, LOOKS_AT_LEAST + LOOKS_PER_TASK * problem.n)
+    searches = [Search(problem, plan, rng) for plan in _distinct(problem, met, 3)]
+    for search in searches:
+        search.run(looks // 10, floor)
+    best = min(searches, key=lambda search: search.best_value)
+    last = Search(problem, best.best, rng)
+    last.run(looks - len(searches) * (looks // 10), floor)
+    found = min((last.best, best.best, met[0]), key=lambda plan: plan.cost_usd(problem))
+    return structs.replace(found, planner="windfall")
+
+
+def _distinct(problem: Problem, plans: list[Plan], count: int) -> list[Plan]:
+    """The first few that differ in cost."""
+    chosen: list[Plan] = []
+    for plan in plans:
+        if all(abs(plan.cost_usd(problem) - other.cost_usd(problem)) > 1e-9 for other in chosen):
+            chosen.append(plan)
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def _constructed(problem: Problem) -> Iterator[Plan]:
+    """Plans from the literature and from our own family: deadlines x subsets of the offers, least added cost first."""
+    yield _soonest(problem)
+    yield greedy(problem)
+    if problem.n <= SMALL:
+        for planner in (prolis, gain, scs, ic_pcp):
+            yield planner(problem)
+    if problem.deadline < earliest_finish(problem):
+        return
+    left = CONSTRUCT
+    for subset in _subsets(problem):
+        for due in _deadlines(problem):
+            if left < 0:
+                return
+            left -= problem.n
+
+            def choose(fleet: Fleet, task: int, ready: int, due: int, subset: frozenset[int] = subset) -> Option | None:
+                return _cheapest_within(fleet, task, ready, due, subset)
+
+            yield to_plan(problem, place_all(problem, due, due, choose).machines, "windfall")
+
+
+def _soonest(problem: Problem) -> Plan:
+    """Every task where it ends first: the plan that meets a deadline if list scheduling can."""
+    tail = problem.workflow.graph.tail([min(row) for row in zip(*problem.duration, strict=True)])
+    fleet = place_all(problem, [0] * problem.n, [-float(length) for length in tail], lambda *_: None)
+    return to_plan(problem, fleet.machines, "windfall")
+
+
+def _subsets(problem: Problem) -> list[frozenset[int]]:
+    """All offers, each alone, each pair: a few machines of one type often beat a mixture by whole cycles."""
+    every = range(len(problem.offers))
+    return [frozenset(every), *(frozenset(pair) for size in (1, 2) for pair in combinations(every, size))]
+
+
+def _deadlines(problem: Problem) -> list[list[int]]:
+    """Three ways to share the deadline out: by fastest times, by cheapest times, and as late as the rest allows."""
+    graph = problem.workflow.graph
+    fastest = [min(row) for row in zip(*problem.duration, strict=True)]
+    tail = graph.tail(fastest)
+    latest = [problem.deadline - tail[task] + fastest[task] for task in range(problem.n)]
+    by_fastest = stretched(problem, finish_with(problem, fastest_offers(problem)))
+    by_cheapest = stretched(problem, finish_with(problem, cheapest_offers(problem)))
+    return [by_fastest, [min(a, b) for a, b in zip(by_cheapest, latest, strict=True)], latest]
+
+
+def _cheapest_within(fleet: Fleet, task: int, ready: int, due: int, subset: frozenset[int]) -> Option | None:
+    """The least added cost among some offers; among all of them when these cannot keep the task's deadline."""
+    fitting = (option for option in fleet.options(task, ready, due) if option.offer in subset)
+    best = min(fitting, key=lambda option: (option.cost, option.end), default=None)
+    return best or cheapest_option(fleet, task, ready, due)
