@@ -60,8 +60,12 @@ class Client:
     def greet(self) -> Client:
         """Find out at once, whatever the patience, whether there is a server and it lets us in."""
         patience_s, self._transport.patience_s = self._transport.patience_s, 0.0
-        self._transport.get("/healthz")
-        self._transport.get("/v1/jobs", state="none")
+        try:
+            self._transport.get("/healthz")
+            self._transport.get("/v1/jobs", state="none")
+        except BaseException:
+            self.close()
+            raise
         self._transport.patience_s = patience_s
         return self
 
