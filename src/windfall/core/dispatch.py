@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.core import attempts, hosts, replicas, silence
 from windfall.core.ads import Ad, bag_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import DONE, WAITING
-from windfall.core.events import AGAIN, FRESH, TEST, Assigned, HostAnswered, HostAsked
+from windfall.core.events import AGAIN, FRESH, TEST, Assigned, HostAnswered, HostAsked, Key
 from windfall.core.policy import UNREPLICATED, BagPolicy
 from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State, TaskQueue
 from windfall.core.tail import TailRule, in_tail
@@ -37,7 +37,10 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     promised = bool(host.assigned or host.cancelled)
     if event.boot == host.boot and event.n == host.n and promised:
         return HostAnswered(host.number, repeat=True)
-    lost = silence.losses_of(state, [host]) if event.boot != host.boot or event.leaving else []
+    if event.boot != host.boot or event.leaving:
+        lost = silence.losses_of(state, [host])
+    else:
+        lost = [] if event.holds is None else silence.losses_of(state, [host], frozenset(event.holds))
     view = host
     if event.ad is not None or event.slots != host.slots:
         view = Host(host.number, host.name, event.t)
@@ -277,6 +280,8 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     silence.apply_losses(state, decided.lost, event.t)
     if event.boot != host.boot or event.leaving:
         _forget_held(state, host)
+    elif event.holds is not None:
+        _forget_held(state, host, frozenset(event.holds))
     host.boot, host.n = event.boot, event.n
     host.assigned, host.cancelled = decided.assigned, decided.cancel
     host.to_cancel = []
@@ -326,9 +331,9 @@ def _come_alive(state: State, host: Host, event: HostAsked) -> None:
     state.live_slots += host.slots
 
 
-def _forget_held(state: State, host: Host) -> None:
-    """A new process on the host knows nothing of what the old one held."""
-    for job, task, number in list(host.held):
-        attempts.release(state, state.bags[job], task, number)
+def _forget_held(state: State, host: Host, except_: frozenset[Key] = frozenset()) -> None:
+    """The host has none of what we believe it has, except these: a new process knows nothing of the old one's."""
+    for key in [key for key in host.held if key not in except_]:
+        attempts.release(state, state.bags[key[0]], key[1], key[2])
     host.to_cancel = []
     state.hosts_to_tell.pop(host.number, None)

@@ -144,6 +144,8 @@ class HostAsked(Event):
     slots: int
     ad: dict[str, Any] | None = None
     leaving: str | None = None
+    holds: list[Key] | None = None
+    """Everything that the host has, if it was asked: what we believe it has and it has not is lost."""
 
 
 class HostBlocked(Event):

@@ -10,7 +10,7 @@ from typing import Any
 
 from windfall.core import attempts
 from windfall.core.columns import FAILED
-from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, TimeJudged, TimerFired
+from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, Key, TimeJudged, TimerFired
 from windfall.core.results import judge_loss
 from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State
 from windfall.wire.messages import CAUSES, LOST
@@ -66,15 +66,15 @@ def _live_until(bag: Bag, task: int, number: int, deadline: float) -> bool:
     return any(a.number == number and a.deadline == deadline for a in bag.live.get(task, ()))
 
 
-def losses_of(state: State, hosts: list[Host], unstarted: frozenset[tuple[int, int, int]] = frozenset()) -> list[Loss]:
+def losses_of(state: State, hosts: list[Host], except_: frozenset[Key] = frozenset()) -> list[Loss]:
     """The live attempts that go with these hosts, each with its verdict. A task's last live attempt decides."""
-    gone: set[tuple[int, int, int]] = {key for host in hosts for key in host.held}
+    gone: set[Key] = {key for host in hosts for key in host.held if key not in except_}
     found: list[Loss] = []
     last: dict[tuple[int, int], int] = {}
     for host in hosts:
         for job, task, number in host.held:
             bag = state.bags[job]
-            if not any(a.number == number for a in bag.live.get(task, ())):
+            if (job, task, number) not in gone or not any(a.number == number for a in bag.live.get(task, ())):
                 continue
             if (job, task) in last:
                 # Two of its replicas go at once: only the last one puts the task back into the queue.

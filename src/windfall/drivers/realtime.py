@@ -50,6 +50,7 @@ class Realtime:
         self.trouble = ""
         """Why nothing can be committed at the moment, if so. Nothing is lost; nothing more should be taken on."""
         self.on_commit: list[Callable[[list[Record]], None]] = []
+        self.on_fatal: Callable[[], None] = lambda: None
         self._batch = Batch()
         self._records: list[Record] = []
         self._waiting: list[tuple[asyncio.Future[list[Record]], list[Record]]] = []
@@ -123,7 +124,12 @@ class Realtime:
             self._batch, self._records, self._waiting = Batch(), [], []
             self._committing = True
             if batch.records:
-                await self._commit(batch)
+                try:
+                    await self._commit(batch)
+                except Exception as error:
+                    # Another server took the store, or we wrote nonsense: nothing we say from now on can be kept.
+                    self._fail(error, waiting)
+                    return
             self._committing = False
             for future, mine in waiting:
                 if not future.done():
@@ -134,6 +140,14 @@ class Realtime:
             if self._since_snapshot >= SNAPSHOT_EVERY and not self._records:
                 self._since_snapshot = 0
                 await self._snapshot()
+
+    def _fail(self, error: Exception, waiting: list[tuple[asyncio.Future[list[Record]], list[Record]]]) -> None:
+        log.critical("the store refused a batch for good; stopping", exc_info=error)
+        self.trouble = f"the store refused a batch for good: {error}"
+        for future, _ in [*waiting, *self._waiting]:
+            if not future.done():
+                future.set_exception(error)
+        self.on_fatal()
 
     async def _commit(self, batch: Batch) -> None:
         """Until it is written, however long the disk stays full: what was decided must not be decided otherwise."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from windfall.core.engine import Engine, wake_at
 from windfall.core.events import AnyEvent, Record, ServerStarted, Settings, TimerFired
-from windfall.core.state import State
+from windfall.core.state import State, load, save
 
 Call = Callable[..., None]
 
@@ -33,6 +33,7 @@ class Simulated:
         self._heap: list[tuple[float, int, Call, tuple[Any, ...]]] = []
         self._scheduled = 0
         self._timer_at = inf
+        self._saved: bytes | None = None
         self.submit(ServerStarted(0.0, settings or Settings()))
 
     def at(self, t: float, call: Call, *args: Any) -> None:
@@ -54,9 +55,20 @@ class Simulated:
             self.at(at, self._fire)
         return record
 
+    def stop_server(self) -> None:
+        """The server goes down: what it keeps is its saved state, and its timers are silent."""
+        self._saved = save(self.state)
+
+    def start_server(self, settings: Settings) -> None:
+        """It is back with what it had kept."""
+        if self._saved is not None:
+            self.state, self._saved = load(self._saved), None
+        self._timer_at = inf
+        self.submit(ServerStarted(self.now, settings))
+
     def _fire(self) -> None:
         """The engine's timer. Heartbeats only move it away, so it may ring early and is then set again."""
-        if self.now < self._timer_at:
+        if self.now < self._timer_at or self._saved is not None:
             return
         self._timer_at = inf
         at = wake_at(self.state)

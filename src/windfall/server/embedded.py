@@ -115,6 +115,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._site = site = Site(driver, self.store)
         self._admit(site)
+        driver.on_fatal = self.stop
         await driver.start()
         config = uvicorn.Config(
             make_app(site), lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75,

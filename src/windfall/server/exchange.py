@@ -55,6 +55,7 @@ class Ask(Struct):
     results: list[ResultRow] = []
     started: list[tuple[int, int, int, float]] = []
     held: int = 0
+    holds: list[Key] | None = None
     live: list[tuple[int, int, int, int, int, int, int]] = []
     leaving: str | None = None
 
@@ -75,24 +76,32 @@ _pack = msgspec.msgpack.Encoder().encode
 async def exchange(site: Site, request: Request) -> Response:
     site.tokens.require(request.headers.get("authorization"), "worker")
     ask, attachments = read(await request.body())
+    arrival = site.arrived(ask.host)
     host = site.state.host(ask.host)
-    repeated = host is not None and host.boot == ask.boot and host.n == ask.n
+    same = host is not None and host.boot == ask.boot
+    repeated = same and host is not None and host.n == ask.n
+    # Numbers have no gaps, so one means that our log was cut off behind an answer that the worker has seen.
+    missed = same and host is not None and ask.n > host.n + 1
     events: list[AnyEvent] = []
     now = site.driver.clock()
     outputs: list[tuple[Key, bytes]] = []
     if not repeated:
         outputs = take_attachments(site, ask, attachments)
         events += result_events(ask, now)
-    events.append(HostAsked(now, ask.host, ask.boot, ask.n, ask.want, ask.slots, ask.ad, ask.leaving))
+    want = 0 if missed else ask.want
+    events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds))
     records = await site.driver.submit(events, lambda made: Batch(outputs=output_rows(made, outputs)))
     answer = _answer_of(records[-1])
     if answer.refused:
         raise UsedId(f"exchange {ask.n} of '{ask.host}' is older than the last one: {answer.refused}")
-    if ask.wait_s > 0 and ask.want > 0 and not ask.leaving and not _has_news(site, ask.host, answer):
+    if ask.wait_s > 0 and want > 0 and not ask.leaving and not _has_news(site, ask.host, answer):
         await site.host_waits(ask.host, records[-1].seq, min(ask.wait_s, MAX_WAIT_S))
+        if site.arrival(ask.host) != arrival:
+            # The worker has hung up and asked again; a promise made here would reach nobody.
+            raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
         again = HostAsked(site.driver.clock(), ask.host, ask.boot, ask.n, ask.want, ask.slots)
         answer = _answer_of((await site.driver.submit([again]))[-1])
-    return Response(word(site, ask, answer), media_type=frames.CONTENT_TYPE)
+    return Response(word(site, ask, answer, missed), media_type=frames.CONTENT_TYPE)
 
 
 def read(body: bytes) -> tuple[Ask, memoryview]:
@@ -184,7 +193,7 @@ def _stop(host: Host) -> str | None:
     return "drained" if host.draining and not host.held else None
 
 
-def word(site: Site, ask: Ask, answer: HostAnswered) -> bytes:
+def word(site: Site, ask: Ask, answer: HostAnswered, tell: bool = False) -> bytes:
     """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
     host = site.state.hosts[answer.host]
     assigned, cancel = (host.assigned, host.cancelled) if answer.repeat else (answer.assigned, answer.cancel)
@@ -197,6 +206,7 @@ def word(site: Site, ask: Ask, answer: HostAnswered) -> bytes:
         "cancel": cancel,
         "watch": site.live.watched(host.held),
         "next_s": site.state.settings.lease_s / 3,
+        "tell": tell,
         "stop": _stop(host),
     }
     return frames.join(_encode(header), attachments)

@@ -52,6 +52,7 @@ class Site:
         self._watchers: list[asyncio.Future[None]] = []
         self.versions: dict[int, int] = {}
         self._last_work_seq = 0
+        self._arrivals: dict[str, int] = {}
         self.stopping = False
         driver.on_commit.append(self._committed)
 
@@ -99,6 +100,14 @@ class Site:
         self.renderer(job).extend(heads)
 
     # --- waiting ---
+
+    def arrived(self, host: str) -> int:
+        """Count an exchange that came in; `arrival` tells whether another one of this host has come since."""
+        self._arrivals[host] = self._arrivals.get(host, 0) + 1
+        return self._arrivals[host]
+
+    def arrival(self, host: str) -> int:
+        return self._arrivals[host]
 
     async def host_waits(self, host: str, asked_seq: int, seconds: float) -> None:
         """Return when there may be something for this host, or when the time is over.

@@ -26,7 +26,6 @@ from windfall.worker.outbox import Outbox, Result
 from windfall.worker.spool import Spool
 from windfall.worker.transfers import Transfers
 
-_PAUSE_S = 0.002
 _TICK_S = 0.5
 _SPOOL_AFTER_S = 1.0
 _LIVE_WAIT_S = 0.3
@@ -74,6 +73,7 @@ class Agent:
         self._next_s = 10.0
         self._n = 0
         self._in_flight = False
+        self._tell_held = False
         self._wait_s = 0.0
         self._nudged = False
         self._fresh_results = False
@@ -100,9 +100,7 @@ class Agent:
                 self._turn()
                 if self._fresh_results:
                     self._fresh_results = False
-                    mean_s = self._floor.durations.mean_s()
-                    if mean_s is not None and mean_s < 0.01:
-                        time.sleep(_PAUSE_S)
+                    time.sleep(pace.pause_s(self._floor.least_in_hand(), self._floor.durations.mean_s()))
         finally:
             self._close()
         return self._exit_code
@@ -271,6 +269,7 @@ class Agent:
             "results": [result.row(unix_s) for result in results],
             "started": self._floor.started(),
             "held": len(self._floor),
+            "holds": self._floor.keys() if self._tell_held else None,
             "live": live_rows,
             "leaving": leaving,
         }
@@ -322,6 +321,7 @@ class Agent:
             raise ValueError(f"an answer to exchange {answer['n']} instead of {self._n}")
         self._outbox.acknowledged()
         self._next_s = float(answer.get("next_s") or self._next_s)
+        self._tell_held = bool(answer.get("tell"))
         tasks, cancel = answer.get("tasks") or [], answer.get("cancel") or []
         empty_s = time.monotonic() - self._sent_s
         if tasks or cancel or self._nudged or empty_s >= self._wait_s / 2:

@@ -60,6 +60,10 @@ class Floor:
     def __len__(self) -> int:
         return len(self._held)
 
+    def keys(self) -> list[tuple[Any, Any, int]]:
+        """Everything in hand: what waits and what runs."""
+        return list(self._held)
+
     def accept(self, rows: list[list[Any]], jobs: dict[str, dict[str, Any]], payloads: memoryview) -> None:
         """Tasks of an answer, with the specs of their jobs; `payloads` are their attachments, in order."""
         at = 0
@@ -460,6 +464,9 @@ class Floor:
             if slot.warm and (head := slot.head) and head.spec.wall_s:
                 return True
         return idle and waiting
+
+    def least_in_hand(self) -> int:
+        return min(len(slot.in_hand) for slot in self.slots)
 
     def longest_grace_s(self) -> float:
         return max((slot.head.spec.grace_s for slot in self.slots if slot.head), default=0.0)
