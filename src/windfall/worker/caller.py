@@ -46,8 +46,7 @@ class Caller:
     def run(self) -> None:
         """Until the agent closes the queue or dies."""
         self._line.send(("up",))
-        while (packet := self._inbox.next()) is not None:
-            message = packet[0]
+        while (message := self._inbox.next()) is not None:
             if message[0] == "call":
                 self._call(*message[1:])
             elif message[0] == "spec":
@@ -101,8 +100,11 @@ class Caller:
         try:
             if spec["cwd"] is not None:
                 folder = spec["cwd"]
+                self._own.step_out()
                 os.chdir(folder)
             else:
+                # A call may go elsewhere and forget to come back.
+                self._own.step_out()
                 folder = os.environ["WINDFALL_DIR"] = self._own.enter()
         except OSError as error:
             raise _NotStarted(m.NO_CWD if spec["cwd"] is not None else m.INPUTS, str(error)) from None

@@ -45,18 +45,17 @@ class Queue:
         self._write, self.read_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._write.setblocking(False)
 
-    def put(self, packet: bytes, fds: tuple[int, ...] = ()) -> bool:
-        """False when the buffer is full: keep the packet and try later."""
+    def put(self, packet: bytes) -> bool:
+        """False when the buffer is full (or nobody reads any more): keep the packet and try later."""
         try:
-            if fds:
-                socket.send_fds(self._write, [packet], list(fds))
-            else:
-                self._write.send(packet)
-        except BlockingIOError:
-            return False
-        except (BrokenPipeError, ConnectionError):
+            self._write.send(packet)
+        except (BlockingIOError, ConnectionError):
             return False
         return True
+
+    def put_descriptors(self, fds: list[int]) -> None:
+        """A packet of nothing but descriptors."""
+        socket.send_fds(self._write, [b"fds"], fds)
 
     def take_back(self) -> list[bytes]:
         """Every packet that the other side has not begun, in order."""
@@ -75,26 +74,24 @@ class Queue:
 
 
 class Inbox:
-    """The reading side of a queue, in a runner: one packet at a time, with the descriptors that came with it."""
+    """The reading side of a queue, in a runner: one packet at a time."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
         self._buffer = memoryview(bytearray(_ROOM))
-        self._ancillary = socket.CMSG_SPACE(4 * 4)
 
-    def next(self) -> tuple[Any, list[int]] | None:
+    def next(self) -> Any:
         """The next packet, waiting for it; `None` when the agent has gone."""
         try:
-            size, ancillary, _, _ = self._socket.recvmsg_into([self._buffer], self._ancillary)
+            size = self._socket.recv_into(self._buffer)
         except ConnectionError:
             return None
-        if not size:
-            return None
-        fds: list[int] = []
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds = list(struct.unpack(f"={len(data) // 4}i", data))
-        return decode(self._buffer[:size]), fds
+        return decode(self._buffer[:size]) if size else None
+
+    def descriptors(self) -> list[int]:
+        """Those of the packet that follows one which announces them."""
+        _, fds, _, _ = socket.recv_fds(self._socket, 16, 4)
+        return list(fds)
 
 
 class Line:
@@ -111,7 +108,7 @@ class Line:
     def send(self, message: object) -> None:
         """Waits when the other side is behind; raises `OSError` when it has gone."""
         data = encode(message)
-        self._socket.sendall(_LENGTH.pack(len(data)) + data)
+        self._socket.sendall(_LENGTH.pack(len(data)) + data, socket.MSG_NOSIGNAL)
 
     def receive(self) -> list[Any]:
         """The messages that have arrived, without waiting. Sets `at_end` when there will be no more."""

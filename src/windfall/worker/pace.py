@@ -8,7 +8,7 @@ AHEAD_S = 0.15
 """Work that each slot likes to have ready: long enough for an exchange, short enough to lose little."""
 
 MAX_READY_PER_SLOT = 256
-GAP_S = 0.025
+GAP_S = 0.04
 """Least time between two exchanges: what gathers in it travels together."""
 
 FORGET = 0.15
@@ -45,10 +45,17 @@ def want(slots: int, held: int, mean_s: float | None) -> int:
 
 
 def hand_ahead(mean_s: float | None) -> int:
-    """How many tasks a runner gets at once, the running one included: some 20 ms of work, so it never waits for us."""
+    """How many tasks a runner gets at once, the running one included: some 40 ms of work, so it never waits for us."""
     if mean_s is None or mean_s >= 0.1:
         return 1
-    return max(2, min(64, int(0.02 / max(mean_s, 1e-6))))
+    return max(2, min(128, int(0.04 / max(mean_s, 1e-6))))
+
+
+def pause_s(least_in_hand: int, mean_s: float | None) -> float:
+    """How long the agent may look away: results gather, and no slot runs dry meanwhile."""
+    if mean_s is None or least_in_hand < 2:
+        return 0.0
+    return min(0.01, 0.4 * least_in_hand * max(mean_s, 30e-6))
 
 
 def wait_s(held: int, mean_s: float | None, next_s: float) -> float:

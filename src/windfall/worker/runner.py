@@ -15,7 +15,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from windfall.wire import messages as m
@@ -24,8 +23,6 @@ from windfall.worker.channel import Inbox, Line, unfold
 from windfall.worker.window import OutputWindow
 
 _READ_BYTES = 1 << 16
-_RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
-"""This process ignores these signals, and what is ignored stays so over exec: a task gets the defaults."""
 
 
 class Spec:
@@ -64,27 +61,40 @@ class NotStarted(Exception):
 class Attempt:
     """One running process: how it shall end, and what it has written."""
 
-    def __init__(self, ident: int, pid: int, spec: Spec, started_s: float) -> None:
+    __slots__ = (
+        "cause", "cpu_s", "deadline_s", "exit_code", "ident", "kill_at_s", "pid", "rss_bytes", "run_s", "spec",
+        "started_s", "text", "watched", "windows",
+    )  # fmt: skip
+
+    def __init__(self, ident: int, pid: int, spec: Spec) -> None:
         self.ident = ident
         self.pid = pid
         self.spec = spec
-        self.started_s = started_s
+        self.started_s = started_s = time.monotonic()
         self.deadline_s = started_s + spec.wall_s if spec.wall_s else None
-        self.windows = (OutputWindow(spec.cap_bytes), OutputWindow(spec.cap_bytes))
+        # Made when there is something to keep: most short tasks write little or nothing.
+        self.windows: list[OutputWindow | None] = [None, None]
         self.cause: str | None = None
         self.text = ""
         self.kill_at_s: float | None = None
         self.watched = False
-        self.exit_code = 0
-        self.cpu_s = 0.0
-        self.run_s = 0.0
-        self.rss_bytes = 0
 
     def ended(self, status: int, usage: Any) -> None:
         self.run_s = time.monotonic() - self.started_s
         self.exit_code = os.waitstatus_to_exitcode(status)
         self.cpu_s = usage.ru_utime + usage.ru_stime
         self.rss_bytes = usage.ru_maxrss * 1024
+
+    def window(self, which: int) -> OutputWindow:
+        window = self.windows[which]
+        if window is None:
+            window = self.windows[which] = OutputWindow(self.spec.cap_bytes)
+        return window
+
+    def output(self, which: int) -> tuple[bytes, int]:
+        """What is kept of a stream, and how much was dropped."""
+        window = self.windows[which]
+        return (window.value(), window.dropped_bytes) if window else (b"", 0)
 
     def end(self, cause: str, text: str, grace_s: float, signum: int = signal.SIGTERM) -> None:
         """Ask it to stop; after the grace time it is killed. The first cause stays."""
@@ -110,35 +120,47 @@ class Runner:
         self._line = line
         self._own = workdir.OwnDirectory(directory, label)
         self._memory = limits.MemoryLimit(f"windfall-{label}-{os.getpid()}")
-        self._specs: dict[int, Spec] = {}
+        self._specs: dict[int, Spec | NotStarted] = {}
         self._home = directory
-        self._null = os.open(os.devnull, os.O_RDWR)
+        # A child inherits descriptors 0, 1 and 2 as they are here: nothing, and two pipes. No action per spawn.
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.close(null)
         self._wake, wake_write = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for signum in (signal.SIGCHLD, signal.SIGINT):
+            signal.signal(signum, lambda *_: None)
+        # Python ignores these, and what is ignored stays so over exec: a task gets the defaults.
+        for signum in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(signum, signal.SIG_DFL)
         self._poll = select.poll()
         self._poll.register(self._wake, select.POLLIN)
         self._poll.register(line.fileno(), select.POLLIN)
-        self._pipes: tuple[int, int, int, int] = (-1, -1, -1, -1)
+        self._pipes: tuple[int, ...] = ()
         self._subreaper = system.become_subreaper()
         self._open_pipes()
 
     def run(self) -> None:
         """Until the agent closes the queue or dies."""
-        while (packet := self._inbox.next()) is not None:
-            message, fds = packet
+        while (message := self._inbox.next()) is not None:
             kind = message[0]
             if kind == "task":
                 self._run_task(*message[1:])
             elif kind == "spec":
-                self._specs[message[1]] = Spec(message[2])
+                self._add_spec(message[1], message[2])
             elif kind == "warm":
-                self._run_warm(*message[1:], fds)
+                self._run_warm(*message[1:])
             elif kind == "forget":
                 self._specs.clear()
         self._memory.close()
+
+    def _add_spec(self, spec_id: int, fields: dict[str, Any]) -> None:
+        try:
+            self._specs[spec_id] = Spec(fields)
+        except (TypeError, ValueError, AttributeError) as error:
+            self._specs[spec_id] = NotStarted(m.NO_COMMAND, f"the job's settings cannot be used: {error}")
 
     # -- commands ---------------------------------------------------------------------------------------------------
 
@@ -146,42 +168,36 @@ class Runner:
         self, ident: int, spec_id: int, task: str, attempt: int, argv: list[str] | str, payload: bytes
     ) -> None:
         spec = self._specs[spec_id]
+        stdin, started_ns = 0, time.time_ns()
         try:
-            argv, payload = unfold(argv, payload)
-            with self._standard_input(payload) as stdin:
-                folder = self._enter(spec)
-                env = spec.env
-                env[b"WINDFALL_TASK"] = task.encode()
-                env[b"WINDFALL_ATTEMPT"] = b"%d" % attempt
-                if folder:
-                    env[b"WINDFALL_DIR"] = os.fsencode(folder)
-                running = self._start(ident, spec, argv, env, stdin, [])
+            if isinstance(spec, NotStarted):
+                raise spec
+            if payload or isinstance(argv, str):
+                argv, payload = unfold(argv, payload)
+                stdin = _file_with(payload) if payload else stdin
+            folder = self._enter(spec)
+            env = spec.env
+            env[b"WINDFALL_TASK"] = task.encode()
+            env[b"WINDFALL_ATTEMPT"] = b"%d" % attempt
+            if folder:
+                env[b"WINDFALL_DIR"] = os.fsencode(folder)
+            running = self._start(ident, spec, argv, env, stdin)
         except NotStarted as failure:
             self._line.send(("r", ident, failure.cause, None, 0.0, 0.0, 0, b"", b"", b"", {"text": failure.text}))
             self._own.leave()
             return
-        self._watch(running)
-        self._report(running, folder or spec.cwd or "")
-        self._own.leave()
-
-    @contextlib.contextmanager
-    def _standard_input(self, payload: bytes) -> Iterator[int]:
-        """A descriptor for standard input: nothing, or a file in memory (which never blocks us)."""
-        if not payload:
-            yield self._null
-            return
-        fd = os.memfd_create("stdin")
-        try:
-            with open(fd, "wb", closefd=False) as file:
-                file.write(payload)
-            os.lseek(fd, 0, os.SEEK_SET)
-            yield fd
         finally:
-            os.close(fd)
+            if stdin:
+                os.close(stdin)
+        self._watch(running)
+        self._report(running, folder)
+        if folder:
+            self._own.leave(started_ns)
 
     def _enter(self, spec: Spec) -> str | None:
         """Go to where the attempt runs; its own directory, if it gets one."""
         if spec.cwd is not None:
+            self._own.step_out()
             try:
                 os.chdir(spec.cwd)
             except OSError as error:
@@ -200,24 +216,24 @@ class Runner:
         return own
 
     def _start(
-        self, ident: int, spec: Spec, argv: list[str], env: dict[bytes, bytes], stdin: int, fds: list[int]
+        self, ident: int, spec: Spec, argv: Any, env: dict[bytes, bytes], stdin: int, fds: list[int] | None = None
     ) -> Attempt:
+        if not argv:
+            raise NotStarted(m.NO_COMMAND, "the command is empty")
         program = spec.programs.get(argv[0]) or self._find(spec, argv[0])
-        _, out, _, err = self._pipes
-        actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, out, 1), (os.POSIX_SPAWN_DUP2, err, 2)]
-        actions += [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in fds]
+        actions = [(os.POSIX_SPAWN_DUP2, stdin, 0)] if stdin else None
+        if fds:
+            actions = [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in fds]
         if spec.memory_bytes:
             self._memory.begin(spec.memory_bytes)
         try:
             pid = _spawn(program, argv, env, actions)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             if spec.memory_bytes:
                 self._memory.failed_to_start()
             spec.programs.pop(argv[0], None)
             raise NotStarted(m.NO_COMMAND, _why_not(program, error)) from None
-        except ValueError as error:
-            raise NotStarted(m.NO_COMMAND, f"{argv[0]!r}: {error}") from None
-        running = Attempt(ident, pid, spec, time.monotonic())
+        running = Attempt(ident, pid, spec)
         if spec.memory_bytes:
             self._memory.started(pid)
         return running
@@ -236,25 +252,29 @@ class Runner:
 
     def _watch(self, running: Attempt) -> None:
         """Until the process has ended: pass its output on, keep its limits, obey the agent."""
-        read_out, _, read_err, _ = self._pipes
-        pid, poll, limited = running.pid, self._poll.poll, bool(running.spec.memory_bytes)
+        poll, wake, line = self._poll.poll, self._wake, self._line.fileno()
+        spec, pid = running.spec, running.pid
+        limited = bool(spec.memory_bytes or spec.wall_s)
         while True:
-            for fd, _ in poll(self._timeout_ms(running)):
-                if fd == read_out or fd == read_err:
-                    self._read(running, fd)
-                elif fd == self._wake:
-                    os.read(self._wake, 4096)
-                else:
+            timeout_ms = self._timeout_ms(running) if limited or running.kill_at_s else None
+            for fd, _ in poll(timeout_ms):
+                if fd == wake:
+                    os.read(wake, 4096)
+                elif fd == line:
                     self._obey(running)
+                else:
+                    self._read(running, fd)
             done, status, usage = os.wait4(pid, os.WNOHANG)
             if done:
                 break
-            if running.kill_at_s or running.deadline_s or limited:
+            if limited or running.kill_at_s:
                 self._enforce(running)
         running.ended(status, usage)
-        self._read(running, read_out)
-        self._read(running, read_err)
         self._clear_up(running)
+        # Whoever could write is gone: what is in the pipes now is all there will be.
+        for fd, _ in poll(0):
+            if fd != wake and fd != line:
+                self._read(running, fd)
 
     def _timeout_ms(self, running: Attempt) -> int | None:
         times = [t for t in (running.kill_at_s, running.deadline_s) if t is not None]
@@ -276,8 +296,8 @@ class Runner:
 
     def _read(self, running: Attempt, fd: int) -> None:
         """What is in a pipe now. Bounded per turn: a task that never stops writing must not keep us from its limits."""
-        which = 0 if fd == self._pipes[0] else 1
-        window = running.windows[which]
+        which = self._pipes.index(fd)
+        window = running.window(which)
         for _ in range(64):
             try:
                 data = os.read(fd, _READ_BYTES)
@@ -299,8 +319,8 @@ class Runner:
                 running.end(cause, text, grace_s, running.spec.notice_signal if notice else signal.SIGTERM)
             elif message[0] == "watch" and not running.watched:
                 running.watched = True
-                for which, window in enumerate(running.windows):
-                    for offset, data in window.pieces():
+                for which in (0, 1):
+                    for offset, data in running.window(which).pieces():
                         self._line.send(("o", running.ident, which, offset, data))
         if self._line.at_end:
             # The agent is dead: nobody wants the result, and nothing may stay behind.
@@ -322,39 +342,41 @@ class Runner:
             self._open_pipes()
 
     def _open_pipes(self) -> None:
+        """New pipes behind descriptors 1 and 2; we read their other ends."""
         for fd in self._pipes:
-            if fd >= 0:
-                if fd in (self._pipes[0], self._pipes[2]):
-                    self._poll.unregister(fd)
-                os.close(fd)
-        self._pipes = (*os.pipe(), *os.pipe())
-        for fd in (self._pipes[0], self._pipes[2]):
-            os.set_blocking(fd, False)
-            self._poll.register(fd, select.POLLIN)
+            self._poll.unregister(fd)
+            os.close(fd)
+        ends = []
+        for target in (1, 2):
+            read, write = os.pipe()
+            os.dup2(write, target)
+            os.close(write)
+            os.set_blocking(read, False)
+            self._poll.register(read, select.POLLIN)
+            ends.append(read)
+        self._pipes = tuple(ends)
 
-    def _report(self, running: Attempt, folder: str) -> None:
-        spec, (out, err) = running.spec, running.windows
-        stderr = err.value()
+    def _report(self, running: Attempt, folder: str | None) -> None:
+        """Tell the agent how it ended; `folder` is the attempt's own directory, if it has one."""
+        spec = running.spec
+        stdout, dropped_out = running.output(0)
+        stderr, dropped_err = running.output(1)
         cause, text = self._judge(running, stderr)
         more: dict[str, Any] = {"text": text} if text else {}
-        if out.dropped_bytes or err.dropped_bytes:
-            more["dropped"] = [out.dropped_bytes, err.dropped_bytes]
-        if cause == m.DONE and spec.outputs:
-            files, missing = workdir.find_outputs(folder, spec.outputs)
+        if dropped_out or dropped_err:
+            more["dropped"] = [dropped_out, dropped_err]
+        if spec.outputs and cause == m.DONE:
+            files, missing = workdir.find_outputs(folder or spec.cwd or "", spec.outputs)
             if missing:
                 cause = m.OUTPUTS
                 more["text"] = "missing declared output: " + ", ".join(missing[:5])
             else:
                 more["files"] = files
-                more["folder"] = None if spec.cwd is not None else self._own.give_away()
-        ident, code, run_s, cpu_s, rss = (
-            running.ident,
-            running.exit_code,
-            running.run_s,
-            running.cpu_s,
-            running.rss_bytes,
-        )
-        self._line.send(("r", ident, cause, code, run_s, cpu_s, rss, out.value(), stderr, b"", more or None))
+                more["folder"] = self._own.give_away() if folder else None
+        self._line.send(
+            ("r", running.ident, cause, running.exit_code, running.run_s, running.cpu_s, running.rss_bytes,
+             stdout, stderr, b"", more or None)
+        )  # fmt: skip
 
     def _judge(self, running: Attempt, stderr: bytes) -> tuple[str, str]:
         """Why it ended: what we did to it, else its memory, else what it says itself."""
@@ -369,13 +391,15 @@ class Runner:
 
     # -- a warm Python process --------------------------------------------------------------------------------------
 
-    def _run_warm(self, ident: int, fields: dict[str, Any], argv: list[str], fds: list[int]) -> None:
-        """Keep a Python process that talks to the agent by itself, over the descriptors that came along."""
+    def _run_warm(self, ident: int, fields: dict[str, Any], argv: list[str]) -> None:
+        """Keep a Python process that talks to the agent by itself, over the descriptors that come next."""
+        fds = self._inbox.descriptors()
         spec = Spec(fields)
+        self._own.step_out()
         os.chdir(self._home)
         try:
             fd_words = [str(fd) for fd in fds]
-            running = self._start(ident, spec, [*argv, *fd_words], spec.env, self._null, fds)
+            running = self._start(ident, spec, [*argv, *fd_words], spec.env, 0, fds)
         except NotStarted as failure:
             self._line.send(("w", ident, failure.cause, None, 0, b"", failure.text))
             return
@@ -383,23 +407,33 @@ class Runner:
             for fd in fds:
                 os.close(fd)
         self._watch(running)
-        stderr = running.windows[1].value()
+        stderr = running.output(1)[0]
         cause, text = self._judge(running, stderr)
         self._line.send(("w", ident, cause, running.exit_code, running.rss_bytes, stderr, text))
 
 
-def _spawn(program: str, argv: list[str], env: dict[bytes, bytes], actions: list[tuple[int, ...]]) -> int:
+def _spawn(program: str, argv: list[str], env: dict[bytes, bytes], actions: list[tuple[int, int, int]] | None) -> int:
     try:
-        return os.posix_spawn(program, argv, env, file_actions=actions, setpgroup=0, setsigdef=_RESET)
+        return os.posix_spawn(program, argv, env, file_actions=actions, setpgroup=0)
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
     # A script without a first line that names its interpreter: the shell runs it, as it would from a terminal.
-    argv = ["sh", program, *argv[1:]]
-    return os.posix_spawn("/bin/sh", argv, env, file_actions=actions, setpgroup=0, setsigdef=_RESET)
+    return os.posix_spawn("/bin/sh", ["sh", program, *argv[1:]], env, file_actions=actions, setpgroup=0)
 
 
-def _why_not(program: str, error: OSError) -> str:
+def _file_with(data: bytes) -> int:
+    """A descriptor to read the data from: in memory, so that nobody has to feed it."""
+    fd = os.memfd_create("stdin")
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _why_not(program: str, error: OSError | ValueError) -> str:
+    if isinstance(error, ValueError):
+        return f"{program}: {error}"
     if isinstance(error, FileNotFoundError) and os.path.exists(program):
         return f"{program}: the interpreter that its first line names is not on this host"
     return f"{program}: {error.strerror}"
@@ -423,7 +457,8 @@ def _memory_text(limit_bytes: int) -> str:
 def main() -> None:
     """Entry point of the process: descriptors of the queue and of the line, a directory, a label."""
     queue_fd, line_fd, directory, label = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Descriptor 2 becomes a task's: what we have to say of ourselves goes where it pointed before.
+    sys.stderr = open(os.dup(2), "w", buffering=1)  # noqa: SIM115
     for fd in (queue_fd, line_fd):
         os.set_inheritable(fd, False)
     try:

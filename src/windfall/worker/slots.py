@@ -146,8 +146,8 @@ class Slot:
         python = spec.warm_key[0]
         argv = [python, "-c", _START.format(source=SOURCE, module="caller"), SOURCE, self.folder, warm.label]
         fields = {**spec.fields, "env": {}, "cwd": None, "wall_s": None, "inputs": [], "outputs": []}
-        fds = (warm.queue.read_end.fileno(), warm.far_end.fileno())
-        self.queue.put(channel.encode(("warm", ident, fields, argv)), fds)
+        self.queue.put(channel.encode(("warm", ident, fields, argv)))
+        self.queue.put_descriptors([warm.queue.read_end.fileno(), warm.far_end.fileno()])
         warm.far_end.close()
         self.warm = warm
         return warm

@@ -10,6 +10,10 @@ import glob
 import os
 import shutil
 import stat
+import time
+
+_TIMESTAMP_STEP_NS = 50_000_000
+"""Two changes of a file may carry the same time if less lies between them (ten milliseconds on the slowest kernels)."""
 
 
 class BadName(ValueError):
@@ -37,11 +41,15 @@ class OwnDirectory:
         self._parent = parent
         self._prefix = prefix
         self._count = 0
+        self._entered = False
+        self._state = (0, 0, 0)
+        self._settled_ns = 0
         self.path = ""
-        self._state: tuple[int, int] | None = None
 
     def enter(self) -> str:
         """Make an empty directory if there is none, and go there."""
+        if self._entered:
+            return self.path
         if not self.path:
             while True:
                 self._count += 1
@@ -49,29 +57,34 @@ class OwnDirectory:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(self.path, 0o700)
                     break
-            self._state = None
         os.chdir(self.path)
-        if self._state is None:
-            self._state = self._look()
+        self._state = self._look()
+        self._settled_ns = time.time_ns() + _TIMESTAMP_STEP_NS
+        self._entered = True
         return self.path
 
-    def leave(self) -> None:
-        """After an attempt: keep the directory if it is as it was, else remove it."""
-        if self.path and (self._look() != self._state or os.listdir(self.path)):
-            remove(self.path)
-            self.path = ""
+    def leave(self, started_ns: int = 0) -> None:
+        """After an attempt that ran here since `started_ns`: keep the directory if it is as it was, else remove it."""
+        if not self._entered:
+            return
+        with contextlib.suppress(OSError):
+            # The time of change tells all, once it is old enough to differ from that of any change since.
+            if self._look() == self._state and (started_ns > self._settled_ns or not os.listdir(".")):
+                return
+        remove(self.give_away())
+
+    def _look(self) -> tuple[int, int, int]:
+        found = os.stat(".")
+        return found.st_mode, found.st_nlink, found.st_ctime_ns
+
+    def step_out(self) -> None:
+        """Another directory is the current one now."""
+        self._entered = False
 
     def give_away(self) -> str:
         """Somebody else removes this one, when its outputs have been sent."""
-        path, self.path = self.path, ""
+        path, self.path, self._entered = self.path, "", False
         return path
-
-    def _look(self) -> tuple[int, int] | None:
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            return None
-        return found.st_mode, found.st_ino
 
 
 def remove(path: str) -> None:
