@@ -13,6 +13,7 @@ BENCHES: dict[str, tuple[str, str, str]] = {
     "exchange": ("windfall.bench.exchange", "command", "25,000 pull clients over real HTTP."),
     "timeout": ("windfall.bench.timeout", "command", "Best timeout of a million samples; one online update."),
     "place": ("windfall.bench.place", "command", "Placements per second, with and without eviction."),
+    "scs": ("windfall.bench.scs", "command", "One control loop of SCS over up to 100,000 workflows."),
 }
 
 

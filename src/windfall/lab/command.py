@@ -9,6 +9,8 @@ from windfall.cli import LazyGroup
 EXPERIMENTS: dict[str, tuple[str, str, str]] = {
     "timeouts": ("windfall.lab.timeouts", "command", "Timeouts: figures 1 to 8, table 2, real grid logs."),
     "opie": ("windfall.lab.opie", "command", "OPIE: tables 3 to 6, figure 2, a week of real pods."),
+    "scs": ("windfall.lab.scs", "command", "SCS: figures 8 to 14, a stream of workflows for 72 hours."),
+    "workflows": ("windfall.lab.workflows", "command", "All workflow planners on real workflows, against a bound."),
     "spot-trace": ("windfall.lab.spot_trace", "command", "One planner on one availability series."),
     "spot": ("windfall.lab.spot", "command", "All planners on all series, against the omniscient cost."),
 }

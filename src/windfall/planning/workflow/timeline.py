@@ -10,7 +10,7 @@ from windfall.planning.workflow.model import Lease, Plan, Problem
 class Timeline:
     """The tasks of one machine, sorted by start, and how full it is over time.
 
-    Between `times[i]` and `times[i + 1]` it runs tasks with `used[i]` cores and `held[i]` bytes; the last entry is empty.
+    Between `times[i]` and `times[i + 1]` its tasks have `used[i]` cores and `held[i]` bytes; the last entry is empty.
     Whoever places a task asks `earliest` or `latest` for room first.
     """
 
