@@ -33,7 +33,7 @@ def made(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-def submit(client: Client, count: int = TASKS, command: str = "echo {}", **settings: object):
+def submit(client: Client, count: int = TASKS, command: str | list[str] = "echo {}", **settings: object):
     return client.submit(command, params=range(count), name="bag", max_losses=1000, **settings)
 
 
@@ -155,7 +155,9 @@ def test_a_full_disk_stops_the_server_from_promising_and_nothing_is_lost(tmp_pat
         with cluster(tmp_path) as made:
             made.start_server()
             made.start_worker("w1")
-            job = submit(made.client(), count=400, command="sh -c 'head -c 1000 /dev/zero | tr \\\\0 x >&2; echo {}'")
+            job = submit(
+                made.client(), count=400, command=["sh", "-c", "head -c 1000 /dev/zero >&2; echo $1", "sh", "{}"]
+            )
             time.sleep(0.3)
             fill = small / "fill"
             with open(fill, "wb") as file:
@@ -178,8 +180,8 @@ def test_a_torn_last_record_is_dropped_and_its_result_comes_again(made: Cluster)
     time.sleep(1.0)
     made.kill_server()
     with sqlite3.connect(made.state / "windfall.db") as database:
-        (last,) = database.execute("select max(seq) from record").fetchone()
-        database.execute("update record set data = substr(data, 1, length(data) / 2) where seq = ?", (last,))
+        (last,) = database.execute("select max(seq) from records").fetchone()
+        database.execute("update records set data = substr(data, 1, length(data) / 2) where seq = ?", (last,))
     database.close()
     made.start_server()
     status = job.wait(timeout=120)

@@ -38,6 +38,7 @@ class Cluster:
         self.server: subprocess.Popen[bytes] | None = None
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.server_env = server_env or {}
+        self.clients: list[Client] = []
 
     # --- the server ---
 
@@ -58,9 +59,10 @@ class Cluster:
                 raise AssertionError(f"the server ended: {(self.directory / 'server.log').read_text()[-2000:]}")
             with contextlib.suppress(OSError, http.client.HTTPException):
                 connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
-                connection.request("GET", "/healthz")
-                if connection.getresponse().status == 200:
-                    return
+                with contextlib.closing(connection):
+                    connection.request("GET", "/healthz")
+                    if connection.getresponse().status == 200:
+                        return
             time.sleep(0.02)
         raise AssertionError("the server does not answer")
 
@@ -79,7 +81,8 @@ class Cluster:
         return (self.state / "token").read_text().strip()
 
     def client(self, url: str = "") -> Client:
-        return Client(url or self.url, self.token, patience_s=60.0)
+        self.clients.append(Client(url or self.url, self.token, patience_s=60.0))
+        return self.clients[-1]
 
     # --- workers ---
 
@@ -97,6 +100,8 @@ class Cluster:
         self.workers[name].wait()
 
     def close(self) -> None:
+        for client in self.clients:
+            client.close()
         for process in [*self.workers.values(), self.server]:
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGTERM)

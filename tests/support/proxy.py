@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 
 
 class Proxy:
@@ -15,7 +16,13 @@ class Proxy:
         self._open = threading.Event()
         self._open.set()
         self._sockets: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads: list[threading.Thread] = []
+        self._begin(self._accept)
+
+    def _begin(self, target: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     @property
     def url(self) -> str:
@@ -31,15 +38,23 @@ class Proxy:
                 sock.shutdown(socket.SHUT_RDWR)
         self._open.set()
 
+    def _let_go(self) -> None:
+        for thread in self._threads:
+            thread.join(10)
+        for sock in self._sockets:
+            sock.close()
+
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.heal()
+        self._let_go()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                threading.Thread(target=self._connect, args=(near,), daemon=True).start()
+                self._begin(self._connect, near)
 
     def _connect(self, near: socket.socket) -> None:
         self._sockets.append(near)
@@ -47,7 +62,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             far = socket.create_connection(self._target)
             self._sockets.append(far)
-            threading.Thread(target=self._pump, args=(near, far), daemon=True).start()
+            self._begin(self._pump, near, far)
             self._pump(far, near)
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
