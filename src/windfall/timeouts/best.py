@@ -240,7 +240,7 @@ def _good_range(score: Score, wait_s: float, value: float) -> tuple[float, float
             near, far = far, far * factor
             if not 1e-9 < far / wait_s < 1e9:
                 return math.inf if factor > 1 else 0.0
-        for _ in range(60):
+        for _ in range(30):
             middle = (near + far) / 2
             good = float(np.atleast_1d(score(np.array([middle])))[0]) <= value * 1.01
             near, far = (middle, far) if good else (near, middle)

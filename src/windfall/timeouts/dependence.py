@@ -96,9 +96,12 @@ def warnings_of(observations: Observations) -> list[Caution]:
 
 def waiting_at_submission(submitted: Array, values: Array) -> Array:
     """How many other jobs were waiting when each job was submitted."""
-    order = np.sort(submitted)
-    started = np.sort(submitted + values)
-    return np.searchsorted(order, submitted, side="left") - np.searchsorted(started, submitted, side="right") * 1.0
+    started, at_once = np.sort(submitted + values), np.sort(submitted[values == 0])
+    before = np.searchsorted(np.sort(submitted), submitted, side="left")
+    gone = np.searchsorted(started, submitted, side="right")
+    # Those that start at the very moment of this submission were not submitted before it.
+    now = np.searchsorted(at_once, submitted, side="right") - np.searchsorted(at_once, submitted, side="left")
+    return as_array(before - (gone - now))
 
 
 def _load_classes(observations: Observations) -> list[str] | None:

@@ -136,7 +136,7 @@ class Uniform(Law, frozen=True):
 def _inverse_mills(x: ArrayLike) -> Array:
     """phi(x) / Phi(x), stable far in both tails."""
     x = as_array(x)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", divide="ignore"):
         return as_array(math.sqrt(2 / math.pi) / special.erfcx(-x / math.sqrt(2)))
 
 

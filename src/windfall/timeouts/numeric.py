@@ -103,9 +103,9 @@ class Blend(NumericLaw, frozen=True):
             require(getattr(self, field) > 0, self.name, f"needs {field} > 0, not {getattr(self, field):g}")
         require(0 <= self.tmin < self.tmax, self.name, f"needs 0 <= tmin < tmax, not {self.tmin:g}, {self.tmax:g}")
         cdf = self._raw(self.knots())
-        fall = np.diff(cdf).min()
-        if fall < -1e-3:
-            at = float(self.knots()[int(np.argmin(np.diff(cdf)))])
+        fall = np.maximum.accumulate(cdf) - cdf
+        if fall.max() > 1e-3:
+            at = float(self.knots()[int(np.argmax(fall))])
             raise BadInput(
                 f"blend: with these parameters equation 14 is no distribution: it falls near {at:g} s",
                 hint="a larger k lets the Pareto part in later; check that both parts meet",

@@ -49,9 +49,11 @@ LEAST = 20
 PSEUDO_LOST = 0.5
 # Every so many attempts one waits longer, or nothing beyond the timeout would ever be learned again.
 EXPLORE_EVERY, EXPLORE_FASTER, EXPLORE_FACTOR = 50, 8, 3.0
-# Drift: allowance and threshold of the cumulative sum (a false alarm in some 200,000 attempts), how often the median is
-# taken again, and what older attempts still count after an alarm.
-ALLOWANCE, ALARM, REFRESH, KEPT_AFTER_DRIFT = 0.3, 20.0, 64, 1 / 16
+# Where so many are not back, either the pool is bad or the timeout too short to see: look further more often.
+SUSPICIOUS_LOSS, EXPLORE_SUSPICIOUS = 0.25, 10
+# Drift: allowance and threshold of the cumulative sum (a false alarm in some 200,000 attempts), and how often the
+# median is taken again.
+ALLOWANCE, ALARM, REFRESH = 0.3, 20.0, 64
 MOST_CLASSES = 256
 
 
@@ -185,8 +187,9 @@ class Sketch(Struct):
         self.below = max(0.0, self.below - step - ALLOWANCE)
         if self.above > ALARM or self.below > ALARM:
             self.drifts, self.drifted_at = self.drifts + 1, self.samples
-            self.weight /= KEPT_AFTER_DRIFT
-            # A new reference needs attempts of the new kind.
+            # What was learned is about another pool now; a remnant of it would cut the new tail off unseen.
+            self.came_back, self.cut_short, self.resumed = {}, {}, {}
+            self.weight, self.total = 1.0, 0.0
             self.median_cell, self.until_refresh = None, REFRESH
             self.above = self.below = 0.0
 
@@ -312,14 +315,15 @@ class Sketch(Struct):
             half_s=_finite(half),
             double_s=_finite(double),
             explore_s=min(EXPLORE_FACTOR * timeout_s, cap_s),
-            explore_every=self._explore_every(),
+            explore_every=self._explore_every(steps.left),
             drifts=self.drifts,
             because=because,
         )
 
-    def _explore_every(self) -> int:
-        """Often while the pool is new or has just changed, seldom once it is known."""
-        return min(max((self.samples - self.drifted_at) // EXPLORE_FASTER, 2), EXPLORE_EVERY)
+    def _explore_every(self, lost: float) -> int:
+        """Often while the pool is new, has just changed or seems to lose much; seldom once it is known."""
+        seldom = EXPLORE_SUSPICIOUS if lost > SUSPICIOUS_LOSS else EXPLORE_EVERY
+        return min(max((self.samples - self.drifted_at) // EXPLORE_FASTER, 2), seldom)
 
     def stale(self, decision: Decision) -> bool:
         """Whether enough was learned since to decide again: 5 % more attempts, or a drift."""

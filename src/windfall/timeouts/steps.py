@@ -55,7 +55,9 @@ def smoothed(steps: Steps, width: float = SMOOTHING) -> Steps:
     """The same curve after a Gaussian kernel on the logarithm of time; a mass at 0 stays where it is."""
     mass = np.diff(1 - steps.survive, prepend=0.0)
     positive = steps.times > 0
-    logs, weight = np.log(steps.times[positive]), mass[positive]
+    # Latencies a million million times shorter than the longest are all the same "at once".
+    logs = np.log(np.maximum(steps.times[positive], 1e-12 * steps.times[-1]))
+    weight = mass[positive]
     bandwidth = width * _spread(logs, weight) * max(float(steps.events[-1]), 1.0) ** -0.2
     if bandwidth <= 0 or width <= 0:
         return steps

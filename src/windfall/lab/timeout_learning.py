@@ -1,0 +1,83 @@
+"""A pool that loses jobs and has a heavy tail, played with fixed timeouts and with the learner that knows no law. Pure.
+
+Used by `windfall lab timeouts` and by the simulation tests: one experiment, two readers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from windfall.timeouts.arrays import Array
+from windfall.timeouts.best import best_timeout
+from windfall.timeouts.online import Sketch
+from windfall.timeouts.process import Process
+
+
+class Pool(Struct, frozen=True):
+    """A pool, and the timeout its owner would set knowing nothing: a multiple of the best."""
+
+    process: Process
+    prior_factor: float = 10.0
+
+
+def best_fixed(pool: Pool) -> float:
+    """The best timeout for one who knows the law."""
+    timeout_s = best_timeout(pool.process).timeout_s
+    assert timeout_s is not None
+    return timeout_s
+
+
+class _Draws:
+    """Latencies of attempts, infinite for the lost; drawn in blocks because drawing one at a time is slow."""
+
+    def __init__(self, process: Process, seed: int) -> None:
+        self.process, self.rng, self.left = process, np.random.default_rng(seed), iter(())
+
+    def next(self) -> float:
+        for value in self.left:
+            return value
+        latency = np.asarray(self.process.law.ppf(self.rng.random(4096)))
+        lost = self.rng.random(4096) < self.process.rho
+        self.left = iter(np.where(lost, np.inf, latency).tolist())
+        return self.next()
+
+
+def play_fixed(pool: Pool, timeout_s: float, jobs: int, seed: int) -> Array:
+    """Total time of each job with one timeout throughout."""
+    process, draws = pool.process, _Draws(pool.process, seed)
+    wait = timeout_s - process.run_s
+    totals = []
+    for _ in range(jobs):
+        total = 0.0
+        while True:
+            latency = draws.next()
+            total += process.overhead_s + min(latency, wait)
+            if latency <= wait:
+                break
+        totals.append(total)
+    return np.array(totals)
+
+
+def play_learner(pool: Pool, jobs: int, seed: int, warm_up: int) -> Array:
+    """Total time of each job begun after `warm_up` attempts, the learner's own exploring included."""
+    process, draws, sketch = pool.process, _Draws(pool.process, seed), Sketch()
+    settings = {"prior_s": pool.prior_factor * best_fixed(pool), "submit_cost_s": process.submit_cost_s}
+    decision = sketch.best_timeout(run_s=process.run_s, **settings)
+    totals, attempts = [], 0
+    while len(totals) < jobs:
+        total, begun = 0.0, attempts
+        while True:
+            if sketch.stale(decision):
+                decision = sketch.best_timeout(run_s=process.run_s, **settings)
+            wait = decision.for_attempt(attempts) - process.run_s
+            attempts += 1
+            latency = draws.next()
+            total += process.overhead_s + min(latency, wait)
+            if latency <= wait:
+                sketch.observe(latency)
+                break
+            sketch.observe_censored(wait)
+        if begun >= warm_up:
+            totals.append(total)
+    return np.array(totals)
