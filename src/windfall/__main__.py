@@ -1,3 +1,6 @@
+"""`python -m windfall`: the command line."""
+
 from windfall.cli import main
 
-main()
+if __name__ == "__main__":
+    main()
