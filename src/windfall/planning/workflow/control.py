@@ -1,0 +1,216 @@
+"""The control loop of SCS: from what waits and what is rented to what to rent, release, move and start. Pure.
+
+One call is one loop of algorithm 3: load vectors per type, consolidation, acquisition, release near a full cycle, EDF
+per type. Load vectors are built from pairs (begin, due) summed into one row of minutes per type, never from an array
+per task, so a loop is linear in the tasks that wait. Times are seconds on the caller's clock.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NEVER_S = 1e15
+
+
+class Market(Struct, frozen=True, eq=False):
+    """The types of machines, as columns."""
+
+    cycle_s: Floats
+    lag_s: Floats
+    price_usd: Floats
+    limit: Ints
+
+
+class Waiting(Struct, frozen=True, eq=False):
+    """Tasks that have not started, as columns. `kind` is a row of the table of durations."""
+
+    kind: Ints
+    offer: Ints  # the type it was assigned to
+    begin_s: Floats
+    due_s: Floats
+    ready: Flags
+
+
+class Rented(Struct, frozen=True, eq=False):
+    """Machines booting or up, as columns. `free_s` is when its task is expected to end; now or earlier when idle."""
+
+    offer: Ints
+    leased_s: Floats
+    up_s: Floats
+    free_s: Floats
+
+
+class Rules(Struct, frozen=True):
+    """How the loop behaves."""
+
+    period_s: float = 60.0  # time between two loops
+    bin_s: float = 60.0  # the finest granularity of a load vector
+    horizon_bins: int = 180
+    damping: float = 2.0  # a machine is kept if it is needed within this many lags: renting again costs a boot
+    consolidations: int = 64  # moves per loop and type at most
+
+
+class Decision(Struct, frozen=True, eq=False):
+    """What one loop decides. Indices are those of the columns that came in."""
+
+    acquire: Ints  # machines per type
+    release: list[int]
+    moves: list[tuple[int, int]]  # task -> type
+    starts: list[tuple[int, int]]  # task -> machine
+    needed: Ints  # machines per type that the load asks for
+
+
+def control(
+    now_s: float, waiting: Waiting, rented: Rented, durations_s: Floats, market: Market, rules: Rules
+) -> Decision:
+    """One loop: scale up for the load that a machine asked for now could still take, scale down what nobody needs."""
+    types = len(market.cycle_s)
+    offer = waiting.offer.copy()
+    count = np.bincount(rented.offer, minlength=types)
+    soon = load(now_s, waiting, offer, rented, durations_s, market, rules, after_boot=True)
+    moves = _consolidate(now_s, waiting, offer, soon, count, durations_s, rules)
+    needed = _peak(soon, market.lag_s + rules.period_s, rules)
+    acquire = np.minimum(np.maximum(needed - count, 0), np.maximum(market.limit - count, 0))
+    later = load(now_s, waiting, offer, rented, durations_s, market, rules, after_boot=False)
+    keep = np.maximum(needed, _peak(later, rules.damping * market.lag_s + rules.period_s, rules))
+    starts = earliest_deadline_first(now_s, waiting, offer, rented)
+    release = releasable(now_s, rented, count - keep, market, rules, busy={machine for _, machine in starts})
+    return Decision(acquire, release, moves, starts, needed)
+
+
+def load(
+    now_s: float,
+    waiting: Waiting,
+    offer: Ints,
+    rented: Rented,
+    durations_s: Floats,
+    market: Market,
+    rules: Rules,
+    after_boot: bool,
+) -> Floats:
+    """Machines needed per type and minute. `after_boot`: as a machine rented now would meet it, from begin + lag on."""
+    bins, width = rules.horizon_bins, rules.bin_s
+    types = len(market.cycle_s)
+    duration = durations_s[waiting.kind, offer]
+    begin = np.maximum(waiting.begin_s, now_s)
+    if after_boot:
+        # What begins later than a boot from now can be rented for later: its interval is whole.
+        begin = np.maximum(begin, np.minimum(now_s + market.lag_s[offer], waiting.due_s - duration))
+    span = np.maximum(waiting.due_s - begin, width)
+    share = np.minimum(duration / span, 1.0)
+    first = ((begin - now_s) / width).astype(np.int64)
+    last = np.ceil((begin + span - now_s) / width).astype(np.int64)
+    row = offer * (bins + 1)
+    busy = np.maximum(np.ceil((rented.free_s - now_s) / width), 0.0).astype(np.int64)
+    busy_row = rented.offer * (bins + 1)
+    index = np.concatenate(
+        [
+            row + np.clip(first, 0, bins),
+            row + np.clip(last, 0, bins),
+            busy_row,
+            busy_row + np.minimum(busy, bins),
+        ]
+    )
+    one = (busy > 0).astype(np.float64)
+    change = np.bincount(index, np.concatenate([share, -share, one, -one]), minlength=types * (bins + 1))
+    return np.cumsum(change.reshape(types, bins + 1)[:, :bins], axis=1)
+
+
+def _peak(load: Floats, window_s: Floats, rules: Rules) -> Ints:
+    """The most machines asked for within each type's window."""
+    upto = np.maximum.accumulate(load, axis=1)
+    at = np.clip(np.ceil(window_s / rules.bin_s).astype(np.int64), 1, rules.horizon_bins) - 1
+    return np.ceil(upto[np.arange(len(load)), at] - 1e-6).astype(np.int64)
+
+
+def _consolidate(
+    now_s: float, waiting: Waiting, offer: Ints, load: Floats, count: Ints, durations_s: Floats, rules: Rules
+) -> list[tuple[int, int]]:
+    """Algorithm 2: rather than rent, move the first tasks of a short type to machines of other types with room.
+
+    A moved task keeps its interval, so nothing after it changes.
+    """
+    moves: list[tuple[int, int]] = []
+    peak = load.max(axis=1)
+    short = np.flatnonzero(np.ceil(peak - 1e-6) > count)
+    spare = np.flatnonzero((np.ceil(peak - 1e-6) <= count) & (count > 0))
+    if not short.size or not spare.size:
+        return moves
+    for source in short.tolist():
+        queue = np.flatnonzero((offer == source) & waiting.ready)
+        if queue.size > rules.consolidations:
+            queue = queue[np.argpartition(waiting.due_s[queue], rules.consolidations)[: rules.consolidations]]
+        for task in queue[np.argsort(waiting.due_s[queue], kind="stable")].tolist():
+            target = _move(now_s, task, source, spare.tolist(), waiting, load, count, durations_s, rules)
+            if target is not None:
+                offer[task] = target
+                moves.append((task, target))
+                if np.ceil(load[source].max() - 1e-6) <= count[source]:
+                    break
+    return moves
+
+
+def _move(
+    now_s: float,
+    task: int,
+    source: int,
+    targets: list[int],
+    waiting: Waiting,
+    load: Floats,
+    count: Ints,
+    durations_s: Floats,
+    rules: Rules,
+) -> int | None:
+    begin = max(float(waiting.begin_s[task]), now_s)
+    due = float(waiting.due_s[task])
+    row = durations_s[waiting.kind[task]]
+    first = int((begin - now_s) / rules.bin_s)
+    last = min(rules.horizon_bins, max(first + 1, int(np.ceil((due - now_s) / rules.bin_s))))
+    for target in targets:
+        if begin + row[target] > due:
+            continue
+        added = row[target] / (due - begin)
+        if load[target, first:last].max(initial=0.0) + added <= count[target] + 1e-6:
+            load[target, first:last] += added
+            load[source, first:last] -= min(1.0, row[source] / max(due - begin, rules.bin_s))
+            return target
+    return None
+
+
+def earliest_deadline_first(now_s: float, waiting: Waiting, offer: Ints, rented: Rented) -> list[tuple[int, int]]:
+    """Ready tasks to idle machines of their type, the earliest deadline first."""
+    starts: list[tuple[int, int]] = []
+    idle = np.flatnonzero((rented.free_s <= now_s) & (rented.up_s <= now_s))
+    if not idle.size:
+        return starts
+    ready = np.flatnonzero(waiting.ready)
+    of_ready, of_idle = offer[ready], rented.offer[idle]
+    for kind in np.unique(of_idle).tolist():
+        machines = idle[of_idle == kind]
+        tasks = ready[of_ready == kind]
+        if tasks.size > machines.size:
+            tasks = tasks[np.argpartition(waiting.due_s[tasks], machines.size - 1)[: machines.size]]
+        tasks = tasks[np.argsort(waiting.due_s[tasks], kind="stable")]
+        starts += list(zip(tasks.tolist(), machines.tolist(), strict=False))
+    return starts
+
+
+def releasable(now_s: float, rented: Rented, surplus: Ints, market: Market, rules: Rules, busy: set[int]) -> list[int]:
+    """Idle machines that nobody needs and whose paid cycle ends before the next loop."""
+    into = np.mod(now_s - rented.leased_s, market.cycle_s[rented.offer])
+    left = market.cycle_s[rented.offer] - into
+    near = (left <= rules.period_s) & (rented.free_s <= now_s) & (rented.up_s <= now_s)
+    release = []
+    surplus = surplus.copy()
+    for machine in np.flatnonzero(near).tolist():
+        kind = rented.offer[machine]
+        if machine not in busy and surplus[kind] > 0:
+            surplus[kind] -= 1
+            release.append(machine)
+    return release
