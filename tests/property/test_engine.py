@@ -17,6 +17,10 @@ from windfall.core.events import (
     JobRules,
     JobSealed,
     JobSubmitted,
+    OverlayDue,
+    PoolAnswered,
+    PoolCounted,
+    PoolsConfigured,
     Result,
     ResultsReported,
     ServerStarted,
@@ -27,13 +31,19 @@ from windfall.core.events import (
     decode_record,
     encode_record,
 )
+from windfall.core.overlay import PoolRules
 from windfall.core.policy import DefaultPolicy
 from windfall.core.state import State, load, problems, save
 from windfall.wire.messages import CAUSES
 
+POLICIES = [{}, {"ReplicationRequirements": "true", "Deadline": "7"}, {"GridPolicy": "dear"}]
+
 
 class Eager(DefaultPolicy):
-    """A policy that always wants replicas and gives attempts up after seven seconds."""
+    """A policy that always wants replicas, gives attempts up after seven seconds, and admits one pool."""
+
+    def wants_pool(self, bag, pool, now, queue=None):
+        return pool["Name"] == "dear"
 
     def match_replica(self, host, job, bag, queue, pool, now):
         return True
@@ -47,6 +57,7 @@ class FakeHost:
 
     def __init__(self, name: str, slots: int) -> None:
         self.name, self.slots = name, slots
+        self.ad = {"memory_mb": 100, "pool": ("cheap", "dear", "volunteers")[slots - 1]}
         self.boot, self.n = 1, 0
         self.held: list[tuple[int, int, int]] = []
 
@@ -75,7 +86,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(target=jobs, count=st.integers(1, 12), failures=st.integers(1, 3), losses=st.integers(1, 3),
           limit=st.sampled_from([None, None, 0, 2]), priority=st.integers(0, 2), streaming=st.booleans(),
-          policies=st.sampled_from([{}, {"ReplicationRequirements": "true", "Deadline": "7"}]))  # fmt: skip
+          policies=st.sampled_from(POLICIES))  # fmt: skip
     def submit(self, count, failures, losses, limit, priority, streaming, policies):
         rules = JobRules("j", priority=float(priority), max_failed_tasks=limit, streaming=streaming, policies=policies)
         classes = [TaskClass(1.0, max_failures=failures, max_losses=losses), TaskClass(2.0)]
@@ -89,7 +100,7 @@ class EngineMachine(RuleBasedStateMachine):
     def ask(self, index, want, leaving):
         host = self.hosts[index]
         host.n += 1
-        event = HostAsked(self.t, host.name, str(host.boot), host.n, want, host.slots, {"memory_mb": 100}, leaving)
+        event = HostAsked(self.t, host.name, str(host.boot), host.n, want, host.slots, host.ad, leaving)
         answer = self.step(event).decided
         assert not answer.refused and not answer.repeat
         for assigned in answer.assigned:
@@ -152,6 +163,29 @@ class EngineMachine(RuleBasedStateMachine):
     def pause(self, job, paused):
         rules = self.state.bags[job].rules
         self.step(JobChanged(self.t, job, msgspec.structs.replace(rules, paused=paused)))
+
+    @rule(limits=st.tuples(st.integers(0, 3), st.integers(0, 3)))
+    def configure_pools(self, limits):
+        rules = [
+            PoolRules("cheap", limit=limits[0], slots=1, per_minute=3.0),
+            PoolRules("dear", limit=limits[1], slots=2, price_usd=1.0),
+            PoolRules("volunteers", kind="self", joins_itself=True),
+        ]
+        self.step(PoolsConfigured(self.t, rules))
+
+    @rule()
+    def look_at_the_overlay(self):
+        for ask in self.step(OverlayDue(self.t)).decided.asks:
+            pool, clients = self.state.pools[ask.pool], self.state.clients.get(ask.pool, 0)
+            assert ask.count > 0 and pool.queued + clients <= pool.rules.limit
+
+    @rule(pool=st.sampled_from(["cheap", "dear", "gone"]), count=st.integers(1, 3), error=st.sampled_from(["", "no"]))
+    def answer_of_a_pool(self, pool, count, error):
+        self.step(PoolAnswered(self.t, pool, count, error))
+
+    @rule(pool=st.sampled_from(["cheap", "dear", "gone"]), pending=st.integers(0, 3))
+    def count_a_pool(self, pool, pending):
+        self.step(PoolCounted(self.t, pool, pending))
 
     @rule()
     def restart_server(self):

@@ -11,10 +11,13 @@ from windfall.core.overlay import (
     ERRORS_TO_OPEN,
     PoolRules,
     PoolState,
-    answered,
+    Supply,
     asked,
     asks,
+    capacity_of,
     demand_of,
+    joined,
+    refused,
     solve,
 )
 
@@ -72,18 +75,32 @@ def pool(limit=100, **rules) -> PoolState:
     return PoolState(PoolRules("p", limit=limit, **rules))
 
 
-def test_what_is_pending_and_running_is_not_asked_for_again():
+def there(clients: int, free: int = 0) -> dict[str, Supply]:
+    return {"p": Supply(clients, clients - free, free)}
+
+
+def test_what_is_pending_and_what_is_free_is_not_asked_for_again():
     state = pool()
     matching = solve(demand_of([(50, ("p",))]), {"p": 100}, {})
-    (ask,) = asks({"p": state}, {"p": 20}, matching, t=0.0)
+    (ask,) = asks({"p": state}, there(30, free=20), matching, t=0.0)
     assert ask.count == 30
     asked(state, 30, 0.0)
-    assert asks({"p": state}, {"p": 20}, matching, t=1.0) == []
+    assert asks({"p": state}, there(30, free=20), matching, t=1.0) == []
+
+
+def test_a_pool_is_never_asked_beyond_its_limit_of_pending_and_running_clients():
+    state = pool(limit=10, slots=4)
+    state.queued = 3
+    assert capacity_of(state, Supply(5, busy_slots=18, free_slots=2)) == 22
+    matching = solve({("p",): 1000}, {"p": 22}, {})
+    (ask,) = asks({"p": state}, {"p": Supply(5, busy_slots=18, free_slots=2)}, matching, t=0.0)
+    assert ask.count == 2
 
 
 def test_a_pool_that_clients_join_by_themselves_is_supply_only():
-    matching = solve({("p",): 9}, {"p": 100}, {})
-    assert asks({"p": pool(joins_itself=True)}, {}, matching, t=0.0) == []
+    volunteers = pool(joins_itself=True)
+    assert capacity_of(volunteers, Supply(9, free_slots=4)) == 4
+    assert asks({"p": volunteers}, {}, solve({("p",): 9}, {"p": 100}, {}), t=0.0) == []
 
 
 def test_requests_are_limited_by_rate():
@@ -107,21 +124,22 @@ def test_a_pool_that_answers_with_errors_is_asked_ever_more_rarely(demand):
         for ask in asks({"p": state}, {}, matching, float(second)):
             if ask.count:
                 asked(state, ask.count, float(second))
-                answered(state, ask.count, "slurmctld is not there", float(second))
+                refused(state, ask.count, "slurmctld is not there", float(second))
                 requests += 1
     assert requests <= ERRORS_TO_OPEN + 10
     assert state.queued == 0
 
 
-def test_after_the_pause_one_client_is_asked_for_as_a_test_and_success_closes_the_breaker():
+def test_after_the_pause_one_client_is_asked_for_as_a_test_and_its_coming_closes_the_breaker():
     state = pool()
     for _ in range(ERRORS_TO_OPEN):
         asked(state, 5, 0.0)
-        answered(state, 5, "no", 0.0)
+        refused(state, 5, "no", 0.0)
     matching = solve({("p",): 40}, {"p": 100}, {})
     assert asks({"p": state}, {}, matching, 1.0)[0].count == 0
     (test,) = asks({"p": state}, {}, matching, 61.0)
     assert test.count == 1
     asked(state, 1, 61.0)
-    answered(state, 1, "", 61.0)
-    assert asks({"p": state}, {}, matching, 70.0)[0].count > 1
+    assert asks({"p": state}, {}, matching, 62.0)[0].count == 0, "the test has not come yet"
+    joined(state)
+    assert asks({"p": state}, there(1), matching, 70.0)[0].count > 1

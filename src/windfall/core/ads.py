@@ -66,8 +66,20 @@ def queue_ad(state: State) -> Ad:
 
 
 def pool_ad(state: State, name: str) -> Ad:
+    """A pool that nobody configured has a name and the clients that came by themselves."""
+    ad: Ad = {"Name": name, "Running": state.clients.get(name, 0)}
     pool = state.pools.get(name)
-    return {"Name": name} if pool is None else pool.ad()
+    if pool is None:
+        return ad
+    rules = pool.rules
+    ad |= {"Kind": rules.kind, "Queued": pool.queued, "Price": rules.price_usd}
+    if not rules.joins_itself:
+        ad["Limit"] = rules.limit
+    if pool.best_timeout_s is not None:
+        ad["BestTimeout"] = pool.best_timeout_s
+    if pool.latency_95_s is not None:
+        ad["LatencyQuantile95"] = pool.latency_95_s
+    return ad
 
 
 def job_ad(state: State, bag: Bag, task: int, attempts: list[Attempt], t: float) -> Ad:

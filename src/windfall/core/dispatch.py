@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from windfall.core import attempts, hosts, replicas, silence
+from windfall.core import attempts, hosts, overlay, replicas, silence
 from windfall.core.ads import Ad, bag_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import DONE, WAITING
 from windfall.core.events import AGAIN, FRESH, TEST, Assigned, HostAnswered, HostAsked, Key
@@ -317,15 +317,23 @@ def _describe(host: Host, event: HostAsked) -> None:
 
 
 def _come_alive(state: State, host: Host, event: HostAsked) -> None:
-    if host.state == LIVE:
+    was, pool = host.state, host.pool
+    if was == LIVE:
         state.live_slots -= host.slots
         state.live_hosts.move_to_end(host.number)
     else:
-        if host.state == UNKNOWN:
+        if was == UNKNOWN:
             del state.unknown_hosts[host.number]
         state.live_hosts[host.number] = None
         host.state = LIVE
     _describe(host, event)
+    if was == GONE:
+        state.count_client(host.pool, 1)
+        if host.pool in state.pools:
+            overlay.joined(state.pools[host.pool])
+    elif host.pool != pool:
+        state.count_client(pool, -1)
+        state.count_client(host.pool, 1)
     host.left = ""
     host.seen_t = event.t
     state.live_slots += host.slots

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windfall.core import changes, dispatch, results, silence
+from windfall.core import changes, dispatch, pools, results, silence
 from windfall.core.events import (
     AnyDecision,
     AnyEvent,
@@ -23,6 +23,10 @@ from windfall.core.events import (
     JobRetried,
     JobSealed,
     JobSubmitted,
+    OverlayDue,
+    PoolAnswered,
+    PoolCounted,
+    PoolsConfigured,
     Record,
     ResultsJudged,
     ResultsReported,
@@ -73,6 +77,10 @@ HANDLERS: dict[type, tuple[Decide, Apply]] = {
     HostUnblocked: (changes.nothing, changes.apply_host_unblocked),
     HostDrained: (changes.nothing, changes.apply_host_drained),
     TimerFired: (silence.on_timer_fired, silence.apply_time_judged),
+    PoolsConfigured: (changes.nothing, pools.apply_pools_configured),
+    OverlayDue: (pools.on_overlay_due, pools.apply_clients_asked),
+    PoolAnswered: (changes.nothing, pools.apply_pool_answered),
+    PoolCounted: (changes.nothing, pools.apply_pool_counted),
 }
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from windfall.core.overlay import Ask, Flow, PoolRules
+
 Key = tuple[int, int, int]
 """(job, task, attempt): the fencing pair of an attempt, with its job."""
 
@@ -168,6 +170,31 @@ class TimerFired(Event):
     """The time that the engine asked to be woken at has come."""
 
 
+class PoolsConfigured(Event):
+    """These are the pools now; one that was there before keeps its record."""
+
+    pools: list[PoolRules]
+
+
+class OverlayDue(Event):
+    """Time to see whether clients are missing."""
+
+
+class PoolAnswered(Event):
+    """A pool said what came of a request for `count` clients; or, later, that they ended before they came."""
+
+    pool: str
+    count: int
+    error: str = ""
+
+
+class PoolCounted(Event):
+    """A pool was looked at: so many of its clients have been started and have not asked for work yet."""
+
+    pool: str
+    pending: int
+
+
 # --- decisions ------------------------------------------------------------------------------------------------------
 
 # What is made of one result.
@@ -245,6 +272,13 @@ class TimeJudged(Decision):
     expired: list[tuple[int, int, int, int]] = []
 
 
+class ClientsAsked(Decision):
+    """Clients to ask of pools, and the matching of waiting tasks with pools that this follows from."""
+
+    asks: list[Ask] = []
+    flow: Flow = []
+
+
 AnyEvent = (
     ServerStarted
     | JobSubmitted
@@ -259,8 +293,12 @@ AnyEvent = (
     | HostUnblocked
     | HostDrained
     | TimerFired
+    | PoolsConfigured
+    | OverlayDue
+    | PoolAnswered
+    | PoolCounted
 )
-AnyDecision = Nothing | JobTaken | TasksTaken | ResultsJudged | HostAnswered | TasksChosen | TimeJudged
+AnyDecision = Nothing | JobTaken | TasksTaken | ResultsJudged | HostAnswered | TasksChosen | TimeJudged | ClientsAsked
 
 
 class Record(Struct, array_like=True):

@@ -1,6 +1,6 @@
 """How many pull clients to ask of each pool (GridBot, section 5): a maximum matching with capacities. Pure.
 
-Bags (their demand, the pools that their GridPolicy admits) against pools (their limit of queued and running clients).
+Bags (tasks that wait, the pools that their GridPolicy admits) against pools (free slots, and clients up to the limit).
 Costs stand on the pools alone, so filling the cheapest pools first along augmenting paths gives a matching that is
 maximum and, among those, cheapest. Bags that admit the same pools are one group; the flow of the last solution is kept
 and only mended when demand changes.
@@ -15,6 +15,8 @@ from msgspec import Struct, field
 
 Pools = tuple[str, ...]
 """The names of the pools that a group of bags admits, sorted."""
+Flow = list[tuple[Pools, dict[str, int]]]
+"""A matching as it is kept: for each group the slots that each pool gives it."""
 
 
 class PoolRules(Struct, frozen=True, array_like=True):
@@ -30,7 +32,7 @@ class PoolRules(Struct, frozen=True, array_like=True):
     per_minute: float = 60.0
     """At most so many clients are asked for in a minute, however great the demand."""
     joins_itself: bool = False
-    """Clients come of their own accord (volunteers): the pool is supply, nothing is asked of it."""
+    """Clients come of their own accord (volunteers): what they take is supply, nothing is asked of the pool."""
 
 
 class PoolState(Struct, array_like=True):
@@ -46,6 +48,16 @@ class PoolState(Struct, array_like=True):
     closed_until: float | None = None
     """The breaker is open until then; after it one request is made as a test."""
     last_error: str = ""
+    best_timeout_s: float | None = None
+    latency_95_s: float | None = None
+
+
+class Supply(Struct):
+    """What a pool gives already: its clients that are there, and how many of their slots are busy or free."""
+
+    clients: int = 0
+    busy_slots: int = 0
+    free_slots: int = 0
 
 
 FIRST_PAUSE_S = 60.0
@@ -57,6 +69,13 @@ class Matching(Struct):
     """A flow from groups of bags to pools, in slots."""
 
     flow: dict[Pools, dict[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, flow: Flow) -> Matching:
+        return cls({tuple(group): dict(flows) for group, flows in flow})
+
+    def listed(self) -> Flow:
+        return [(group, {pool: n for pool, n in flows.items() if n}) for group, flows in self.flow.items()]
 
     def of_pool(self, pool: str) -> int:
         return sum(flows.get(pool, 0) for flows in self.flow.values())
@@ -179,7 +198,7 @@ class Ask(Struct, array_like=True):
 
 
 def demand_of(bags: Sequence[tuple[int, Pools]]) -> dict[Pools, int]:
-    """Open tasks (as slots) by group of admitted pools."""
+    """Waiting tasks (as slots) by group of admitted pools."""
     demand: dict[Pools, int] = {}
     for tasks, pools in bags:
         if pools and tasks > 0:
@@ -187,16 +206,24 @@ def demand_of(bags: Sequence[tuple[int, Pools]]) -> dict[Pools, int]:
     return demand
 
 
-def asks(pools: Mapping[str, PoolState], running: Mapping[str, int], matching: Matching, t: float) -> list[Ask]:
+def capacity_of(pool: PoolState, supply: Supply) -> int:
+    """Slots that a pool could give to tasks that wait: those that are free, and those of clients yet to come."""
+    if pool.rules.joins_itself:
+        return supply.free_slots
+    to_come = max(0, pool.rules.limit - supply.clients)
+    return supply.free_slots + to_come * pool.rules.slots
+
+
+def asks(pools: Mapping[str, PoolState], supply: Mapping[str, Supply], matching: Matching, t: float) -> list[Ask]:
     """How many clients to ask of each pool now: what is missing, within its limit, its rate and its breaker."""
     found = []
     for name, pool in pools.items():
-        rules = pool.rules
-        wanted = ceil(matching.of_pool(name) / max(1, rules.slots))
-        missing = min(wanted, rules.limit) - pool.queued - running.get(name, 0)
+        rules, given = pool.rules, supply.get(name) or Supply()
+        wanted = matching.of_pool(name) - given.free_slots
+        missing = min(ceil(wanted / rules.slots), rules.limit - given.clients) - pool.queued
         if missing <= 0 or rules.joins_itself:
             continue
-        because = f"{matching.of_pool(name)} slots wanted, {running.get(name, 0)} clients run, {pool.queued} pending"
+        because = f"{wanted} more slots wanted, {given.clients} clients are there, {pool.queued} pending"
         allowed, held_back = allowance(pool, missing, t)
         found.append(Ask(name, allowed, because, held_back))
     return found
@@ -205,32 +232,39 @@ def asks(pools: Mapping[str, PoolState], running: Mapping[str, int], matching: M
 def allowance(pool: PoolState, missing: int, t: float) -> tuple[int, str]:
     """How many of the missing clients may be asked for now, and why not all of them."""
     if pool.closed_until is not None:
+        failed = f"the pool failed {pool.errors} times, last: {pool.last_error}"
         if t < pool.closed_until:
-            left_s = pool.closed_until - t
-            return 0, f"the pool failed {pool.errors} times, last: {pool.last_error}; next try in {left_s:.0f} s"
-        return 1, "one as a test after errors"
+            return 0, f"{failed}; next try in {pool.closed_until - t:.0f} s"
+        if pool.queued:
+            return 0, f"{failed}; one client was asked for as a test"
+        return 1, f"{failed}; one client as a test"
+    allowed = min(missing, int(_saved(pool, t)))
+    return allowed, "" if allowed == missing else f"at most {pool.rules.per_minute:g} a minute"
+
+
+def _saved(pool: PoolState, t: float) -> float:
+    """Clients that may be asked for at `t` by the rate alone."""
     rate = pool.rules.per_minute
-    saved = min(rate, pool.allowance + (t - pool.asked_t) * rate / 60.0) if pool.asked_t > -inf else rate
-    allowed = min(missing, int(saved))
-    return allowed, "" if allowed == missing else f"at most {rate:g} a minute"
+    return min(rate, pool.allowance + (t - pool.asked_t) * rate / 60.0) if pool.asked_t > -inf else rate
 
 
 def asked(pool: PoolState, count: int, t: float) -> None:
     """Note that clients were asked for: they are pending until the pool or the clients themselves say otherwise."""
-    rate = pool.rules.per_minute
-    saved = min(rate, pool.allowance + (t - pool.asked_t) * rate / 60.0) if pool.asked_t > -inf else rate
-    pool.allowance, pool.asked_t = saved - count, t
+    pool.allowance, pool.asked_t = _saved(pool, t) - count, t
     pool.queued += count
 
 
-def answered(pool: PoolState, count: int, error: str, t: float) -> None:
-    """The pool accepted (or refused) a request for `count` clients. Errors in a row open the breaker, ever longer."""
-    if not error:
-        pool.errors, pool.closed_until, pool.last_error = 0, None, ""
-        return
+def refused(pool: PoolState, count: int, error: str, t: float) -> None:
+    """`count` clients will not come. Errors in a row open the breaker, for ever longer."""
     pool.queued = max(0, pool.queued - count)
     pool.errors += 1
     pool.last_error = error
     if pool.errors >= ERRORS_TO_OPEN or pool.closed_until is not None:
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** max(0, pool.errors - ERRORS_TO_OPEN))
         pool.closed_until = t + pause_s
+
+
+def joined(pool: PoolState) -> None:
+    """A client has come, the only proof that the pool works: a request that was accepted may still come to nothing."""
+    pool.queued = max(0, pool.queued - 1)
+    pool.errors, pool.closed_until, pool.last_error = 0, None, ""

@@ -107,6 +107,7 @@ def _fall_silent(state: State, host: Host, to: str) -> None:
         state.unknown_hosts[host.number] = None
     elif to == GONE:
         host.left = host.left or "silent"
+        state.count_client(host.pool, -1)
 
 
 def leave(state: State, host: Host, reason: str) -> None:

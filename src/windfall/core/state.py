@@ -6,7 +6,7 @@ Only `apply` (engine.py) calls the moves. `problems` lists broken invariants; te
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, WAITING, Columns, SavedColumns
 from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
 from windfall.core.hosts import Reliability
+from windfall.core.overlay import Flow, Matching, PoolState
 
 LIVE, UNKNOWN, GONE = "live", "unknown", "gone"
 
@@ -254,27 +255,6 @@ class Host:
         return str(self.ad.get("pool") or "default")
 
 
-class Pool(Struct, array_like=True):
-    """Where hosts come from, as policies and the overlay see it."""
-
-    name: str
-    kind: str = ""
-    limit: int | None = None
-    queued: int = 0
-    running: int = 0
-    price_usd: float = 0.0
-    best_timeout_s: float | None = None
-    latency_95_s: float | None = None
-
-    def ad(self) -> dict[str, Any]:
-        ad = {
-            "Name": self.name, "Kind": self.kind, "Limit": self.limit, "Queued": self.queued,
-            "Running": self.running, "Price": self.price_usd, "BestTimeout": self.best_timeout_s,
-            "LatencyQuantile95": self.latency_95_s,
-        }  # fmt: skip
-        return {name: value for name, value in ad.items() if value is not None}
-
-
 class State:
     """Everything that decisions depend on."""
 
@@ -294,7 +274,11 @@ class State:
         self.live_slots = 0
         self.tails: dict[int, Bag] = {}
         """Bags in their tail phase with attempts out: the ones whose tasks may be replicated."""
-        self.pools: dict[str, Pool] = {}
+        self.pools: dict[str, PoolState] = {}
+        self.clients: dict[str, int] = {}
+        """Hosts that are there (live, or silent and not yet lost) by the name of their pool, configured or not."""
+        self.matching = Matching()
+        """The overlay's last answer; the next one mends it."""
         self.hosts_to_tell: dict[int, None] = {}
         """Hosts with something to cancel: a driver may wake them if they wait for an answer."""
         self.deadlines: list[tuple[float, int, int, int]] = []
@@ -305,6 +289,14 @@ class State:
     def host(self, name: str) -> Host | None:
         number = self.names.get(name)
         return None if number is None else self.hosts[number]
+
+    def count_client(self, pool: str, change: int) -> None:
+        """A host of a pool came (1) or went (-1)."""
+        left = self.clients.get(pool, 0) + change
+        if left:
+            self.clients[pool] = left
+        else:
+            self.clients.pop(pool, None)
 
     def refresh(self, bag: Bag) -> None:
         """Keep `ready` true to the bag's state. Order of `ready` is by number, whatever the order of changes."""
@@ -391,6 +383,8 @@ class SavedState(Struct, array_like=True):
     next_job: int
     next_host: int
     extra: dict[str, Any] = field(default_factory=dict)
+    pools: list[PoolState] = field(default_factory=list)
+    flow: Flow = field(default_factory=list)
 
 
 _BAG_PLAIN = (
@@ -421,6 +415,7 @@ def save(state: State) -> bytes:
     saved = SavedState(
         state.seq, state.t, state.settings, bags, hosts, list(state.live_hosts),
         list(state.unknown_hosts), state.deadlines, state.next_job, state.next_host,
+        pools=list(state.pools.values()), flow=state.matching.listed(),
     )  # fmt: skip
     return msgspec.msgpack.encode(saved)
 
@@ -431,6 +426,8 @@ def load(data: bytes) -> State:
     state.seq, state.t, state.settings = saved.seq, saved.t, saved.settings
     state.next_job, state.next_host = saved.next_job, saved.next_host
     state.deadlines = saved.deadlines
+    state.pools = {pool.rules.name: pool for pool in saved.pools}
+    state.matching = Matching.of(saved.flow)
     for saved_bag in saved.bags:
         bag = _load_bag(saved_bag)
         state.bags[bag.number] = bag
@@ -446,6 +443,8 @@ def load(data: bytes) -> State:
         state.names[host.name] = host.number
         if host.state == LIVE:
             state.live_slots += host.slots
+        if host.state != GONE:
+            state.count_client(host.pool, 1)
         if host.to_cancel:
             state.hosts_to_tell[host.number] = None
     state.live_hosts = OrderedDict.fromkeys(saved.live_hosts)
@@ -482,6 +481,10 @@ def problems(state: State) -> list[str]:
     slots = sum(host.slots for host in state.hosts.values() if host.state == LIVE)
     if slots != state.live_slots:
         found.append(f"live slots are {slots}, counted {state.live_slots}")
+    clients = Counter(host.pool for host in state.hosts.values() if host.state != GONE)
+    if clients != state.clients:
+        found.append(f"clients by pool are {dict(clients)}, counted {state.clients}")
+    found += [f"pool {pool.rules.name} has {pool.queued} pending" for pool in state.pools.values() if pool.queued < 0]
     return found
 
 
