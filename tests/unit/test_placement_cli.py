@@ -192,3 +192,37 @@ def test_people_get_the_same_answer_in_words(run):
     table_text = run("explain", as_json(table.hosts), request)
     assert "host-B <-" in table_text
     assert "resources: needs 2 vcpu, has 1" in table_text
+
+
+def test_consolidate_market_and_headroom_answer_from_files(tmp_path):
+    def instance(identity, **more):
+        return {"id": identity, "preemptible": True, "run_s": 3000, "resources": {"vcpu": 2}, **more}
+
+    hosts = [
+        {"name": "a", "capacity": {"vcpu": 4}, "instances": [instance("p1", bid_usd_per_h=0.2)]},
+        {"name": "b", "capacity": {"vcpu": 4}, "instances": [instance("p2", bid_usd_per_h=0.1)]},
+    ]
+    bids = [{"id": f"w{i}", "resources": {"vcpu": 2}, "bid_usd_per_h": 0.3} for i in range(3)]
+    for name, doc in (("hosts", hosts), ("bids", bids), ("request", {"preemptible": False, "resources": {"vcpu": 4}})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(doc))
+
+    def run(*words):
+        arguments = [str(tmp_path / word) if word.endswith(".json") else word for word in words]
+        return json.loads(CliRunner().invoke(cli, ["place", *arguments, "--json"], catch_exceptions=False).output)
+
+    plan = run("consolidate", "--hosts", "hosts.json")
+    assert plan == {"moves": [{"instance": "p1", "source": "a", "target": "b"}], "emptied": ["a"]}
+    cleared = run("market", "--hosts", "hosts.json", "--bids", "bids.json")
+    assert cleared["price_usd_per_h"] == 0.05  # 0.1 USD/h for two vCPUs was the first to find no room
+    assert cleared["terminated"] == ["p2"]
+    assert [start["id"] for start in cleared["admitted"]] == ["w0", "w1", "w2"]
+    ends = run("headroom", "--hosts", "hosts.json", "--request", "request.json", "--within", "900")
+    assert ends == {"possible": True, "terminate": [{"instance": "p1", "host": "a", "at_s": 600.0}]}
+    bids[1].pop("bid_usd_per_h")
+    (tmp_path / "bids.json").write_text(json.dumps(bids))
+    with pytest.raises(BadInput, match=r"bids\[1\]\.bid_usd_per_h: missing"):
+        run("market", "--hosts", "hosts.json", "--bids", "bids.json")
+    bids[1] = dict(bids[0])
+    (tmp_path / "bids.json").write_text(json.dumps(bids))
+    with pytest.raises(BadInput, match=r"bids\[1\]\.id: duplicate instance id 'w0'"):
+        run("market", "--hosts", "hosts.json", "--bids", "bids.json")

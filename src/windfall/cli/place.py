@@ -140,6 +140,115 @@ def explain(as_json: bool, **given: Any) -> None:
     _table(rows, list(scheduler.weighers), f"cost ({scheduler.cost.unit})")
 
 
+@place.command()
+@click.option("--hosts", "hosts_file", required=True, metavar="FILE", help="Hosts, as JSON; - reads stdin.")
+@click.option(
+    "--max-moves", type=click.IntRange(min=0), default=1_000, show_default=True, help="Move no more than this."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def consolidate(hosts_file: str, max_moves: int, as_json: bool) -> None:
+    """Plan moves of preemptible instances that empty hosts. Every move fits at its turn.
+
+    \b
+    windfall place consolidate --hosts hosts.json
+    """
+    from windfall.placement.consolidate import consolidate as plan_moves
+
+    plan = plan_moves(Site(reading.hosts(_document(hosts_file), hosts_file)), max_moves)
+    if as_json:
+        click.echo(msgspec.json.encode(plan))
+        return
+    for move in plan.moves:
+        click.echo(f"move {move.instance} from {move.source} to {move.target}")
+    click.echo(
+        f"{len(plan.moves)} moves empty {len(plan.emptied)} hosts" + "".join(f" {name}" for name in plan.emptied)
+    )
+
+
+@place.command()
+@click.option("--hosts", "hosts_file", required=True, metavar="FILE", help="Hosts, as JSON; - reads stdin.")
+@click.option("--bids", "bids_file", required=True, metavar="FILE", help="Waiting bids, as a JSON list of instances.")
+@click.option(
+    "--reserve",
+    "reserve_usd",
+    type=click.FloatRange(min=0, max=1e6),
+    default=0.0,
+    show_default=True,
+    help="The lowest price, in USD per unit and hour.",
+)
+@click.option("--unit", default="vcpu", show_default=True, help="The resource that a price is for.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def market(hosts_file: str, bids_file: str, reserve_usd: float, unit: str, as_json: bool) -> None:
+    """Clear the market of preemptible instances once: the price, who starts, who ends.
+
+    \b
+    windfall place market --hosts hosts.json --bids bids.json --reserve 0.01
+    bids.json  [{"id": "w1", "resources": {"vcpu": 2}, "bid_usd_per_h": 0.05}]
+
+    Running preemptible instances take part if they have a bid_usd_per_h.
+    """
+    from windfall.placement.market import clear
+
+    hosts = reading.hosts(_document(hosts_file), hosts_file)
+    bids = reading.bids(_document(bids_file), hosts, bids_file)
+    site = Site(hosts)
+    if unit not in site.resources:
+        raise BadInput(f"--unit {unit}: no host has this resource", hint=f"choose from: {', '.join(site.resources)}")
+    cleared = clear(site, bids, round(reserve_usd * 1e6), unit)
+    price_usd = cleared.price_microusd_per_h / 1e6
+    if as_json:
+        document = {
+            "price_usd_per_h": price_usd,
+            "unit": unit,
+            "admitted": [{"id": identity, "host": host} for identity, host in cleared.admitted],
+            "terminated": cleared.terminated,
+            "waiting": cleared.waiting,
+        }
+        click.echo(msgspec.json.encode(document))
+        return
+    click.echo(f"price: {price_usd:g} USD per {unit} and hour")
+    for identity, host in cleared.admitted:
+        click.echo(f"  start {identity} on {host}")
+    for title, ids in (("end", cleared.terminated), ("waits", cleared.waiting)):
+        if ids:
+            click.echo(f"  {title} {' '.join(ids)}")
+
+
+@place.command()
+@click.option("--hosts", "hosts_file", required=True, metavar="FILE", help="Hosts, as JSON; - reads stdin.")
+@click.option("--request", "request_file", required=True, metavar="FILE", help="The request to expect, as JSON.")
+@click.option("--copies", type=click.IntRange(min=1), default=1, show_default=True, help="How many of them.")
+@click.option(
+    "--within",
+    "horizon_s",
+    type=click.FloatRange(min=0, max=1e9),
+    default=3600.0,
+    show_default=True,
+    help="Seconds until they come.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def headroom(hosts_file: str, request_file: str, copies: int, horizon_s: float, as_json: bool) -> None:
+    """Plan terminations at the end of billed hours, so that requests to come find room without evictions.
+
+    \b
+    windfall place headroom --hosts hosts.json --request request.json --copies 2 --within 3600
+    """
+    from windfall.placement.proactive import headroom as plan_ends
+
+    hosts = reading.hosts(_document(hosts_file), hosts_file)
+    request = reading.request(_document(request_file), hosts, request_file)
+    plan = plan_ends(Site(hosts), request, copies, 0.0, horizon_s)
+    if as_json:
+        click.echo(msgspec.json.encode({"possible": plan is not None, "terminate": plan or ()}))
+        return
+    if plan is None:
+        click.echo(f"room for {copies} cannot be had within {horizon_s:g} s by terminations at the end of an hour")
+        return
+    for one in plan:
+        click.echo(f"end {one.instance} on {one.host} in {one.at_s:g} s")
+    click.echo(f"then there is room for {copies}")
+
+
 def _weigh(
     hosts_file: str,
     request_file: str,

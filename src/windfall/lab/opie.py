@@ -16,7 +16,7 @@ from windfall.lab import data
 from windfall.lab.figures import new_figure, save
 from windfall.lab.opie_pods import FOLDER, Outcome, Week, busiest_week, pods_of_week, read_pods, read_site
 from windfall.lab.opie_tables import SIZES, TABLES
-from windfall.lab.opie_world import empty_site, saturated_site
+from windfall.lab.opie_world import COLOURS, empty_site, saturated_site
 from windfall.placement import Cost, Count, Instance, Period, Request, Revenue, Scheduler, Site, Work
 from windfall.placement.baseline import Mode, PlainScheduler
 
@@ -232,7 +232,15 @@ def _draw_figure_2(points: Sequence[Latency], file: Path) -> None:
                 means = np.array([p.mean_ms for p in series])
                 deviations = np.array([p.deviation_ms for p in series])
                 below = np.minimum(deviations, means * 0.9)  # a logarithmic axis has no zero
-                axis.errorbar([p.hosts for p in series], means, [below, deviations], marker="o", capsize=3, label=name)
+                axis.errorbar(
+                    [p.hosts for p in series],
+                    means,
+                    [below, deviations],
+                    color=COLOURS[name],
+                    marker="o",
+                    capsize=3,
+                    label=name,
+                )
         axis.set(title=scenario, xlabel="hosts", xscale="log", yscale="log")
         axis.grid(alpha=0.3, which="both")
     axes[0].set_ylabel("time of a scheduling call (ms)")

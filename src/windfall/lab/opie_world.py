@@ -9,7 +9,8 @@ import numpy as np
 from windfall.lab.opie_tables import CAPACITY, SIZES
 from windfall.placement import Host, Instance, Site
 
-MEDIUM_ONLY: Mapping[str, Mapping[str, float]] = {"M": SIZES["M"]}
+# The same colour for a scheduler in every panel, whether or not the others are there.
+COLOURS = {"default": "tab:green", "retry": "tab:orange", "one-pass": "tab:blue", "windfall": "tab:red"}
 
 
 def empty_site(count: int) -> Site:

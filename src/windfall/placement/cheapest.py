@@ -97,8 +97,9 @@ class CheapestSets:
 
     def cover(self, h: int, now_us: int) -> Cover:
         """The cheapest sufficient victims of one eligible host, as slots."""
-        stale = self.seen[h] != self.site.version[h] or self.until_us[h] <= now_us
-        if stale or not self._answered(h, now_us):
+        if self.seen[h] != self.site.version[h] or self.until_us[h] <= now_us:
+            self._refresh(now_us)
+        if not self._answered(h, now_us):
             self._solve(h, now_us)
         found = self.covers[h]
         assert found is not None, "an eligible host can be covered"
@@ -124,16 +125,14 @@ class CheapestSets:
         self.base[rows] = evicts * (costs.min(axis=1) - float(self.cost.slope * now_us))
         self.count[rows] = evicts
         self.solved[rows] = False
-        self._note(rows, np.where(used, self.cost.falls_at(batch, now_us), NEVER).min(axis=1), now_us)
+        self.until_us[rows] = np.where(used, self.cost.falls_at(batch, now_us), NEVER).min(axis=1)
+        self.seen[rows] = self.site.version[rows]
+        self.at_us[rows] = now_us
         if rows.size > MANY:
             self._bounds(rows[evicts], costs[evicts].astype(np.float64), short[:, evicts], now_us)
 
-    def _note(self, rows: Ints, until_us: Ints, now_us: int) -> None:
-        self.until_us[rows] = until_us
-        self.seen[rows] = self.site.version[rows]
-        self.at_us[rows] = now_us
-
     def _solve(self, h: int, now_us: int) -> None:
+        """The truth about one host that is not out of date."""
         found = cover(self.site, h, self.need, self.cost, now_us)
         self.covers[h] = found
         self.solved[h] = True
@@ -142,8 +141,7 @@ class CheapestSets:
             self.base[h] = np.inf
         else:
             self.base[h] = found.cost - self.cost.slope * now_us if found.chosen else 0.0
-        falls = self.cost.falls_at(self.site.preemptibles(slice(h, h + 1)), now_us)
-        self._note(np.array([h]), np.where(self.site.used[h], falls[0], NEVER).min(), now_us)
+        self.at_us[h] = now_us
 
     def _bounds(self, rows: Ints, costs: Floats, short: Ints, now_us: int) -> None:
         """Better bounds for many hosts that must evict; where one victim attains the bound, it is the answer."""

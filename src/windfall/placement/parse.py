@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
 
@@ -90,6 +90,24 @@ def request(doc: Any, known: Iterable[Host], file: str = "request") -> Request:
         anti_affinity=_names(fields, "anti_affinity", "request", file),
         expression=expression,
     )
+
+
+def bids(doc: Any, known: Sequence[Host], file: str = "bids") -> tuple[Instance, ...]:
+    """Bids that wait for a place: preemptible instances, each with `bid_usd_per_h`; `run_s` may be left out."""
+    everywhere = {name: 0.0 for host in known for name in host.capacity}
+    result = []
+    for i, item in enumerate(_list(doc, "bids", file)):
+        path = f"bids[{i}]"
+        fields = {"preemptible": True, "run_s": 0, **_dict(item, path, file)}
+        bid = _instance(fields, path, everywhere, file)
+        if not bid.preemptible:
+            _refuse(file, f"{path}.preemptible", "must be true: normal instances do not bid")
+        if bid.bid_usd_per_h is None:
+            _refuse(file, f"{path}.bid_usd_per_h", "missing")
+        result.append(bid)
+    ids = [(i.id, f"hosts: '{host.name}'") for host in known for i in host.instances]
+    _unique([*ids, *((bid.id, f"bids[{i}].id") for i, bid in enumerate(result))], "instance id", file)
+    return tuple(result)
 
 
 def require_prices(hosts: Iterable[Host], file: str = "hosts") -> None:
