@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import sys
 import time
 
 from windfall.wire import VERSION, frames
 
 CONNECTIONS = 50
+BOOT = secrets.token_hex(4)
 
 
 class Puller:
@@ -22,13 +24,14 @@ class Puller:
     def __init__(self, number: int) -> None:
         self.name = f"puller-{number}"
         self.n = 0
+        self.boot = BOOT
         self.results: list[list[object]] = []
 
     def request(self, want: int) -> bytes:
         self.n += 1
         ad = {"memory_mb": 4096, "cpus": 1, "os": "linux", "pool": "bench"} if self.n == 1 else None
         header = {
-            "v": VERSION, "host": self.name, "boot": "b", "n": self.n, "ad": ad, "want": want, "slots": 1,
+            "v": VERSION, "host": self.name, "boot": self.boot, "n": self.n, "ad": ad, "want": want, "slots": 1,
             "wait_s": 0, "results": self.results, "held": 0,
         }  # fmt: skip
         return frames.join(json.dumps(header).encode(), [])
@@ -79,7 +82,8 @@ async def pull(options: dict[str, object]) -> dict[str, object]:
             puller = pullers[position % hosts]
             position += 1
             began = time.perf_counter()
-            tasks += puller.take(await connection.post(puller.request(want)))
+            answer = await connection.post(puller.request(want))
+            tasks += puller.take(answer)
             latencies.append(time.perf_counter() - began)
             due = max(due + interval_s, time.perf_counter() - 1.0) if interval_s else time.perf_counter()
             if (pause := due - time.perf_counter()) > 0:

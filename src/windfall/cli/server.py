@@ -38,7 +38,7 @@ def server(
       windfall server --listen 0.0.0.0:7272
       windfall worker --server http://head-node:7272 --token-file worker.token      (on other machines)
     """
-    from windfall.server.embedded import Options, Server
+    from windfall.server.embedded import Options, Server, run
 
     lease_s = parse_duration(lease, "--lease")
     if lease_s < 1:
@@ -49,7 +49,7 @@ def server(
     directory = state_directory(state)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     made = Server(Options(directory, listen, "", lease_s, tls_cert or "", tls_key or ""))
-    asyncio.run(_serve(made, directory, as_json))
+    run(_serve(made, directory, as_json))
     note("windfall: the server has stopped; everything is kept")
 
 

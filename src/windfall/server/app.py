@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from windfall import __version__
 from windfall.core import events as ev
@@ -20,7 +21,7 @@ from windfall.server import blobs, exchange, queries, submission
 from windfall.server.auth import Forbidden
 from windfall.server.metrics import metrics
 from windfall.server.site import NotFound, Site
-from windfall.wire import VERSION
+from windfall.wire import VERSION, frames
 
 log = logging.getLogger(__name__)
 
@@ -79,14 +80,19 @@ def handled(site: Site, handler: Handler, role: str, writes: bool) -> Callable[[
             length = request.headers.get("content-length")
             if length is not None and int(length) > MAX_BODY_BYTES and handler is not blobs.put:
                 raise TooLarge(f"a body of {int(length):,} bytes", hint=f"at most {MAX_BODY_BYTES:,}")
-            if writes and site.driver.trouble:
-                raise Busy(site.driver.trouble, hint="nothing is lost; it goes on by itself when there is space again")
+            if writes:
+                refuse_while_in_trouble(site)
             answer = await handler(site, request)
         except WindfallError as error:
             return error_response(error)
         return answer if isinstance(answer, Response) else json_response(answer[1], answer[0])
 
     return endpoint
+
+
+def refuse_while_in_trouble(site: Site) -> None:
+    if site.driver.trouble:
+        raise Busy(site.driver.trouble, hint="nothing is lost; it goes on by itself when there is space again")
 
 
 async def healthz(site: Site, request: Request) -> Answer:
@@ -141,7 +147,6 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/healthz", "GET", healthz, "", False),
     ("/worker.pyz", "GET", worker_file, "", False),
     ("/metrics", "GET", metrics, "", False),
-    ("/v1/exchange", "POST", exchange.exchange, "worker", True),
     ("/v1/jobs", "POST", submission.submit, "submit", True),
     ("/v1/jobs", "GET", queries.jobs, "read", False),
     ("/v1/jobs/{job}", "GET", queries.job, "read", False),
@@ -162,6 +167,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/hosts", "GET", queries.hosts, "read", False),
     ("/v1/hosts/{host}", "GET", queries.host, "read", False),
     ("/v1/hosts/{host}/{action}", "POST", host_action, "admin", True),
+    ("/v1/pools", "GET", queries.pools, "read", False),
     ("/v1/tokens", "POST", create_token, "admin", True),
     ("/v1/tokens", "GET", list_tokens, "admin", False),
     ("/v1/tokens/{id}", "DELETE", revoke_token, "admin", True),
@@ -179,6 +185,10 @@ async def _not_there(request: Request, error: Exception) -> Response:
 
 async def _broken(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return broken(error)
+
+
+def broken(error: Exception) -> Response:
     body = {"code": "internal", "kind": "ours", "message": f"the server failed: {error!r}", "hint": "see its log"}
     return json_response({"error": body}, 500)
 
@@ -187,7 +197,60 @@ async def _gone(request: Request, error: Exception) -> Response:
     return Response(status_code=499)
 
 
-def make_app(site: Site) -> Starlette:
+class Application:
+    """Starlette for everything but the exchange, which comes thousands of times a second and goes around it."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._others = other_routes(site)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/v1/exchange" and scope["method"] == "POST":
+            await self._exchange(scope, receive, send)
+        else:
+            await self._others(scope, receive, send)
+
+    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            authorization = next((value.decode("latin-1") for name, value in scope["headers"] if name == AUTH), None)
+            self._site.tokens.require(authorization, "worker")
+            refuse_while_in_trouble(self._site)
+            answer = await exchange.exchange(self._site, await read_body(receive))
+        except WindfallError as error:
+            await error_response(error)(scope, receive, send)
+            return
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            log.exception("an exchange failed")
+            await broken(error)(scope, receive, send)
+            return
+        headers = [(b"content-type", frames.CONTENT_TYPE.encode()), (b"content-length", str(len(answer)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+
+AUTH = b"authorization"
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole body, within the limit."""
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise TooLarge(f"a body of more than {MAX_BODY_BYTES:,} bytes", hint=f"at most {MAX_BODY_BYTES:,}")
+        pieces.append(piece)
+        if not message.get("more_body"):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def other_routes(site: Site) -> Starlette:
     # GET is matched before HEAD: Starlette would answer HEAD with the GET handler otherwise.
     routes = [
         Route(path, handled(site, handler, role, writes), methods=[method])

@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from starlette.requests import Request
-from starlette.responses import Response
 
 from windfall.bags.rendering import job_spec_for_worker
 from windfall.core.events import (
@@ -73,9 +71,9 @@ _encode = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
 
 
-async def exchange(site: Site, request: Request) -> Response:
-    site.tokens.require(request.headers.get("authorization"), "worker")
-    ask, attachments = read(await request.body())
+async def exchange(site: Site, body: bytes) -> bytes:
+    """One exchange: the frame of the request in, the frame of the answer out."""
+    ask, attachments = read(body)
     arrival = site.arrived(ask.host)
     host = site.state.host(ask.host)
     same = host is not None and host.boot == ask.boot
@@ -101,7 +99,7 @@ async def exchange(site: Site, request: Request) -> Response:
             raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
         again = HostAsked(site.driver.clock(), ask.host, ask.boot, ask.n, ask.want, ask.slots)
         answer = _answer_of((await site.driver.submit([again]))[-1])
-    return Response(word(site, ask, answer, missed), media_type=frames.CONTENT_TYPE)
+    return word(site, ask, answer, missed)
 
 
 def read(body: bytes) -> tuple[Ask, memoryview]:

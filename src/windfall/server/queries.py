@@ -15,7 +15,7 @@ from windfall.core.events import Record, decode_record
 from windfall.core.state import FINAL, Bag
 from windfall.errors import BadInput
 from windfall.server.site import NotFound, Site
-from windfall.server.status import exit_code, host_row, job_status, task_row, tasks_in
+from windfall.server.status import exit_code, host_row, job_status, pool_rows, task_row, tasks_in
 from windfall.store.contract import OutputRow
 from windfall.wire import frames
 from windfall.wire.messages import CAUSES
@@ -308,6 +308,10 @@ def spell(struct: Any) -> Any:
 
 async def hosts(site: Site, request: Request) -> tuple[int, Json]:
     return 200, {"hosts": [host_row(site, host) for host in site.state.hosts.values()]}
+
+
+async def pools(site: Site, request: Request) -> tuple[int, Json]:
+    return 200, {"pools": pool_rows(site)}
 
 
 async def host(site: Site, request: Request) -> tuple[int, Json]:
