@@ -29,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "change": ("windfall.cli.change", "change", "Change a job that runs: priority, limits, policies, pause."),
     "events": ("windfall.cli.events", "events", "What happened and what was decided."),
     "host": ("windfall.cli.hosts", "host", "Hosts: list, info, block, unblock, drain."),
+    "pool": ("windfall.cli.pools", "pool", "Pools: where hosts come from, and how many are asked for."),
+    "explain": ("windfall.cli.explain", "explain", "Why a job or a task waits, or the story of a task."),
     "token": ("windfall.cli.tokens", "token", "Tokens: create, list, revoke."),
     "server": ("windfall.cli.server", "server", "Serve workers and clients."),
     "demo": ("windfall.cli.demo", "demo", "A real bag in under two minutes."),

@@ -19,6 +19,8 @@ from windfall.placement.scheduler import Weighed
 from windfall.placement.weighers import CHEAPEST, WEIGHERS
 
 EXAMPLE = 'for example: Host.Free.ram_mb > 4000 && member("ssd", Host.Tags)'
+# `decide` needs the best host only; to weigh all of a large site for the runners-up could take many times longer.
+FULLY_WEIGHED = 256
 WEIGHER_NAMES = (CHEAPEST, *sorted(WEIGHERS))
 
 
@@ -104,7 +106,7 @@ def decide(as_json: bool, **given: Any) -> None:
     Nothing that fits, even after eviction, gives {"host": null, "why": [...]}. A cost is in seconds, dollars or
     a number, after --cost.
     """
-    scheduler, request, weighed = _weigh(**given)
+    scheduler, request, weighed = _weigh(**given, weights_up_to=FULLY_WEIGHED)
     decision, reasons = weighed.decision, why(scheduler, request, weighed)
     if decision.victims and scheduler.cost.name == "revenue" and not _priced(scheduler.site):
         reasons.append(
@@ -257,6 +259,7 @@ def _weigh(
     period_s: float,
     seed: int,
     search_limit: int,
+    weights_up_to: float = float("inf"),
 ) -> tuple[Scheduler, Request, Weighed]:
     import numpy as np
 
@@ -268,7 +271,8 @@ def _weigh(
     predicate = _compiled(request.expression, request_file) if request.expression else None
     function = costs(period_s, search_limit)[cost]
     scheduler = Scheduler(Site(hosts), function, multipliers, np.random.default_rng(seed))
-    return scheduler, request, scheduler.weigh(request, predicate=predicate)
+    lay_open = scheduler.weigh if len(hosts) <= weights_up_to else scheduler.outline
+    return scheduler, request, lay_open(request, predicate=predicate)
 
 
 def _priced(site: Site) -> bool:

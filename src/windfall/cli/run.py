@@ -67,18 +67,18 @@ def run_bag(
     with good_order():
         session = Session(place, slots)
         try:
-            with session.client:
-                status = _run(session, bag, resume)
-                code = _finish(session, status, as_json)
-                if at_end is not None and session.job is not None:
-                    at_end(session.job)
-                if session.owns_server and code != INTERRUPTED:
-                    _stay_for_others(session)
-                return code
+            status = _run(session, bag, resume)
+            code = _finish(session, status, as_json)
+            if at_end is not None and session.job is not None:
+                at_end(session.job)
+            if session.owns_server and code != INTERRUPTED:
+                _stay_for_others(session)
+            return code
         except (KeyboardInterrupt, Terminated) as stop:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
             session.stop_now()
             return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+        finally:
+            session.client.close()
 
 
 @click.command(cls=BehindDashes)
@@ -164,8 +164,10 @@ class Session:
     def stop_now(self) -> None:
         """Twice Ctrl-C, or SIGTERM: what runs here is killed; the job can be taken up again."""
         owned = self.owns_server
+        impatience = signal.signal(signal.SIGINT, signal.SIG_IGN)
         if self.local is not None:
             self.local.close(now=True)
+        signal.signal(signal.SIGINT, impatience)
         if self.job is not None:
             what = "its tasks were stopped" if owned else "what runs on its server goes on"
             note(f"windfall: stopped; {what}.  {_how_to_go_on(self.job.id, self.place)}")
@@ -191,8 +193,9 @@ def _run(session: Session, bag: Submission | None, resume: str | None) -> Json:
         )
     if status["state"] == "paused":
         status = job.change(paused=False)
-    if session.owns_server and session.local is not None:
+    if session.owns_server:
         _pause_leftovers(session, job)
+    if session.local is not None:
         session.local.start_work()
     return status if status["state"] in ENDED else follow(job)
 

@@ -24,9 +24,34 @@ from windfall.errors import BadInput
 @click.option("--tls-cert", metavar="FILE", help="Certificate (PEM): serve https.")
 @click.option("--tls-key", metavar="FILE", help="Its key (PEM).")
 @click.option("--lease", default="60s", show_default=True, metavar="TIME", help="Silence that makes a host unknown.")
+@click.option("--pools", metavar="FILE", help="A pools.toml: where to get clients when tasks wait.")
+@click.option(
+    "--tail-enter",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    metavar="X",
+    help="A bag is in its tail when at most X tasks wait for each slot.",
+)
+@click.option(
+    "--tail-leave",
+    type=click.FloatRange(0),
+    metavar="X",
+    help="It leaves its tail when more than X wait for each slot.  [default: never]",
+)
+@click.option("--failover-pool", default="", metavar="NAME", help="Where tasks go that fail or are lost repeatedly.")
 @click.option("--json", "as_json", is_flag=True, help="Say where it serves as JSON.")
 def server(
-    listen: str, state: str | None, tls_cert: str | None, tls_key: str | None, lease: str, as_json: bool
+    listen: str,
+    state: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    lease: str,
+    pools: str | None,
+    tail_enter: float,
+    tail_leave: float | None,
+    failover_pool: str,
+    as_json: bool,
 ) -> None:
     """Serve workers and clients until told to stop (Ctrl-C, SIGTERM). Nothing is lost by stopping.
 
@@ -38,6 +63,8 @@ def server(
       windfall server --listen 0.0.0.0:7272
       windfall worker --server http://head-node:7272 --token-file worker.token      (on other machines)
     """
+    from windfall.core.events import Settings
+    from windfall.pools.config import read_pools
     from windfall.server.embedded import Options, Server, run
 
     lease_s = parse_duration(lease, "--lease")
@@ -46,9 +73,13 @@ def server(
     for option, file in (("--tls-cert", tls_cert), ("--tls-key", tls_key)):
         if file and not os.access(file, os.R_OK):
             raise BadInput(f"{option} {file}: no such file, or it may not be read")
+    if tail_leave is not None and tail_leave < tail_enter:
+        raise BadInput(f"--tail-leave {tail_leave:g} is less than --tail-enter {tail_enter:g}", hint="it would flap")
+    settings = Settings(tail_enter=tail_enter, tail_leave=tail_leave, failover_pool=failover_pool)
+    configured = read_pools(Path(pools)) if pools else []
     directory = state_directory(state)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    made = Server(Options(directory, listen, "", lease_s, tls_cert or "", tls_key or ""))
+    made = Server(Options(directory, listen, "", lease_s, tls_cert or "", tls_key or "", settings, configured))
     run(_serve(made, directory, as_json))
     note("windfall: the server has stopped; everything is kept")
 

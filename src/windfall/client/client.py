@@ -165,6 +165,9 @@ class Client:
     def host(self, name: str) -> Json:
         return dict(self._transport.get(f"/v1/hosts/{quote(name, safe='')}"))
 
+    def pools(self) -> list[Json]:
+        return list(self._transport.get("/v1/pools")["pools"])
+
     def tell_host(self, name: str, action: str, **body: Any) -> Json:
         """`block` (reason, for_s), `unblock` or `drain` a host."""
         return dict(self._transport.post(f"/v1/hosts/{quote(name, safe='')}/{action}", body))

@@ -135,7 +135,7 @@ class LocalServer:
             return self._server.url, self._server.token
 
     def start_work(self) -> None:
-        """Start the worker of a server that was told to be idle at first."""
+        """Idle no more: start a worker, now if the server is ours, else when we take over."""
         with self._lock:
             self._idle = False
             if self._server is not None:

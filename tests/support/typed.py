@@ -1,0 +1,99 @@
+"""`windfall` typed in a directory, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+WINDFALL = [sys.executable, "-m", "windfall"]
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Standard output as one JSON document."""
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Standard output as NDJSON."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Shell:
+    """A directory in which commands are typed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.started: list[subprocess.Popen[str]] = []
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("WINDFALL_")}
+
+    def write(self, name: str, text: str, mode: int = 0o644) -> Path:
+        path = self.directory / name
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    def windfall(self, *arguments: str, stdin: str | None = None) -> Ended:
+        """Run a command to its end."""
+        ended = subprocess.run(
+            [*WINDFALL, *arguments],
+            cwd=self.directory,
+            env=self.env,
+            input=stdin or "",
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command and leave it running."""
+        process = subprocess.Popen(
+            [*WINDFALL, *arguments],
+            cwd=self.directory,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def close(self) -> None:
+        """A test that failed leaves nothing running."""
+        for process in self.started:
+            process.kill()
+            process.communicate()
+
+    def finish(self, process: subprocess.Popen[str], *signals: signal.Signals, between_s: float = 0.3) -> Ended:
+        """Send signals to a command, one after the other, and wait for its end."""
+        for number in signals:
+            process.send_signal(number)
+            time.sleep(between_s)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        return Ended(process.returncode, out, err)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came to be"
+        time.sleep(0.02)
