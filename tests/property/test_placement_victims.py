@@ -210,3 +210,4 @@ def test_the_laid_open_pass_decides_like_the_quick_one(hosts, size, seed):
     quick = Scheduler(Site(hosts), rng=np.random.default_rng(seed)).decide(request)
     open_pass = Scheduler(Site(hosts), rng=np.random.default_rng(seed)).weigh(request).decision
     assert quick == open_pass
+    assert Scheduler(Site(hosts), rng=np.random.default_rng(seed)).outline(request).decision == quick

@@ -184,6 +184,20 @@ def test_a_missing_file_is_named():
         CliRunner().invoke(cli, ["place", "decide", "--hosts", "nosuch.json", "--request", "x"], catch_exceptions=False)
 
 
+def test_a_large_site_gets_the_answer_without_the_weights_of_all(run):
+    hosts = [
+        {
+            "name": f"h{h}",
+            "capacity": {"vcpu": 2},
+            "instances": [{"id": f"p{h}", "preemptible": True, "run_s": 7 + h * 5, "resources": {"vcpu": 2}}],
+        }
+        for h in range(300)
+    ]
+    answer = json.loads(run("decide", hosts, {"preemptible": False, "resources": {"vcpu": 1}}, "--json"))
+    assert (answer["host"], answer["victims"], answer["cost"]) == ("h0", ["p0"], 7)
+    assert "ranked 300 hosts" in answer["why"][1]
+
+
 def test_people_get_the_same_answer_in_words(run):
     table = TABLES[6]
     request = {"preemptible": False, "resources": dict(table.request.resources)}

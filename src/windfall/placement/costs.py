@@ -137,7 +137,7 @@ class SetCost(Struct, frozen=True):
     unit: str
     of: Callable[[Sequence[str], Sequence[str]], int]
     scale: int = 1
-    limit: int = 100_000
+    limit: int = 20_000
 
 
 def groups_disturbed(ids: Sequence[str], groups: Sequence[str]) -> int:

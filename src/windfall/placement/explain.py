@@ -99,6 +99,8 @@ def _standing(scheduler: Scheduler, request: Request, weighed: Weighed) -> list[
     """How the winner stands against the next best."""
     ways = ", ".join(f"{name} x {multiplier:g}" for name, multiplier in scheduler.weighers.items())
     count = len(weighed.rows)
+    if not weighed.raw:
+        return [f"ranked {count:,} hosts that passed the filters by {ways}; `explain` shows the weights of all"]
     best = weighed.total.max()
     lines = [f"weighed {count} host{'s' if count > 1 else ''} by {ways}"]
     equals = int((weighed.total == best).sum())

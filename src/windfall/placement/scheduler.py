@@ -27,7 +27,7 @@ REMEMBERED = 2_000_000
 class Weighed(Struct, frozen=True):
     """One pass laid open, for explanations: who passed, with which raw and total weights and which victims.
 
-    `rows` are the hosts that passed; `raw`, `total` and `covers` follow their order.
+    `rows` are the hosts that passed; `raw`, `total` and `covers` follow their order (an outline leaves them empty).
     """
 
     stages: Sequence[Stage]
@@ -77,6 +77,12 @@ class Scheduler:
         sets = self._sets_for(need, self.cost)
         h = self._pick(sets.cheapest(passes, now_us))
         return self._decision(h, sets.cover(h, now_us))
+
+    def outline(self, request: Request, now_s: float = 0.0, predicate: Predicate | None = None) -> Weighed:
+        """The same decision with the filters that led to it, and without the weights: for sites of many hosts."""
+        filters = stages(self.site, request, self.site.units(request.resources), predicate)
+        rows = np.flatnonzero(passing(filters))
+        return Weighed(filters, rows, {}, np.zeros(0), [], self.decide(request, now_s, predicate))
 
     def weigh(self, request: Request, now_s: float = 0.0, predicate: Predicate | None = None) -> Weighed:
         """The same decision with everything that led to it."""
