@@ -27,9 +27,9 @@ from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadCredentials, BadInput
 from windfall.pools.config import LOCAL, PoolConfig
-from windfall.server.app import Application
 from windfall.pools.contract import Pool
 from windfall.pools.local import LocalPool, Place
+from windfall.server.app import Application
 from windfall.server.site import Site
 from windfall.server.submission import known_policies
 from windfall.store import open_store

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
+from windfall.core.pools import look, supply_of
 from windfall.core.state import GONE, Bag, Host
 from windfall.server.site import Site
 from windfall.wire.messages import CAUSES
@@ -88,6 +89,34 @@ def tasks_in(bag: Bag, states: frozenset[int], after: int, limit: int) -> tuple[
                 return found, task
             found.append(task)
     return found, None
+
+
+def pool_rows(site: Site) -> list[Json]:
+    """The pools: what they may give, what they give, and what is missing, by the code that asks for it."""
+    state, now = site.state, site.driver.clock()
+    supply = supply_of(state, now)
+    matching, asks = look(state, site.driver.engine.policies, now)
+    held_back = {ask.pool: ask.held_back for ask in asks}
+    return [
+        {
+            "pool": name,
+            "kind": pool.rules.kind,
+            "limit": None if pool.rules.joins_itself else pool.rules.limit,
+            "slots": pool.rules.slots,
+            "price_usd": pool.rules.price_usd,
+            "per_minute": None if pool.rules.joins_itself else pool.rules.per_minute,
+            "running": supply[name].clients,
+            "busy_slots": supply[name].busy_slots,
+            "free_slots": supply[name].free_slots,
+            "pending": pool.queued,
+            "wanted_slots": matching.of_pool(name),
+            "held_back": held_back.get(name, ""),
+            "errors": pool.errors,
+            "last_error": pool.last_error,
+            "closed_until": pool.closed_until,
+        }
+        for name, pool in state.pools.items()
+    ]
 
 
 def host_row(site: Site, host: Host) -> Json:

@@ -1,0 +1,89 @@
+"""`windfall explain`: why a job or a task is where it is, as the code that decides tells it. Touches the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windfall.cli.options import Place, find_task, json_option, place_options
+from windfall.cli.output import moment, print_json, span
+
+Json = dict[str, Any]
+_MOST_TRIES = 3
+
+
+@click.command()
+@click.argument("reference", metavar="JOB[.TASK]")
+@click.argument("task", type=click.IntRange(0), required=False)
+@place_options
+@json_option
+def explain(reference: str, task: int | None, place: Place, as_json: bool) -> None:
+    """Say why a job or a task waits: which hosts there are, what keeps each away, and what to change.
+
+    Of a task that has been sent out it tells the story: each attempt, where, why there, and why again.
+
+    \b
+    Examples:
+      windfall explain fit
+      windfall explain fit.1822
+    """
+    with place.open() as client:
+        job, number = find_task(client, reference, task)
+        told = job.explain(number)
+    if as_json:
+        print_json(told)
+        return
+    for line in lines(told):
+        click.echo(line)
+
+
+def lines(told: Json) -> list[str]:
+    """The document in words."""
+    job = f"job {told['job']} '{told['name']}'"
+    if told["task"] is None:
+        waiting = told.get("waiting")
+        if waiting is None:
+            return [f"{job} has ended: {told['state']}."]
+        head = f"{job} {'waits' if waiting['waits'] else 'is ' + told['state']}."
+        written = [f"  {name} = {text}" for name, text in told["policies"].items()]
+        return [head, *waiting_lines(waiting), *(["  its policies:", *written] if written else [])]
+    found = [f"task {told['task']} of {job} {_standing(told)}."]
+    if "waiting" in told:
+        found += waiting_lines(told["waiting"])
+    if told["story"]:
+        found += ["  its story:", *(f"    {_step(step, told['story'])}" for step in told["story"])]
+    return found
+
+
+def _standing(told: Json) -> str:
+    if told["state"] == "running":
+        return f"runs on {', '.join(told['running_on'])}"
+    return "waits" if told["state"] == "waiting" else f"is {told['state']}"
+
+
+def waiting_lines(waiting: Json) -> list[str]:
+    """Which hosts there are, what excludes how many of them, the nearest miss, what to try."""
+    found = [f"  {waiting['because']}" + (":" if waiting["reasons"] else ".")]
+    width = max((len(reason["clause"]) for reason in waiting["reasons"]), default=0)
+    for reason in waiting["reasons"]:
+        found.append(f"  {reason['hosts']:>4}  {reason['clause']:<{width}}   {reason['detail']}".rstrip())
+    if waiting.get("nearest"):
+        found.append(f"  nearest miss: {waiting['nearest']}")
+    found += [f"  try: {text}" for text in waiting["try"][:_MOST_TRIES]]
+    return found
+
+
+def _step(step: Json, story: list[Json]) -> str:
+    when = f"{moment(step['t'])}  "
+    attempt = f"attempt {step['attempt']} " if "attempt" in step else ""
+    if step["what"] == "sent":
+        until = f", given up after {span(step['deadline'] - step['t'])}" if step["deadline"] else ""
+        return f"{when}{attempt}sent to {step['host']}: {step['why']}{until}"
+    if step["what"] == "given up":
+        return f"{when}{attempt}given up: {step['why']}; {step['then']}"
+    if "cause" in step:
+        how = "done" if step["cause"] == "done" else step["cause"]
+        code = f" {step['exit_code']}" if step["cause"] == "exit" else ""
+        return f"{when}{attempt}on {step['host']}: {how}{code} after {span(step['run_s'])}; {step['what']}"
+    return f"{when}{step['what']}"

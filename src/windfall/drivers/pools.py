@@ -1,0 +1,110 @@
+"""The keeper of the pools: tells the engine what they have, and carries out what it asks. Touches pools, by threads.
+
+One look after the other: count what is there, decide, ask, report. So nothing is counted while it is being asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from windfall.core.events import AnyEvent, ClientsAsked, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured, Record
+from windfall.core.overlay import Ask, PoolRules
+from windfall.core.state import GONE
+from windfall.drivers.realtime import Realtime
+from windfall.pools.contract import Client, Pool, Started
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 2.0
+SOON_S = 0.3
+"""After a change of demand: long enough for hosts that are there already to take what they can."""
+
+
+class PoolKeeper:
+    """Keeps the pools of one server. `providers` are those that can be asked, by name."""
+
+    def __init__(self, driver: Realtime, rules: list[PoolRules], providers: Mapping[str, Pool]) -> None:
+        self._driver = driver
+        self._rules = rules
+        self._providers = providers
+        self._changed = asyncio.Event()
+        self._threads = ThreadPoolExecutor(max(1, len(providers)), thread_name_prefix="pool")
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        if not self._rules and not self._driver.state.pools:
+            return
+        await self._driver.submit([PoolsConfigured(self._driver.clock(), self._rules)])
+        if self._providers:
+            self._driver.on_commit.append(self._committed)
+            self._task = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*(self._call(pool.stop) for pool in self._providers.values()))
+        self._threads.shutdown()
+
+    def _committed(self, records: list[Record]) -> None:
+        if any(getattr(record.event, "job", None) is not None for record in records):
+            self._changed.set()
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                if not self._driver.trouble:
+                    await self.look()
+            except Exception:
+                log.exception("the pools could not be looked after; trying again")
+            try:
+                await asyncio.wait_for(self._changed.wait(), EVERY_S)
+                await asyncio.sleep(SOON_S)
+            except TimeoutError:
+                pass
+            self._changed.clear()
+
+    async def look(self) -> None:
+        """Count, decide, ask, report."""
+        await asyncio.gather(*(self._count(name, pool) for name, pool in self._providers.items()))
+        due = OverlayDue(self._driver.clock())
+        # Decided first and recorded only if something follows from it: the log is no diary of idle looks.
+        wanted = self._driver.engine.decide(self._driver.state, due).decided
+        if not isinstance(wanted, ClientsAsked) or not wanted.asks:
+            return
+        record = (await self._driver.submit([due]))[0]
+        assert isinstance(record.decided, ClientsAsked)
+        await asyncio.gather(*(self._ask(ask) for ask in record.decided.asks))
+
+    async def _count(self, name: str, pool: Pool) -> None:
+        clients: list[Client] = await self._call(pool.list)
+        events: list[AnyEvent] = []
+        now = self._driver.clock()
+        # One that came before it ended was there to work; its record as a host says how well it did.
+        stillborn = [client for client in clients if client.error and not self._has_come(client)]
+        if stillborn:
+            events.append(PoolAnswered(now, name, len(stillborn), stillborn[-1].error))
+        await self._submit(events)
+        pending = sum(client.alive and not self._has_come(client) for client in clients)
+        if pending != self._driver.state.pools[name].queued:
+            await self._submit([PoolCounted(now, name, pending)])
+
+    def _has_come(self, client: Client) -> bool:
+        host = self._driver.state.host(client.host)
+        return host is not None and (host.state != GONE or not client.alive)
+
+    async def _ask(self, ask: Ask) -> None:
+        started: Started = await self._call(self._providers[ask.pool].start, ask.count)
+        refused = ask.count - len(started.hosts)
+        answer = PoolAnswered(self._driver.clock(), ask.pool, refused or ask.count, started.error if refused else "")
+        await self._submit([answer])
+
+    async def _submit(self, events: list[AnyEvent]) -> None:
+        if events:
+            await self._driver.submit(events)
+
+    async def _call(self, call: object, *args: object) -> object:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)  # type: ignore[arg-type]
