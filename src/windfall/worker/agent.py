@@ -70,7 +70,7 @@ class Agent:
         self._started_s = self._last_work_s = time.monotonic()
         self._sent_s = self._ad_sent_s = self._tick_at_s = 0.0
         self._gap_s = pace.GAP_S
-        self._next_s = 10.0
+        self._next_s = 1.0  # until the server says
         self._n = 0
         self._in_flight = False
         self._tell_held = False
@@ -83,6 +83,7 @@ class Agent:
         self._exit_code: int | None = None
         self._reported_down = False
         self._signals: list[int] = []
+        self._is_child = os.getppid() == options.parent_pid
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
@@ -139,16 +140,14 @@ class Agent:
         if len(self._floor):
             self._last_work_s = now_s
         options = self._options
-        if options.parent_pid is not None and _is_gone(options.parent_pid):
+        if self._is_orphan():
             self._abandon()
         elif self._leaving:
             if now_s > self._leave_by_s:
                 self._exit_code = 0
         elif options.notice_file and os.path.exists(options.notice_file):
             self._leave("notice", None, notice=True)
-        elif (left_s := self._lifetime_left_s(now_s)) is not None and left_s < self._margin_s():
-            self._leave("lifetime", None)
-        elif self._lifetime_is_short(now_s) and not len(self._floor):
+        elif self._lifetime_is_over(now_s):
             self._leave("lifetime", None)
         elif options.idle_exit_s is not None and now_s - self._last_work_s > options.idle_exit_s:
             self._leave("idle", None)
@@ -163,11 +162,11 @@ class Agent:
         self._selector.register(read, selectors.EVENT_READ, lambda: os.read(read, 4096))
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(signum, lambda number, _: self._signals.append(number))
-        if self._options.parent_pid is not None and os.getppid() == self._options.parent_pid:
+        if self._is_child:
             system.die_with_parent(signal.SIGTERM)
 
     def _on_signal(self, signum: int) -> None:
-        if self._options.parent_pid is not None and _is_gone(self._options.parent_pid):
+        if self._is_orphan():
             self._abandon()
         elif signum == signal.SIGUSR1:
             self._leave("notice", None, notice=True)
@@ -189,6 +188,21 @@ class Agent:
         self._leaving = reason
         self._leave_by_s = time.monotonic() + self._floor.longest_grace_s() + 10.0
 
+    def _is_orphan(self) -> bool:
+        """Whether the process that we are to die with has ended (a dead child of somebody else still has a number)."""
+        parent_pid = self._options.parent_pid
+        if parent_pid is None:
+            return False
+        if self._is_child:
+            return os.getppid() != parent_pid
+        try:
+            os.kill(parent_pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        return False
+
     def _abandon(self) -> None:
         """The process that we belong to has gone, and its server with it: end now, keep the results."""
         self._floor.preempt("the process that started this worker has ended", 0.0, False)
@@ -201,6 +215,13 @@ class Agent:
     def _margin_s(self) -> float:
         """What the end of the lifetime takes: the tasks' grace and a last exchange."""
         return min(self._floor.longest_grace_s() + 2.0, (self._options.lifetime_s or 0.0) / 4)
+
+    def _lifetime_is_over(self, now_s: float) -> bool:
+        """Time to end what runs; earlier if nothing runs and nothing more fits in."""
+        left_s = self._lifetime_left_s(now_s)
+        if left_s is None:
+            return False
+        return left_s < self._margin_s() or (not len(self._floor) and self._lifetime_is_short(now_s))
 
     def _lifetime_is_short(self, now_s: float) -> bool:
         """Less is left than a task would need, going by those that we have seen."""
@@ -269,7 +290,7 @@ class Agent:
             "results": [result.row(unix_s) for result in results],
             "started": self._floor.started(),
             "held": len(self._floor),
-            "holds": self._floor.keys() if self._tell_held else None,
+            "holds": [*self._floor.keys(), *self._outbox.waiting_keys()] if self._tell_held else None,
             "live": live_rows,
             "leaving": leaving,
         }
@@ -350,15 +371,3 @@ class Agent:
         if always or not self._options.quiet:
             with contextlib.suppress(OSError):
                 print(f"windfall: {text}", file=sys.stderr, flush=True)
-
-
-def _is_gone(pid: int) -> bool:
-    if os.getppid() == pid:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False

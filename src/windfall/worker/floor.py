@@ -454,7 +454,7 @@ class Floor:
 
     @property
     def needs_a_look(self) -> bool:
-        """Whether `check_calls` or `balance` could soon find something: a call with a limit, work beside an idle slot."""
+        """Whether `check_calls` or `balance` could soon find something: a limited call, work beside an idle slot."""
         idle = waiting = False
         for slot in self.slots:
             if not slot.in_hand:

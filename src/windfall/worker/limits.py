@@ -15,6 +15,9 @@ from windfall.worker import system
 WATCH_S = 0.05
 """How often the memory of a limited attempt is looked at where there is no control group."""
 
+PREFIX = "windfall-"
+"""Begins the name of every group of ours; the process id of its runner ends it."""
+
 _SIGNS = (b"MemoryError", b"bad_alloc", b"Cannot allocate memory", b"out of memory", b"Out of memory")
 
 
@@ -75,6 +78,7 @@ class MemoryGroup:
 def memory_group(label: str) -> MemoryGroup | None:
     """A group of this name next to (or below) the one that this process is in; `None` where we may not make one."""
     for home, folder, is_v2 in _places():
+        _sweep(folder)
         try:
             group = MemoryGroup(os.path.join(folder, label), home, is_v2)
             # In and out once: what fails here would fail with a task in hand.
@@ -85,6 +89,16 @@ def memory_group(label: str) -> MemoryGroup | None:
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.join(folder, label))
     return None
+
+
+def _sweep(folder: str) -> None:
+    """Remove the groups of runners that were killed; one with a process in it cannot be removed."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            pid = name.rpartition("-")[2]
+            if name.startswith(PREFIX) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+                with contextlib.suppress(OSError):
+                    os.rmdir(os.path.join(folder, name))
 
 
 def _places() -> list[tuple[str, str, bool]]:
@@ -128,7 +142,7 @@ class MemoryLimit:
     """Keeps one attempt after the other under its limit, by the best means that this host allows."""
 
     def __init__(self, label: str) -> None:
-        self._label = label
+        self._label = f"{PREFIX}{label}-{os.getpid()}"
         self._group: MemoryGroup | None = None
         self._probed = False
         self._limit_bytes = 0

@@ -6,7 +6,6 @@ Touches the spool only. A result leaves the outbox when the exchange that carrie
 from __future__ import annotations
 
 import pickle
-import time
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -66,6 +65,9 @@ class Outbox:
     def waiting(self) -> int:
         return len(self._waiting)
 
+    def waiting_keys(self) -> list[tuple[Any, Any, int]]:
+        return [(result.job, result.task, result.attempt) for result in self._waiting]
+
     def add(self, result: Result) -> None:
         self._waiting.append(result)
         self._unsaved.append(result)
@@ -122,7 +124,3 @@ def _cut(result: Result, cap_bytes: int) -> Result:
     text = f"the value of {len(result.value):,} bytes is larger than the server takes"
     more["text"] = text
     return result._replace(cause=m.PYTHON, value=pickle.dumps((False, RuntimeError(text), text)), exit_code=None)
-
-
-def now_s() -> float:
-    return time.time()

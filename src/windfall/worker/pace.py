@@ -59,7 +59,7 @@ def pause_s(least_in_hand: int, mean_s: float | None) -> float:
 
 
 def wait_s(held: int, mean_s: float | None, next_s: float) -> float:
-    """For how long the server may hold its answer: briefly while results are about to come, else nearly a whole lease."""
+    """For how long the server may hold its answer: briefly while results are about to come, else nearly `next_s`."""
     if held and (mean_s is None or mean_s < 1.0):
         return 0.05
     return max(0.05, min(20.0, next_s * 0.8))

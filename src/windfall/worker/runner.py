@@ -119,7 +119,7 @@ class Runner:
         self._inbox = inbox
         self._line = line
         self._own = workdir.OwnDirectory(directory, label)
-        self._memory = limits.MemoryLimit(f"windfall-{label}-{os.getpid()}")
+        self._memory = limits.MemoryLimit(label)
         self._specs: dict[int, Spec | NotStarted] = {}
         self._home = directory
         # A child inherits descriptors 0, 1 and 2 as they are here: nothing, and two pipes. No action per spawn.
@@ -326,6 +326,7 @@ class Runner:
             # The agent is dead: nobody wants the result, and nothing may stay behind.
             running.signal(signal.SIGKILL)
             system.kill_orphans()
+            self._memory.close()
             os._exit(1)
 
     def _clear_up(self, running: Attempt) -> None:

@@ -54,8 +54,8 @@ class Held:
     """An attempt that this worker has and has not reported yet."""
 
     __slots__ = (
-        "argv", "attempt", "ending", "ident", "job", "live_offsets", "payload", "slot", "spec", "start_reported", "task",
-        "watched",
+        "argv", "attempt", "ending", "ident", "job", "live_offsets", "payload", "slot", "spec", "start_reported",
+        "task", "watched",
     )  # fmt: skip
 
     def __init__(

@@ -13,7 +13,6 @@ import os
 import queue
 import random
 import re
-import shutil
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -51,11 +50,6 @@ class Transfers:
 
     def fileno(self) -> int:
         return self._wake_read
-
-    def cached(self, sha256: str) -> str | None:
-        """Where a blob lies, if it has been fetched."""
-        path = self._path(sha256)
-        return path if os.path.exists(path) else None
 
     def fetch(self, sha256: str, callback: Callable[[str | Failed], None]) -> None:
         """Bring a blob here; the callback gets its path, or why not."""
@@ -230,8 +224,3 @@ def _digest(path: str) -> tuple[str, int]:
             digest.update(chunk)
             size += len(chunk)
     return digest.hexdigest(), size
-
-
-def remove_folder(path: str | None) -> None:
-    if path:
-        shutil.rmtree(path, ignore_errors=True)
