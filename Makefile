@@ -17,10 +17,10 @@ demo: $(STAMP)
 	@$(BIN)/windfall demo
 
 test: system $(STAMP) check
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile -q
 
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest tests -m "not slow"
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile -q -m "not slow"
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,0 +1,11 @@
+"""Settings of all tests: no example is judged by the clock, and continuous integration draws the same ones every time."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("windfall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("windfall"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "windfall")
