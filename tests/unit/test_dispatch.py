@@ -131,3 +131,12 @@ def test_a_repeated_exchange_is_answered_from_memory_and_gives_nothing_new():
     host = hand.state.host("a")
     assert again.repeat and again.assigned == []
     assert [(1, host.assigned[0].first + i, 1) for i in range(2)] == first
+
+
+def test_an_answer_hands_out_nothing_of_a_job_that_stops_with_it():
+    """A new boot takes a task with it for good, which stops the job: its other tasks are not for this answer."""
+    hand = Hand()
+    bag = hand.submit(2, [TaskClass(max_losses=1)], max_failed_tasks=0)
+    hand.tasks("a")
+    assert hand.ask("a", boot="c").assigned == []
+    assert bag.stopped

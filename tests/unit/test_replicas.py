@@ -9,7 +9,8 @@ from hypothesis.strategies import integers, lists
 
 from tests.support.engine import Hand
 from windfall.core.columns import DONE
-from windfall.core.events import ACCEPTED, STALE, WASTE, TaskClass
+from windfall.core.engine import wake_at
+from windfall.core.events import ACCEPTED, STALE, WASTE, TaskClass, TimerFired
 from windfall.core.policy import DefaultPolicy
 from windfall.core.tail import TailRule, in_tail
 
@@ -121,3 +122,24 @@ def test_the_tail_changes_at_most_once_per_crossing_of_the_gap(unsent, enter, ga
 
 def test_a_bag_without_a_leave_threshold_never_leaves_its_tail():
     assert in_tail(True, unsent=10**9, rule=TailRule(enter=1_500))
+
+
+def test_a_deadline_of_an_ended_attempt_wakes_nobody():
+    hand = Hand(Eager)
+    hand.submit(3, policies={"Deadline": "50"})
+    first, second = hand.tasks("a", want=2, slots=2)
+    hand.wait(10.0)
+    (third,) = hand.tasks("b")
+    hand.report("a", first, second)
+    assert [entry[1:] for entry in hand.state.deadlines] == [third]
+
+
+def test_silence_is_late_enough_at_the_very_time_that_was_asked_for():
+    """Sums that round differently must not wake the engine for ever: 0.7 + 0.1 is not 0.8."""
+    for t in (0.7, 1000.7, 2028.351833, 1e6 / 3):
+        hand = Hand(lease_s=0.1)
+        hand.t = t
+        hand.ask("a")
+        hand.t = wake_at(hand.state)
+        hand.step(TimerFired(hand.t))
+        assert wake_at(hand.state) > hand.t

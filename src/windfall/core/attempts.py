@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heappush
+from heapq import heappop, heappush
 
 from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, WAITING
 from windfall.core.events import Assigned
@@ -90,6 +90,22 @@ def settle(state: State, bag: Bag, t: float) -> None:
     else:
         bag.finished_t = None
     state.refresh(bag)
+    forget_ended(state)
+
+
+def live_until(bag: Bag, task: int, number: int, deadline: float) -> bool:
+    return any(a.number == number and a.deadline == deadline for a in bag.live.get(task, ()))
+
+
+def forget_ended(state: State) -> None:
+    """Drop deadlines of ended attempts from the front: the next look at the clock is for one that still matters."""
+    heap = state.deadlines
+    while heap:
+        deadline, job, task, number = heap[0]
+        bag = state.bags.get(job)
+        if bag is not None and live_until(bag, task, number, deadline):
+            return
+        heappop(heap)
 
 
 def stop_job(state: State, bag: Bag, reason: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.core import attempts, hosts, overlay, replicas, silence
 from windfall.core.ads import Ad, bag_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import DONE, WAITING
-from windfall.core.events import AGAIN, FRESH, TEST, Assigned, HostAnswered, HostAsked, Key
+from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, Key
 from windfall.core.policy import UNREPLICATED, BagPolicy
 from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State, TaskQueue
 from windfall.core.tail import TailRule, in_tail
@@ -55,6 +55,9 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if event.leaving or event.want <= 0 or host.draining or is_blocked(host, event.t):
         return answer
     if not state.ready and not state.tails:
+        return answer
+    if any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
+        # What goes with the host may stop its job, and with it what would be handed out here: the next ask will tell.
         return answer
     want = event.want
     record = host.record

@@ -5,7 +5,9 @@ Silence is not death: nothing is torn down because of it, and a result that come
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop
+from itertools import chain
 from typing import Any
 
 from windfall.core import attempts
@@ -18,6 +20,8 @@ from windfall.wire.messages import CAUSES, LOST
 LOST_CODE = CAUSES.index(LOST)
 Loss = tuple[int, int, int, int]
 """(job, task, attempt, verdict)."""
+Due = tuple[float, int, int, int]
+"""(deadline, job, task, attempt)."""
 
 
 def next_look(state: State) -> float | None:
@@ -36,16 +40,16 @@ def next_look(state: State) -> float | None:
 def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged:
     lease_s = state.settings.lease_s
     judged = TimeJudged()
-    judged.unknown = _silent(state, list(state.live_hosts), event.t - lease_s)
-    lost = _silent(state, [*state.unknown_hosts, *judged.unknown], event.t - 2 * lease_s)
+    judged.unknown = _silent(state, state.live_hosts, lease_s, event.t)
+    lost = _silent(state, chain(state.unknown_hosts, judged.unknown), 2 * lease_s, event.t)
     judged.lost_hosts = lost
     judged.unknown = [number for number in judged.unknown if number not in lost]
     judged.lost = losses_of(state, [state.hosts[number] for number in lost])
     gone = {entry[:3] for entry in judged.lost}
-    for deadline, job, task, number in sorted(entry for entry in state.deadlines if entry[0] <= event.t):
+    for deadline, job, task, number in _due(state.deadlines, event.t):
         bag = state.bags.get(job)
         key = (job, task, number)
-        if bag is None or key in gone or not _live_until(bag, task, number, deadline):
+        if bag is None or key in gone or not attempts.live_until(bag, task, number, deadline):
             continue
         gone.add(key)
         remaining = [a for a in bag.live[task] if (job, task, a.number) not in gone]
@@ -53,17 +57,26 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
     return judged
 
 
-def _silent(state: State, numbers: list[int], since: float) -> list[int]:
+def _silent(state: State, numbers: Iterable[int], allowed_s: float, t: float) -> list[int]:
+    """Those that were silent for too long, the longest silent first. Adds up as `next_look` does: a sum that rounds
+    another way would wake us for ever at a time that is never late enough."""
     found = []
     for number in numbers:
-        if state.hosts[number].seen_t > since:
+        if state.hosts[number].seen_t + allowed_s > t:
             break
         found.append(number)
     return found
 
 
-def _live_until(bag: Bag, task: int, number: int, deadline: float) -> bool:
-    return any(a.number == number and a.deadline == deadline for a in bag.live.get(task, ()))
+def _due(heap: list[Due], t: float) -> list[Due]:
+    """The entries of a heap that are due, in order, without taking them off: costs what it finds, not the heap."""
+    found = []
+    places = [0]
+    for place in places:
+        if place < len(heap) and heap[place][0] <= t:
+            found.append(heap[place])
+            places += (2 * place + 1, 2 * place + 2)
+    return sorted(found)
 
 
 def losses_of(state: State, hosts: list[Host], except_: frozenset[Key] = frozenset()) -> list[Loss]:
@@ -94,6 +107,7 @@ def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> N
     apply_losses(state, decided.expired, event.t)
     while state.deadlines and state.deadlines[0][0] <= event.t:
         heappop(state.deadlines)
+    attempts.forget_ended(state)
 
 
 def _fall_silent(state: State, host: Host, to: str) -> None:
