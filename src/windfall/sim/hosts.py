@@ -1,0 +1,147 @@
+"""A pool's ground and its hosts: laws made ready, what each host is like, and the books of what it did. Pure.
+
+What a host is (its speed, whether it is faulty) is drawn once per host; when it comes and goes, once per coming.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from msgspec import Struct
+
+from windfall.core.events import Key, Result
+from windfall.planning.offers import Offer
+from windfall.sim.chance import stream
+from windfall.sim.scenario import Pool
+
+LEAST_PRESENCE = 0.01
+LEAST_SPEED = 0.01
+
+
+class Books(Struct):
+    """What became of a pool's time: slot-seconds by their use, attempts by their end, money."""
+
+    hosts: int = 0
+    stays: int = 0
+    exchanges: int = 0
+    done: int = 0
+    discarded: int = 0
+    failed: int = 0
+    lost: int = 0
+    cancelled: int = 0
+    present_s: float = 0.0
+    useful_s: float = 0.0
+    discarded_s: float = 0.0
+    failed_s: float = 0.0
+    lost_s: float = 0.0
+    cost_microusd: int = 0
+
+
+class Running(Struct, gc=False):
+    """One attempt on a slot: when it began, when it will end, the work in it, and how it ends."""
+
+    start_s: float
+    end_s: float
+    cpu_s: float
+    cause: int
+
+
+class Host:
+    """One simulated pull client."""
+
+    __slots__ = (
+        "ad", "beating", "black_hole", "boot", "boots", "epoch", "errors", "here", "idle_since", "index", "last_s",
+        "n", "name", "polling", "polls", "pool", "presence", "queue", "rented_s", "results", "retries", "retrying",
+        "running", "since_s", "speed",
+    )  # fmt: skip
+
+    def __init__(self, pool: Ground, index: int) -> None:
+        self.pool, self.index = pool, index
+        self.name = f"{pool.pool.name}-{index}"
+        self.boot = ""
+        self.boots = self.epoch = self.n = self.polls = self.retries = 0
+        self.here = self.polling = self.retrying = self.beating = False
+        self.last_s = self.since_s = self.rented_s = 0.0
+        self.idle_since = inf
+        self.running: dict[Key, Running] = {}
+        self.queue: list[Key] = []
+        self.results: list[Result] = []
+        pool.describe(self)
+
+
+class Ground:
+    """A pool with its laws ready to draw from."""
+
+    def __init__(self, pool: Pool, seed: int) -> None:
+        self.pool = pool
+        self.books = Books()
+        self.hold = pool.slots + pool.prefetch
+        self.arrive, self.wait, self.stay = pool.arrive.quantile(), pool.wait.quantile(), pool.stay.quantile()
+        self.presence, self.drag = pool.presence.quantile(), pool.straggler_factor.quantile()
+        self._speed = pool.speed.quantile()
+        self._streams = {
+            what: stream(seed, f"pool/{pool.name}/{what}")
+            for what in ("speed", "kind", "arrive", "wait", "stay", "presence", "notice", "series", "pause")
+        }
+        self.offer = Offer(name=pool.name, price_usd=pool.price_usd, cycle_s=pool.cycle_s)
+        self._stretches = pool.ticks.stretches() if pool.ticks else []
+        self._period = len(pool.ticks.counts) * pool.ticks.tick_s if pool.ticks else 0.0
+        # Every seed sees another part of the series.
+        self._offset = self._streams["series"](0) * self._period
+        self.notes_presence = pool.presence.kind != "fixed" or pool.presence.parameters["value"] != 1.0
+
+    def describe(self, host: Host) -> None:
+        """What a host is like, for good."""
+        pool, index = self.pool, host.index
+        host.speed = max(LEAST_SPEED, self._speed(self._streams["speed"](index)))
+        kind = self._streams["kind"](index)
+        host.black_hole = kind < pool.black_holes
+        host.errors = pool.faulty_errors if kind > 1.0 - pool.faulty else pool.errors
+        host.presence = max(LEAST_PRESENCE, min(1.0, self.presence(self._streams["presence"](index))))
+        host.ad = self._ad(host)
+
+    def _ad(self, host: Host) -> dict[str, Any]:
+        pool = self.pool
+        ad: dict[str, Any] = {"name": host.name, "pool": pool.name, "cpus": pool.slots, "speed": round(host.speed, 3)}
+        if pool.memory_mb:
+            ad["memory_mb"] = pool.memory_mb
+        if pool.tags:
+            ad["tags"] = pool.tags
+        return ad
+
+    def first(self, host: Host) -> float:
+        """When a host is first asked for."""
+        return self.arrive(self._streams["arrive"](host.index))
+
+    def next_stay(self, host: Host, now: float) -> tuple[float, float, float]:
+        """(rented from, here from, taken away at) of a host's next stay, asked for now."""
+        wait_s = self.wait(self._streams["wait"](host.index, host.boots))
+        if self._stretches:
+            return self._next_stretch(now, wait_s)
+        return now, now + wait_s, now + wait_s + self.stay(self._streams["stay"](host.index, host.boots))
+
+    def _next_stretch(self, now: float, wait_s: float) -> tuple[float, float, float]:
+        """The next stretch of the series that is longer than the boot; it begins again where it ends."""
+        turn, place = divmod(now + self._offset, self._period)
+        for lap in range(3):
+            base = (turn + lap) * self._period - self._offset
+            for start, end in self._stretches:
+                begin = max(now, base + start)
+                if base + end > begin + wait_s and (lap or end > place):
+                    return begin, begin + wait_s, base + end
+        return inf, inf, inf
+
+    def tells(self, host: Host) -> bool:
+        """Whether a host that is taken away can still say so."""
+        return self._streams["notice"](host.index, host.boots) < self.pool.notice
+
+    def pause_s(self, host: Host, doublings: int, base_s: float, most_s: float) -> float:
+        """Exponential back-off with jitter."""
+        pause = min(most_s, base_s * 2.0 ** min(doublings, 30))
+        return round(pause * (0.5 + 0.5 * self._streams["pause"](host.index, host.n)), 3)
+
+    def bill(self, lease_s: float) -> int:
+        if not self.pool.price_usd:
+            return 0
+        return round(self.pool.price_usd * 1_000_000) * self.offer.cycles(lease_s)

@@ -1,0 +1,126 @@
+"""Laws of chance in scenario files: `{ law = "lognormal", median = "10m", sigma = 0.5 }`. Pure.
+
+A law is its quantile function: chance gives u in (0, 1), the law the value. Values are rounded to six decimals, so
+that the last bit of a machine's logarithm does not reach the log of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import exp, inf, log
+from statistics import NormalDist
+
+from msgspec import Struct
+
+Quantile = Callable[[float], float]
+_normal = NormalDist().inv_cdf
+
+
+class Shape(Struct, frozen=True):
+    """One kind of law: its parameters (True: has the unit of the value, False: a plain number) and its quantile."""
+
+    parameters: dict[str, bool]
+    quantile: Callable[..., Quantile]
+    meaning: str
+
+
+def _fixed(value: float) -> Quantile:
+    return lambda u: value
+
+
+def _uniform(low: float, high: float) -> Quantile:
+    return lambda u: low + (high - low) * u
+
+
+def _exponential(mean: float) -> Quantile:
+    return lambda u: -mean * log(1.0 - u)
+
+
+def _lognormal(median: float, sigma: float) -> Quantile:
+    return lambda u: median * exp(sigma * _normal(u))
+
+
+def _weibull(scale: float, shape: float) -> Quantile:
+    return lambda u: scale * (-log(1.0 - u)) ** (1.0 / shape)
+
+
+def _pareto(least: float, shape: float) -> Quantile:
+    return lambda u: least * (1.0 - u) ** (-1.0 / shape)
+
+
+def _power(low: float, high: float, shape: float) -> Quantile:
+    return lambda u: low + (high - low) * u**shape
+
+
+def _never() -> Quantile:
+    return lambda u: inf
+
+
+LAWS: dict[str, Shape] = {
+    "fixed": Shape({"value": True}, _fixed, "always the same; a bare value means this"),
+    "uniform": Shape({"low": True, "high": True}, _uniform, "equally likely between low and high"),
+    "exponential": Shape({"mean": True}, _exponential, "without memory, as preemptions and failures come"),
+    "lognormal": Shape({"median": True, "sigma": False}, _lognormal, "most near the median, some far above"),
+    "weibull": Shape({"scale": True, "shape": False}, _weibull, "shape below 1: the old live on; above 1: they wear"),
+    "pareto": Shape({"least": True, "shape": False}, _pareto, "heavy tail above `least`"),
+    "power": Shape(
+        {"low": True, "high": True, "shape": False}, _power, "low + (high - low) * u^shape: shape above 1 leans low"
+    ),
+    "never": Shape({}, _never, "it does not happen"),
+}
+
+
+class Law(Struct, frozen=True):
+    """A law with its parameters; `values` for those that were seen (sorted), instead of a formula."""
+
+    kind: str
+    parameters: dict[str, float] = {}
+    values: tuple[float, ...] = ()
+
+    def quantile(self) -> Quantile:
+        """The function from u to a value, made once and called often."""
+        if self.kind == "seen":
+            return _seen(self.values)
+        exact = LAWS[self.kind].quantile(**self.parameters)
+        if self.kind in ("fixed", "never"):
+            return exact
+        return lambda u: round(exact(u), 6)
+
+
+NEVER = Law("never")
+
+
+def fixed(value: float) -> Law:
+    return Law("fixed", {"value": value})
+
+
+def seen(values: Sequence[float]) -> Law:
+    return Law("seen", values=tuple(sorted(values)))
+
+
+def _seen(values: tuple[float, ...]) -> Quantile:
+    """Straight lines between the values that were seen."""
+    last = len(values) - 1
+
+    def at(u: float) -> float:
+        place = u * last
+        below = int(place)
+        if below >= last:
+            return values[last]
+        return round(values[below] + (values[below + 1] - values[below]) * (place - below), 6)
+
+    return at
+
+
+def impossible(kind: str, parameters: dict[str, float]) -> str:
+    """Why such a law cannot be, or nothing."""
+    if kind in ("uniform", "power") and not parameters["low"] <= parameters["high"]:
+        return f"low ({parameters['low']:g}) is above high ({parameters['high']:g})"
+    for name in ("mean", "median", "scale", "least", "shape"):
+        if name in parameters and not parameters[name] > 0:
+            return f"{name} must be above zero"
+    if "sigma" in parameters and parameters["sigma"] < 0:
+        return "sigma must not be below zero"
+    if any(value < 0 for name, value in parameters.items() if name in ("low", "value")):
+        return "a value below zero cannot be"
+    return ""

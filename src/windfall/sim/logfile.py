@@ -1,0 +1,61 @@
+"""The log of a simulated run as a file: one JSON document a line, as `windfall events --json` prints a live one."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import msgspec
+
+from windfall.core.events import Record
+
+
+def spelled(record: Record) -> dict[str, Any]:
+    """A record with its field names, for people and scripts."""
+    event = record.event
+    return {
+        "seq": record.seq,
+        "t": event.t,
+        "type": type(event).__name__,
+        "job": getattr(event, "job", None),
+        "event": _spell(event),
+        "decided": _spell(record.decided),
+    }
+
+
+def _spell(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        named = {"type": type(value).__name__} if value.__struct_config__.tag else {}
+        return named | {name: _spell(getattr(value, name)) for name in value.__struct_fields__ if name != "t"}
+    if isinstance(value, list | tuple):
+        return [_spell(item) for item in value]
+    return value
+
+
+class LogFile:
+    """Writes records to a file (compressed if its name ends in .gz), or nowhere."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._encoder = msgspec.json.Encoder()
+
+    def __enter__(self) -> LogFile:
+        if self._path is not None:
+            # No time stamp in the header: the same run gives the same bytes.
+            self._file = (
+                gzip.GzipFile(self._path, "wb", mtime=0) if self._path.suffix == ".gz" else open(self._path, "wb")
+            )
+        return self
+
+    def write(self, record: Record) -> None:
+        assert self._file is not None
+        self._file.write(self._encoder.encode(spelled(record)) + b"\n")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,163 @@
+"""One run of a scenario: the world to its end, and what came of it. Touches the log file it is asked to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from windfall.core.columns import CANCELLED, DONE, FAILED
+from windfall.core.events import TAIL_REPLICA, HostAnswered, Record
+from windfall.core.state import Bag
+from windfall.sim.hosts import Books
+from windfall.sim.logfile import LogFile
+from windfall.sim.scenario import Scenario
+from windfall.sim.world import Watch, World
+
+
+class BagOutcome(Struct):
+    """How one bag fared. `replicas` were made in the tail; `discarded` results came when there was one already."""
+
+    name: str
+    tasks: int
+    done: int
+    failed: int
+    unfinished: int
+    attempts: int
+    replicas: int
+    discarded: int
+    submitted_s: float
+    turnaround_s: float | None
+    tail_s: float | None
+    deadline_s: float | None
+    met: bool | None
+    run_s: float
+
+
+class Outcome(Struct):
+    """How one run ended. `waste` is the share of the useful time that was spent on results nobody needed."""
+
+    scenario: str
+    seed: int
+    finished: bool
+    turnaround_s: float
+    cost_usd: float
+    met: bool | None
+    replicas: float
+    discarded: float
+    waste: float
+    lost: float
+    utilisation: float
+    bags: list[BagOutcome]
+    pools: dict[str, Books]
+    events: int
+    records: int
+
+
+class Notes:
+    """What is noted while a run goes on, because the state at its end no longer tells: replicas and tails."""
+
+    def __init__(self) -> None:
+        self.replicas: dict[int, int] = {}
+        self.tails: dict[int, float] = {}
+
+    def keep(self, record: Record) -> None:
+        decided = record.decided
+        if type(decided) is not HostAnswered:
+            return
+        for job, tail in decided.tails:
+            if tail:
+                self.tails.setdefault(job, record.event.t)
+        for piece in decided.assigned:
+            if piece.why == TAIL_REPLICA:
+                self.replicas[piece.job] = self.replicas.get(piece.job, 0) + piece.count
+
+
+def run(
+    scenario: Scenario, seed: int, log: Path | None = None, watch: Watch | None = None,
+    look: Callable[[World], None] | None = None,
+) -> tuple[Outcome, World]:  # fmt: skip
+    """Run a scenario under a seed to its end."""
+    notes = Notes()
+    with LogFile(log) as file:
+        keep = notes.keep if log is None else _both(notes.keep, file.write)
+        world = World(scenario, seed, keep, watch)
+        world.run(look)
+    return outcome_of(world, notes, seed), world
+
+
+def _both(first: Callable[[Record], None], second: Callable[[Record], None]) -> Callable[[Record], None]:
+    def keep(record: Record) -> None:
+        first(record)
+        second(record)
+
+    return keep
+
+
+def outcome_of(world: World, notes: Notes, seed: int) -> Outcome:
+    state, end_s = world.driver.state, world.driver.now
+    bags = [_bag_outcome(bag, notes, end_s) for bag in state.bags.values()]
+    pools = {ground.pool.name: ground.books for ground in world.grounds}
+    useful = sum(books.useful_s for books in pools.values()) or 1.0
+    present = sum(books.present_s for books in pools.values()) or 1.0
+    tasks = sum(bag.tasks for bag in bags) or 1
+    met = [bag.met for bag in bags if bag.met is not None]
+    return Outcome(
+        scenario=world.scenario.name,
+        seed=seed,
+        finished=all(bag.turnaround_s is not None for bag in bags) and len(bags) == len(world.jobs),
+        turnaround_s=max((bag.submitted_s + (bag.turnaround_s or end_s) for bag in bags), default=end_s),
+        cost_usd=sum(books.cost_microusd for books in pools.values()) / 1e6,
+        met=all(met) if met else None,
+        replicas=sum(bag.replicas for bag in bags) / tasks,
+        discarded=sum(bag.discarded for bag in bags) / tasks,
+        waste=sum(books.discarded_s for books in pools.values()) / useful,
+        lost=sum(books.lost_s + books.failed_s for books in pools.values()) / useful,
+        utilisation=useful / present,
+        bags=bags,
+        pools=pools,
+        events=world.driver.events,
+        records=state.seq,
+    )
+
+
+def _bag_outcome(bag: Bag, notes: Notes, end_s: float) -> BagOutcome:
+    counts = bag.counts
+    turnaround_s = None if bag.finished_t is None else bag.finished_t - bag.submitted_t
+    deadline_s = bag.rules.deadline_s
+    met = None if deadline_s is None else turnaround_s is not None and turnaround_s <= deadline_s
+    tail = notes.tails.get(bag.number)
+    return BagOutcome(
+        name=bag.rules.name,
+        tasks=bag.total,
+        done=counts[DONE],
+        failed=counts[FAILED],
+        unfinished=bag.total - counts[DONE] - counts[FAILED] - counts[CANCELLED],
+        attempts=bag.attempts,
+        replicas=notes.replicas.get(bag.number, 0),
+        discarded=bag.waste,
+        submitted_s=bag.submitted_t,
+        turnaround_s=turnaround_s,
+        tail_s=None if tail is None else tail - bag.submitted_t,
+        deadline_s=deadline_s,
+        met=met,
+        run_s=bag.run_s,
+    )
+
+
+def completions(bag: Bag) -> Any:
+    """The times at which a bag's tasks were done, ascending."""
+    state = np.frombuffer(bag.columns.state, dtype=np.uint8)
+    ends = np.frombuffer(bag.columns.end, dtype=np.float64)[state == DONE]
+    return np.sort(ends)
+
+
+def run_seed(scenario: bytes, seed: int) -> bytes:
+    """For executors: a scenario and a seed in, an outcome out, both encoded."""
+    decoded = msgspec.msgpack.decode(scenario, type=Scenario)
+    outcome, _ = run(decoded, seed)
+    return msgspec.msgpack.encode(outcome)

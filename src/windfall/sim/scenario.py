@@ -1,0 +1,259 @@
+"""Scenarios: read, changed key by key, checked whole, before anything runs. Touches the scenario's files.
+
+The library's scenarios are the TOML files in `scenarios/`; a scenario of one's own is a path to such a file.
+"""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from difflib import get_close_matches
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from windfall.core.events import Settings
+from windfall.errors import BadInput
+from windfall.policy import compile_policies
+from windfall.sim import schema, traces
+from windfall.sim.laws import Law
+
+LIBRARY = Path(__file__).parent / "scenarios"
+
+
+class Pool(Struct, frozen=True, kw_only=True):
+    """Where hosts come from; keys as in `schema.POOL`."""
+
+    name: str
+    hosts: int
+    slots: int
+    prefetch: int
+    speed: Law
+    memory_mb: int
+    arrive: Law
+    wait: Law
+    stay: Law
+    leaves: str
+    notice: float
+    idle_s: float
+    presence: Law
+    presence_of: str
+    errors: float
+    faulty: float
+    faulty_errors: float
+    black_holes: float
+    black_hole_after_s: float
+    stragglers: float
+    straggler_factor: Law
+    report: str
+    heartbeat_s: float
+    poll_s: float
+    poll_max_s: float
+    price_usd: float
+    cycle_s: float
+    series: str
+    tags: dict[str, Any]
+    ticks: traces.Series | None = None
+
+
+class Bag(Struct, frozen=True, kw_only=True):
+    """A bag of tasks to be submitted; keys as in `schema.BAG`."""
+
+    name: str
+    tasks: int
+    run: Law
+    trace: str
+    error: Law
+    submit_s: float
+    copies: int
+    every_s: float
+    priority: float
+    priority_step: float
+    deadline_s: float
+    cpus: int
+    memory_mb: int
+    max_failures: int
+    max_losses: int
+    policy: dict[str, Any]
+    run_times_s: tuple[float, ...] = ()
+
+
+class Gap(Struct, frozen=True):
+    """A time in which the server cannot be reached."""
+
+    at_s: float
+    lasts_s: float
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """A world and the work in it."""
+
+    name: str
+    about: str
+    until_s: float
+    settings: Settings
+    pools: tuple[Pool, ...]
+    bags: tuple[Bag, ...]
+    outages: tuple[Gap, ...]
+    restarts: tuple[Gap, ...]
+
+
+def library() -> list[str]:
+    return sorted(path.stem for path in LIBRARY.glob("*.toml"))
+
+
+def find(name: str) -> Path:
+    """A scenario's file, by its name in the library or by its path."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():
+        return path
+    shipped = LIBRARY / f"{name}.toml"
+    if shipped.is_file():
+        return shipped
+    near = get_close_matches(name, library(), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(library())}, or name a .toml file"
+    raise BadInput(f"there is no scenario '{name}'", hint=hint, code="bad-scenario")
+
+
+def load_document(name: str) -> tuple[dict[str, Any], Path]:
+    """The file as it stands, and where it is."""
+    path = find(name)
+    try:
+        return tomllib.loads(path.read_text()), path
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {path}: {error.strerror}", hint="windfall simulate --list names the ready ones"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is no TOML: {error}", hint="see docs/reference/scenario.md") from None
+
+
+def change(document: dict[str, Any], changes: list[str]) -> dict[str, Any]:
+    """The document with `pool.osg.hosts=100`, `bag.run=10m` or `server.lease=30s` set. `*` means each of them."""
+    document = copy.deepcopy(document)
+    for text in changes:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise BadInput(f"'{text}' sets nothing", hint="write key=value, as in pool.osg.hosts=100")
+        _set(document, key.strip().split("."), _value(value.strip()), key)
+    return document
+
+
+def _value(text: str) -> Any:
+    """A TOML value, or else plain text, so that nobody has to quote twice in a shell."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _set(document: dict[str, Any], steps: list[str], value: Any, key: str) -> None:
+    section = document.get(steps[0])
+    if not isinstance(section, list):
+        here = document
+        for step in steps[:-1]:
+            here = here.setdefault(step, {})
+            if not isinstance(here, dict):
+                raise BadInput(f"'{key}' leads nowhere", hint="keys are as in docs/reference/scenario.md")
+        here[steps[-1]] = value
+        return
+    names = [entry.get("name") for entry in section]
+    if len(steps) > 2 and steps[1] in (*names, "*"):
+        chosen = [entry for entry in section if steps[1] in (entry.get("name"), "*")]
+        rest = steps[2:]
+    elif len(section) == 1:
+        chosen, rest = section, steps[1:]
+    else:
+        listed = ", ".join(f"{steps[0]}.{name}" for name in [*names, "*"])
+        raise BadInput(f"'{key}' does not say which {steps[0]}", hint=f"one of {listed}")
+    for entry in chosen:
+        _set(entry, rest, value, key)
+
+
+def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Scenario:
+    """The scenario that a document describes. BadInput with file, key and what may stand there."""
+    name = str(where)
+    for key in document:
+        if key not in schema.SECTIONS and key not in {field.name for field in schema.TOP}:
+            known = [*(field.name for field in schema.TOP), *schema.SECTIONS]
+            near = get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"a scenario has {', '.join(known)}"
+            raise BadInput(f"{name}: there is no key '{key}'", hint=hint, code="bad-scenario")
+    plain = {key: value for key, value in document.items() if key not in schema.SECTIONS}
+    top = schema.read_table({"name": where.stem} | plain, schema.TOP, name)
+    pools = [_pool(raw, place, where, data) for raw, place in _entries(document, "pool", name)]
+    bags = [_bag(raw, place, where, data) for raw, place in _entries(document, "bag", name)]
+    if not pools or not bags:
+        missing = "pool" if not pools else "bag"
+        raise BadInput(
+            f"{name}: there is no [[{missing}]]", hint="a scenario needs hosts and work", code="bad-scenario"
+        )
+    for kind, entries in (("pool", pools), ("bag", bags)):
+        names = [entry.name for entry in entries]
+        twice = next((entry for entry in names if names.count(entry) > 1), None)
+        if twice:
+            raise BadInput(f"{name}: two {kind}s are called '{twice}'", hint="names are unique", code="bad-scenario")
+    gaps = {
+        kind: tuple(
+            Gap(**schema.read_table(raw, schema.SECTIONS[kind][0], place))
+            for raw, place in _entries(document, kind, name)
+        )
+        for kind in ("outage", "restart")
+    }
+    return Scenario(
+        **top, settings=_settings(document, name), pools=tuple(pools), bags=tuple(bags),
+        outages=gaps["outage"], restarts=gaps["restart"],
+    )  # fmt: skip
+
+
+def _entries(document: dict[str, Any], kind: str, name: str) -> list[tuple[dict[str, Any], str]]:
+    entries = document.get(kind, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise BadInput(f"{name}: {kind} is no list of tables", hint=f"write [[{kind}]]", code="bad-scenario")
+    return [(entry, f"{name}, {kind} {entry.get('name', number)}") for number, entry in enumerate(entries, 1)]
+
+
+def _settings(document: dict[str, Any], name: str) -> Settings:
+    raw = document.get("server", {})
+    if not isinstance(raw, dict):
+        raise BadInput(f"{name}: server is no table", hint="write [server]", code="bad-scenario")
+    values = schema.read_table(raw, schema.SERVER, f"{name}, server")
+    if not values["lease_s"] > 0:
+        raise BadInput(f"{name}, server.lease: a lease lasts for some time", hint='as in "60s"', code="bad-scenario")
+    return Settings(**values | {"tail_leave": values["tail_leave"] or None, "host_forget_s": inf})
+
+
+def _pool(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Pool:
+    values = schema.read_table(raw, schema.POOL, place)
+    for key in ("slots", "hosts"):
+        if not values[key]:
+            raise BadInput(f"{place}.{key}: at least one is needed", hint=f"{key} = 1", code="bad-scenario")
+    if values["poll_s"] <= 0 or values["heartbeat_s"] <= 0:
+        raise BadInput(f"{place}: poll and heartbeat must be above zero", hint='"10s"', code="bad-scenario")
+    ticks = traces.availability(values["series"], f"{place}.series", where, data) if values["series"] else None
+    return Pool(**values, ticks=ticks)
+
+
+def _bag(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Bag:
+    values = schema.read_table(raw, schema.BAG, place)
+    run_times: tuple[float, ...] = ()
+    if values["trace"]:
+        run_times = traces.run_times(values["trace"], f"{place}.trace", where, data)
+        values["tasks"] = min(values["tasks"] or len(run_times), len(run_times))
+    elif "run" not in raw:
+        raise BadInput(f"{place}: the key 'run' is missing", hint='run = "10m", or a trace', code="bad-scenario")
+    if not values["tasks"] or not values["copies"]:
+        raise BadInput(f"{place}: a bag has tasks", hint="tasks = 1000", code="bad-scenario")
+    try:
+        compile_policies(values["policy"])
+    except BadInput as error:
+        raise BadInput(f"{place}.policy: {error.message}", hint=error.hint, code=error.code) from None
+    return Bag(**values, run_times_s=run_times)
+
+
+def read(name: str, changes: list[str] | None = None, data: Path | None = None) -> Scenario:
+    """A scenario by its name or path, with changes, checked."""
+    document, path = load_document(name)
+    return check(change(document, changes or []), path, data)

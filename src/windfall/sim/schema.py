@@ -1,0 +1,266 @@
+"""What a scenario file may say: every key with its kind, default and meaning, and the reading of one value. Pure.
+
+`docs/reference/scenario.md` is printed from these tables (`windfall.sim.reference`); a test keeps the two the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from math import inf, isfinite
+from typing import Any
+
+from msgspec import Struct
+
+from windfall.bags.units import parse_duration
+from windfall.errors import BadInput
+from windfall.sim.laws import LAWS, Law, fixed, impossible, seen
+
+
+class Required:
+    """The default of a key that has none."""
+
+
+REQUIRED = Required()
+
+
+class Field(Struct, frozen=True):
+    name: str
+    kind: str
+    meaning: str
+    default: Any = REQUIRED
+    choices: tuple[str, ...] = ()
+
+    @property
+    def attribute(self) -> str:
+        """The name in the code, where units are in the names."""
+        return f"{self.name}_s" if self.kind == "duration" else self.name
+
+
+KINDS = {
+    "text": 'text in quotes, as in "campus"',
+    "duration": 'a time with its unit, as in "90s", "35m", "2h30m", "14d", or "never"',
+    "count": "a whole number, zero or more",
+    "number": "a number, zero or more",
+    "share": "a number from 0 to 1",
+    "choice": "one of the words named",
+    "path": 'a file beside the scenario, or "data:..." below WINDFALL_DATA',
+    "time law": 'a time as above, or { law = "exponential", mean = "6h" }',
+    "number law": 'a number, or { law = "lognormal", median = 1.0, sigma = 0.3 }',
+    "table": "a table of names and values",
+}
+
+SERVER = (
+    Field("lease", "duration", "silence after which a host's attempts are unknown; after twice as long, lost", "60s"),
+    Field("tail_enter", "number", "a bag is in its tail below so many unsent tasks per live slot", 1.0),
+    Field("tail_leave", "number", "and leaves it above so many; 0: never", 0.0),
+    Field("max_replicas", "count", "most replicas of a task at a time, by policy or without", 3),
+    Field("failover_pool", "text", "the pool for tasks that fail or vanish again and again", ""),
+)
+
+POOL = (
+    Field("name", "text", "name of the pool, as policies see it (Host.Pool)"),
+    Field("hosts", "count", "how many hosts there are"),
+    Field("slots", "count", "attempts that a host runs at once", 1),
+    Field("prefetch", "count", "tasks that a host holds ready beyond those that run", 0),
+    Field("speed", "number law", "speed of a host against the reference, drawn once per host", 1.0),
+    Field("memory_mb", "count", "memory of a host; 0: not told", 0),
+    Field("arrive", "time law", "when a host first turns up, from the start", "0s"),
+    Field("wait", "time law", "batch queue or boot before a host comes, each time it comes", "0s"),
+    Field("stay", "time law", "how long it stays before it is taken away", "never"),
+    Field(
+        "leaves", "choice", "what happens to its work then: lost, or it goes on when the host is back", "kill",
+        ("kill", "suspend"),
+    ),
+    Field("notice", "share", "how often a killed host can still say so; else it just falls silent", 0.0),
+    Field("idle", "duration", "a host without work for so long leaves, and queues again", "never"),
+    Field("presence", "number law", "share of the time in which a host works on our tasks (0.01 to 1)", 1.0),
+    Field("presence_of", "choice", "whether that is drawn per host or per attempt", "host", ("host", "attempt")),
+    Field("errors", "share", "share of attempts that fail by the host's fault", 0.0),
+    Field("faulty", "share", "share of hosts that fail more often", 0.0),
+    Field("faulty_errors", "share", "and how often those fail", 0.5),
+    Field("black_holes", "share", "share of hosts that fail everything at once", 0.0),
+    Field("black_hole_after", "duration", "how soon they fail it", "5s"),
+    Field("stragglers", "share", "share of attempts that take longer than they should", 0.0),
+    Field("straggler_factor", "number law", "and how many times as long", 5.0),
+    Field("report", "choice", "when results are sent: each at once, or when all that was fetched is done", "each",
+          ("each", "batch")),
+    Field("heartbeat", "duration", "longest silence of a host that works; never: it speaks only when it has to", "20s"),
+    Field("poll", "duration", "how soon a host without work asks again; doubled each time", "10s"),
+    Field("poll_max", "duration", "and how late at most", "10m"),
+    Field("price_usd", "number", "price of a host for one billing cycle", 0.0),
+    Field("cycle", "duration", "billing cycle; every begun one counts", "1s"),
+    Field("series", "path", "availability series (JSON of ticks, 0 = nothing to be had) instead of `stay`", ""),
+    Field("tags", "table", "tags of the hosts, as policies see them", {}),
+)  # fmt: skip
+
+BAG = (
+    Field("name", "text", "name of the bag"),
+    Field("tasks", "count", "how many tasks; with a trace, how many of it (0: all)", 0),
+    Field("run", "time law", "run time of a task on a host of speed 1", "0s"),
+    Field("trace", "path", "run times from a file instead: CSV with a column run_s, or SWF (also .gz)", ""),
+    Field("error", "number law", "factor of the true run time over the one named", 1.0),
+    Field("submit", "duration", "when it is submitted", "0s"),
+    Field("copies", "count", "how many bags of this kind; named name-1, name-2 ...", 1),
+    Field("every", "duration", "time between two copies", "0s"),
+    Field("priority", "number", "rank of the bag where its policy sets none", 0.0),
+    Field("priority_step", "number", "added to the priority from copy to copy", 0.0),
+    Field("deadline", "duration", "when it should be done, from its submission", "never"),
+    Field("cpus", "count", "slots that a task takes", 1),
+    Field("memory_mb", "count", "memory that a task needs", 0),
+    Field("max_failures", "count", "attempts that a task itself may fail", 3),
+    Field("max_losses", "count", "attempts of a task that may vanish with their hosts", 20),
+    Field("policy", "table", "ClassAd policies: JobRequirements, Rank, Concurrency ...", {}),
+)
+
+OUTAGE = (
+    Field("at", "duration", "when nobody reaches the server any more"),
+    Field("lasts", "duration", "for how long; hosts go on with what they have"),
+)
+
+RESTART = (
+    Field("at", "duration", "when the server goes down"),
+    Field("lasts", "duration", "until it is back with its saved state", "30s"),
+)
+
+TOP = (
+    Field("name", "text", "name of the scenario"),
+    Field("about", "text", "what it shows, in a line", ""),
+    Field("until", "duration", "when to stop a run that does not end", "365d"),
+)
+
+# Tables of the file: name -> (its keys, whether there may be several).
+SECTIONS: dict[str, tuple[tuple[Field, ...], bool]] = {
+    "server": (SERVER, False),
+    "pool": (POOL, True),
+    "bag": (BAG, True),
+    "outage": (OUTAGE, True),
+    "restart": (RESTART, True),
+}
+
+
+def read_table(raw: Mapping[str, Any], fields: tuple[Field, ...], where: str) -> dict[str, Any]:
+    """The values of one table by their names in the code. BadInput names the place, the key and what it may be."""
+    known = {field.name: field for field in fields}
+    for key in raw:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the keys here are {', '.join(known)}"
+            raise BadInput(f"{where}: there is no key '{key}'", hint=hint, code="bad-scenario")
+    values = {}
+    for field in fields:
+        place = f"{where}.{field.name}"
+        if field.name in raw:
+            values[field.attribute] = READERS[field.kind](raw[field.name], place, field)
+        elif isinstance(field.default, Required):
+            raise BadInput(f"{where}: the key '{field.name}' is missing", hint=_allowed(field), code="bad-scenario")
+        else:
+            values[field.attribute] = READERS[field.kind](field.default, place, field)
+    return values
+
+
+def _allowed(field: Field) -> str:
+    words = " or ".join(f'"{choice}"' for choice in field.choices)
+    return f"{field.name} is {words or KINDS[field.kind]}: {field.meaning}"
+
+
+def _refuse(value: Any, place: str, field: Field) -> BadInput:
+    return BadInput(f"{place}: {value!r} cannot be", hint=_allowed(field), code="bad-scenario")
+
+
+def _text(value: Any, place: str, field: Field) -> str:
+    if not isinstance(value, str):
+        raise _refuse(value, place, field)
+    return value
+
+
+def _duration(value: Any, place: str, field: Field) -> float:
+    """Plain numbers are refused: a file that leaves the unit out is wrong by 60 sooner or later."""
+    if not isinstance(value, str) or value.strip().replace(".", "").isdigit():
+        raise _refuse(value, place, field)
+    if value == "never":
+        return inf
+    try:
+        return parse_duration(value)
+    except BadInput:
+        raise _refuse(value, place, field) from None
+
+
+def _number(value: Any, place: str, field: Field) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise _refuse(value, place, field)
+    return float(value)
+
+
+def _count(value: Any, place: str, field: Field) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise _refuse(value, place, field)
+    return value
+
+
+def _share(value: Any, place: str, field: Field) -> float:
+    number = _number(value, place, field)
+    if number > 1:
+        raise _refuse(value, place, field)
+    return number
+
+
+def _choice(value: Any, place: str, field: Field) -> str:
+    if value not in field.choices:
+        raise _refuse(value, place, field)
+    return str(value)
+
+
+def _table(value: Any, place: str, field: Field) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _refuse(value, place, field)
+    return value
+
+
+def _law(value: Any, place: str, field: Field, read: Callable[[Any, str, Field], float]) -> Law:
+    if isinstance(value, Law):
+        return value
+    if not isinstance(value, dict):
+        single = read(value, place, field)
+        return Law("never") if single == inf else fixed(single)
+    kind = value.get("law")
+    if kind == "seen":
+        numbers = value.get("values")
+        if not isinstance(numbers, list) or not numbers or set(value) != {"law", "values"}:
+            raise BadInput(f"{place}: a seen law needs a list of values", hint='{ law = "seen", values = [1, 2] }')
+        return seen([read(item, place, field) for item in numbers])
+    if not isinstance(kind, str) or kind not in LAWS:
+        raise BadInput(
+            f"{place}: there is no law {kind!r}", hint=f"the laws are {', '.join([*LAWS, 'seen'])}", code="bad-scenario"
+        )
+    shape = LAWS[kind].parameters
+    given = set(value) - {"law"}
+    if given != set(shape):
+        wrong = ", ".join(sorted(given ^ set(shape)))
+        raise BadInput(
+            f"{place}: the law {kind} takes {', '.join(shape) or 'nothing'}; missing or unknown: {wrong}",
+            hint=LAWS[kind].meaning, code="bad-scenario",
+        )  # fmt: skip
+    parameters = {
+        name: read(value[name], f"{place}.{name}", field)
+        if has_unit
+        else _number(value[name], f"{place}.{name}", field)
+        for name, has_unit in shape.items()
+    }
+    if reason := impossible(kind, parameters):
+        raise BadInput(f"{place}: {reason}", hint=f"{kind}: {LAWS[kind].meaning}", code="bad-scenario")
+    return Law(kind, parameters)
+
+
+READERS: dict[str, Callable[[Any, str, Field], Any]] = {
+    "text": _text,
+    "path": _text,
+    "duration": _duration,
+    "count": _count,
+    "number": _number,
+    "share": _share,
+    "choice": _choice,
+    "table": _table,
+    "time law": lambda value, place, field: _law(value, place, field, _duration),
+    "number law": lambda value, place, field: _law(value, place, field, _number),
+}

@@ -1,0 +1,342 @@
+"""The simulated world: hosts that come, run, fail and vanish, around the real engine in virtual time. Touches nothing.
+
+The engine is driven as the live server drives it: results and questions in, tasks and cancellations out. Everything
+here is what a network of real hosts would do; nothing in the engine knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from windfall.core.engine import Engine
+from windfall.core.events import (
+    ACCEPTED,
+    WASTE,
+    HostAsked,
+    JobSealed,
+    JobSubmitted,
+    Key,
+    Record,
+    Result,
+    ResultsReported,
+    TasksAdded,
+)
+from windfall.drivers.simulated import Simulated
+from windfall.policy import compile_policies
+from windfall.sim.hosts import Ground, Host, Running
+from windfall.sim.scenario import Gap, Scenario
+from windfall.sim.work import Work, submissions
+from windfall.wire.messages import CAUSES, DONE, EXIT, LOST, PREEMPTED
+
+DONE_CODE, EXIT_CODE = CAUSES.index(DONE), CAUSES.index(EXIT)
+LOST_CODE, PREEMPTED_CODE = CAUSES.index(LOST), CAUSES.index(PREEMPTED)
+RETRY_S, RETRY_MAX_S = 10.0, 300.0
+"""Back-off of a host that cannot reach the server."""
+
+Watch = Callable[[str, Key, float, float, int], None]
+"""Told of every attempt that left its slot: host, key, start, end, cause."""
+
+
+class World:
+    """One scenario under one seed."""
+
+    def __init__(
+        self, scenario: Scenario, seed: int, keep: Callable[[Record], None] | None = None, watch: Watch | None = None
+    ) -> None:
+        self.scenario = scenario
+        self.driver = Simulated(Engine(compile_policies), scenario.settings, keep)
+        self.grounds = [Ground(pool, seed) for pool in scenario.pools]
+        self.hosts: list[Host] = []
+        self.jobs: dict[int, Work] = {}
+        self._to_come = submissions(scenario.bags, seed)
+        self._unfinished: list[int] = []
+        self._cut_off_until = 0.0
+        self._watch = watch
+        self._plan()
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        at = self.driver.at
+        for work in self._to_come:
+            at(work.submit_s, self._submit, work)
+        for gap in self.scenario.outages:
+            at(gap.at_s, self._cut_off, gap)
+        for gap in self.scenario.restarts:
+            at(gap.at_s, self._stop_server, gap)
+        for ground in self.grounds:
+            for index in range(ground.pool.hosts):
+                host = Host(ground, index)
+                self.hosts.append(host)
+                at(ground.first(host), self._ask_for, host)
+
+    def run(self, look: Callable[[World], None] | None = None, every: int = 50_000) -> None:
+        """Until all work has ended or the scenario's time is over. `look` is called now and then, for progress."""
+        driver, until = self.driver, self.scenario.until_s
+        next_look = every
+
+        def ended() -> bool:
+            nonlocal next_look
+            if look is not None and driver.events >= next_look:
+                next_look += every
+                look(self)
+            return self._is_over()
+
+        driver.run(until, ended)
+        for host in self.hosts:
+            if host.here:
+                self._go(host)
+
+    def _is_over(self) -> bool:
+        unfinished, bags = self._unfinished, self.driver.state.bags
+        while unfinished and bags[unfinished[-1]].finished_t is not None:
+            unfinished.pop()
+        return not unfinished and not self._to_come
+
+    # --- the server's side ----------------------------------------------------------------------------------------------
+
+    def _submit(self, work: Work) -> None:
+        driver = self.driver
+        if driver.now < self._cut_off_until:
+            driver.at(self._cut_off_until, self._submit, work)
+            return
+        job = driver.submit(JobSubmitted(driver.now, work.rules(), work.classes())).decided.job  # type: ignore[union-attr]
+        driver.submit(TasksAdded(driver.now, job, work.bag.tasks))
+        driver.submit(JobSealed(driver.now, job))
+        self.jobs[job] = work
+        self._unfinished.append(job)
+        self._to_come.remove(work)
+
+    def _cut_off(self, gap: Gap) -> None:
+        self._cut_off_until = max(self._cut_off_until, gap.at_s + gap.lasts_s)
+
+    def _stop_server(self, gap: Gap) -> None:
+        self._cut_off(gap)
+        self.driver.stop_server()
+        self.driver.at(gap.at_s + gap.lasts_s, self.driver.start_server, self.scenario.settings)
+
+    # --- a host comes and goes ------------------------------------------------------------------------------------------
+
+    def _ask_for(self, host: Host) -> None:
+        """A host is queued or booted; it will be here after its wait."""
+        host.rented_s, here_s, gone_s = host.pool.next_stay(host, self.driver.now)
+        if here_s < inf:
+            self.driver.at(here_s, self._come, host, gone_s)
+
+    def _come(self, host: Host, gone_s: float) -> None:
+        books, driver = host.pool.books, self.driver
+        books.hosts += host.boots == 0
+        books.stays += 1
+        host.here, host.since_s, host.idle_since = True, driver.now, inf
+        host.polls = host.retries = 0
+        resumes = bool(host.boot)
+        host.boots += 1
+        if not resumes:
+            host.boot, host.n = f"boot-{host.boots}", 0
+        if gone_s < inf:
+            driver.at(gone_s, self._taken_away, host, host.epoch)
+        for key, running in host.running.items():
+            # It was suspended: what was left of it runs now.
+            running.end_s += driver.now - host.last_s
+            driver.at(running.end_s, self._end, host, host.epoch, key)
+        self._exchange(host)
+        if host.here and host.pool.pool.heartbeat_s < inf:
+            driver.after(host.pool.pool.heartbeat_s, self._beat, host, host.epoch)
+
+    def _taken_away(self, host: Host, epoch: int) -> None:
+        """The stay is over: preempted, interrupted, switched off."""
+        if host.epoch != epoch:
+            return
+        suspended = host.pool.pool.leaves == "suspend"
+        if not suspended:
+            self._lose_all(host)
+        self._go(host)
+        if suspended:
+            # `last_s` keeps the time of the suspension for those that run.
+            host.last_s = self.driver.now
+        else:
+            host.boot = ""
+        self._ask_for(host)
+
+    def _go(self, host: Host) -> None:
+        """Close a stay: time and money into the books. Calls that were scheduled for it find another epoch."""
+        now, ground = self.driver.now, host.pool
+        ground.books.present_s += (now - host.since_s) * ground.pool.slots
+        ground.books.cost_microusd += ground.bill(now - host.rented_s)
+        host.here = host.polling = host.retrying = False
+        host.epoch += 1
+
+    def _lose_all(self, host: Host) -> None:
+        now, books = self.driver.now, host.pool.books
+        told = bool(host.running or host.queue) and host.pool.tells(host)
+        for key, running in host.running.items():
+            worked_s = now - running.start_s
+            books.lost += 1
+            books.lost_s += worked_s
+            if self._watch:
+                self._watch(host.name, key, running.start_s, now, LOST_CODE)
+            if told:
+                host.results.append(Result(*key, PREEMPTED_CODE, None, running.start_s, now, worked_s))
+        if told:
+            host.results += [Result(*key, PREEMPTED_CODE, None, now, now) for key in host.queue]
+        host.running, host.queue = {}, []
+        if told and now >= self._cut_off_until:
+            self._report(host)
+            self.driver.submit(
+                HostAsked(now, host.name, host.boot, host.n + 1, 0, host.pool.pool.slots, None, "preempted")
+            )
+        host.results = []
+
+    def _leave_idle(self, host: Host) -> None:
+        """No work for too long: a good guest of a batch system goes (GridBot, section 5), and queues again."""
+        self.driver.submit(
+            HostAsked(self.driver.now, host.name, host.boot, host.n + 1, 0, host.pool.pool.slots, None, "no work")
+        )
+        self._go(host)
+        host.boot = ""
+        self._ask_for(host)
+
+    # --- the exchange ---------------------------------------------------------------------------------------------------
+
+    def _exchange(self, host: Host) -> None:
+        """Report, ask, and begin what was given."""
+        driver, ground = self.driver, host.pool
+        now = driver.now
+        if now < self._cut_off_until:
+            self._try_later(host)
+            return
+        host.retries = 0
+        if host.results:
+            self._report(host)
+        ground.books.exchanges += 1
+        host.n += 1
+        host.last_s = now
+        want = ground.hold - len(host.running) - len(host.queue)
+        ad = host.ad if host.n == 1 else None
+        answer = driver.submit(HostAsked(now, host.name, host.boot, host.n, want, ground.pool.slots, ad)).decided
+        if answer.cancel:  # type: ignore[union-attr]
+            self._cancel(host, answer.cancel)  # type: ignore[union-attr]
+        for piece in answer.assigned:  # type: ignore[union-attr]
+            for task in range(piece.first, piece.first + piece.count):
+                host.queue.append((piece.job, task, piece.attempt))
+        self._fill(host)
+        if not host.running:
+            self._wait_for_work(host)
+
+    def _report(self, host: Host) -> None:
+        results, books = host.results, host.pool.books
+        host.results = []
+        verdicts = self.driver.submit(ResultsReported(self.driver.now, host.name, results)).decided.verdicts  # type: ignore[union-attr]
+        for result, verdict in zip(results, verdicts, strict=True):
+            if verdict == ACCEPTED:
+                books.done += 1
+                books.useful_s += result.end - result.start
+            elif result.cause == DONE_CODE and verdict == WASTE:
+                books.discarded += 1
+                books.discarded_s += result.end - result.start
+            elif result.cause == EXIT_CODE:
+                books.failed += 1
+                books.failed_s += result.end - result.start
+
+    def _cancel(self, host: Host, keys: list[Key]) -> None:
+        now, books = self.driver.now, host.pool.books
+        for key in keys:
+            running = host.running.pop(key, None)
+            if running is not None:
+                books.cancelled += 1
+                books.discarded_s += now - running.start_s
+                if self._watch:
+                    self._watch(host.name, key, running.start_s, now, CAUSES.index("cancelled"))
+            elif key in host.queue:
+                host.queue.remove(key)
+
+    def _try_later(self, host: Host) -> None:
+        if not host.retrying:
+            host.retrying = True
+            pause = host.pool.pause_s(host, host.retries, RETRY_S, RETRY_MAX_S)
+            host.retries += 1
+            self.driver.after(pause, self._retry, host, host.epoch)
+
+    def _retry(self, host: Host, epoch: int) -> None:
+        if host.epoch == epoch:
+            host.retrying = False
+            self._exchange(host)
+
+    def _beat(self, host: Host, epoch: int) -> None:
+        """Nobody is silent for longer than a heartbeat."""
+        if host.epoch != epoch:
+            return
+        heartbeat_s = host.pool.pool.heartbeat_s
+        if self.driver.now >= host.last_s + heartbeat_s:
+            self._exchange(host)
+            if host.epoch != epoch:
+                return
+        self.driver.at(max(host.last_s, self.driver.now - heartbeat_s / 2) + heartbeat_s, self._beat, host, epoch)
+
+    def _wait_for_work(self, host: Host) -> None:
+        now, pool = self.driver.now, host.pool.pool
+        if host.idle_since == inf:
+            host.idle_since, host.polls = now, 0
+        if now - host.idle_since >= pool.idle_s:
+            self._leave_idle(host)
+        elif not host.polling:
+            host.polling = True
+            pause = host.pool.pause_s(host, host.polls, pool.poll_s, pool.poll_max_s)
+            host.polls += 1
+            self.driver.after(min(pause, max(1.0, host.idle_since + pool.idle_s - now)), self._poll, host, host.epoch)
+
+    def _poll(self, host: Host, epoch: int) -> None:
+        if host.epoch == epoch:
+            host.polling = False
+            if not host.running:
+                self._exchange(host)
+
+    # --- attempts -------------------------------------------------------------------------------------------------------
+
+    def _fill(self, host: Host) -> None:
+        """Begin what waits, on every free slot."""
+        queue, running, slots = host.queue, host.running, host.pool.pool.slots
+        while queue and len(running) < slots:
+            key = queue.pop(0)
+            running[key] = begun = self._begin(host, key)
+            host.idle_since = inf
+            self.driver.at(begun.end_s, self._end, host, host.epoch, key)
+
+    def _begin(self, host: Host, key: Key) -> Running:
+        """An attempt's fate is settled when it begins: how long it takes and how it ends, if nothing comes between."""
+        job, task, attempt = key
+        work, ground = self.jobs[job], host.pool
+        pool, now = ground.pool, self.driver.now
+        if host.black_hole:
+            return Running(now, now + pool.black_hole_after_s, 0.0, EXIT_CODE)
+        cpu_s = work.run_s(task) / host.speed
+        if pool.stragglers and work.drag(task, attempt) < pool.stragglers:
+            cpu_s *= max(1.0, ground.drag(work.drag(task, -attempt)))
+        cause = DONE_CODE
+        if host.errors and work.luck(task, attempt) < host.errors:
+            cause = EXIT_CODE
+            cpu_s *= work.moment(task, attempt)
+        wall_s = cpu_s
+        if ground.notes_presence:
+            presence = host.presence
+            if pool.presence_of == "attempt":
+                presence = max(0.01, min(1.0, ground.presence(work.delay(task, attempt))))
+            wall_s = cpu_s / presence
+        return Running(now, now + round(wall_s, 6), cpu_s, cause)
+
+    def _end(self, host: Host, epoch: int, key: Key) -> None:
+        if host.epoch != epoch:
+            return
+        running = host.running.pop(key, None)
+        if running is None:
+            return
+        now, cause = self.driver.now, running.cause
+        exit_code = 0 if cause == DONE_CODE else 1
+        host.results.append(Result(*key, cause, exit_code, running.start_s, now, running.cpu_s))
+        if self._watch:
+            self._watch(host.name, key, running.start_s, now, cause)
+        if host.queue:
+            self._fill(host)
+        if not host.running or host.pool.pool.report == "each":
+            self._exchange(host)
