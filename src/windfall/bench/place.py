@@ -211,5 +211,5 @@ def _draw(rates: list[Rate], out: Path) -> Path:
         axis.set(title=f"{what} requests", xlabel="hosts")
         axis.grid(alpha=0.3, which="both")
     axes[0].set_ylabel("median time of a placement (ms)")
-    axes[0].legend()
+    axes[1].legend()
     return save(figure, out / "bench-place.png")
