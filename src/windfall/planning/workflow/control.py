@@ -74,13 +74,17 @@ def control(
     offer = waiting.offer.copy()
     count = np.bincount(rented.offer, minlength=types)
     soon = load(now_s, waiting, offer, rented, durations_s, market, rules, after_boot=True)
-    moves = _consolidate(now_s, waiting, offer, soon, count, durations_s, rules)
-    needed = _peak(soon, market.lag_s + rules.period_s, rules)
+    window_s = market.lag_s + rules.period_s  # later load can be rented for later
+    moves = _consolidate(now_s, waiting, offer, soon, count, durations_s, window_s, rules)
+    needed = _peak(soon, window_s, rules)
     acquire = np.minimum(np.maximum(needed - count, 0), np.maximum(market.limit - count, 0))
-    later = load(now_s, waiting, offer, rented, durations_s, market, rules, after_boot=False)
-    keep = np.maximum(needed, _peak(later, rules.damping * market.lag_s + rules.period_s, rules))
     starts = earliest_deadline_first(now_s, waiting, offer, rented)
-    release = releasable(now_s, rented, count - keep, market, rules, busy={machine for _, machine in starts})
+    started = {machine for _, machine in starts}
+    release = [machine for machine in near_the_cycle(now_s, rented, market, rules) if machine not in started]
+    if release:
+        later = load(now_s, waiting, offer, rented, durations_s, market, rules, after_boot=False)
+        keep = np.maximum(needed, _peak(later, rules.damping * market.lag_s + rules.period_s, rules))
+        release = _surplus(release, rented, count - keep)
     return Decision(acquire, release, moves, starts, needed)
 
 
@@ -107,12 +111,12 @@ def load(
     first = ((begin - now_s) / width).astype(np.int64)
     last = np.ceil((begin + span - now_s) / width).astype(np.int64)
     row = offer * (bins + 1)
-    busy = np.maximum(np.ceil((rented.free_s - now_s) / width), 0.0).astype(np.int64)
+    busy = np.ceil(np.maximum(rented.free_s - now_s, 0.0) / width).astype(np.int64)
     busy_row = rented.offer * (bins + 1)
     index = np.concatenate(
         [
-            row + np.clip(first, 0, bins),
-            row + np.clip(last, 0, bins),
+            row + np.minimum(first, bins),
+            row + np.minimum(np.maximum(last, 0), bins),
             busy_row,
             busy_row + np.minimum(busy, bins),
         ]
@@ -125,25 +129,31 @@ def load(
 def _peak(load: Floats, window_s: Floats, rules: Rules) -> Ints:
     """The most machines asked for within each type's window."""
     upto = np.maximum.accumulate(load, axis=1)
-    at = np.clip(np.ceil(window_s / rules.bin_s).astype(np.int64), 1, rules.horizon_bins) - 1
+    at = np.minimum(np.maximum(np.ceil(window_s / rules.bin_s), 1.0), rules.horizon_bins).astype(np.int64) - 1
     return np.ceil(upto[np.arange(len(load)), at] - 1e-6).astype(np.int64)
 
 
 def _consolidate(
-    now_s: float, waiting: Waiting, offer: Ints, load: Floats, count: Ints, durations_s: Floats, rules: Rules
+    now_s: float,
+    waiting: Waiting,
+    offer: Ints,
+    load: Floats,
+    count: Ints,
+    durations_s: Floats,
+    window_s: Floats,
+    rules: Rules,
 ) -> list[tuple[int, int]]:
     """Algorithm 2: rather than rent, move the first tasks of a short type to machines of other types with room.
 
     A moved task keeps its interval, so nothing after it changes.
     """
     moves: list[tuple[int, int]] = []
-    peak = load.max(axis=1)
-    short = np.flatnonzero(np.ceil(peak - 1e-6) > count)
-    spare = np.flatnonzero((np.ceil(peak - 1e-6) <= count) & (count > 0))
+    short = np.flatnonzero(_peak(load, window_s, rules) > count)
+    spare = np.flatnonzero((np.ceil(load.max(axis=1) - 1e-6) <= count) & (count > 0))
     if not short.size or not spare.size:
         return moves
     for source in short.tolist():
-        queue = np.flatnonzero((offer == source) & waiting.ready)
+        queue = np.flatnonzero((offer == source) & (waiting.begin_s <= now_s + window_s[source]))
         if queue.size > rules.consolidations:
             queue = queue[np.argpartition(waiting.due_s[queue], rules.consolidations)[: rules.consolidations]]
         for task in queue[np.argsort(waiting.due_s[queue], kind="stable")].tolist():
@@ -151,7 +161,7 @@ def _consolidate(
             if target is not None:
                 offer[task] = target
                 moves.append((task, target))
-                if np.ceil(load[source].max() - 1e-6) <= count[source]:
+                if _peak(load, window_s, rules)[source] <= count[source]:
                     break
     return moves
 
@@ -191,7 +201,7 @@ def earliest_deadline_first(now_s: float, waiting: Waiting, offer: Ints, rented:
         return starts
     ready = np.flatnonzero(waiting.ready)
     of_ready, of_idle = offer[ready], rented.offer[idle]
-    for kind in np.unique(of_idle).tolist():
+    for kind in sorted(set(of_idle.tolist()) & set(of_ready.tolist())):
         machines = idle[of_idle == kind]
         tasks = ready[of_ready == kind]
         if tasks.size > machines.size:
@@ -201,16 +211,21 @@ def earliest_deadline_first(now_s: float, waiting: Waiting, offer: Ints, rented:
     return starts
 
 
-def releasable(now_s: float, rented: Rented, surplus: Ints, market: Market, rules: Rules, busy: set[int]) -> list[int]:
-    """Idle machines that nobody needs and whose paid cycle ends before the next loop."""
-    into = np.mod(now_s - rented.leased_s, market.cycle_s[rented.offer])
-    left = market.cycle_s[rented.offer] - into
-    near = (left <= rules.period_s) & (rented.free_s <= now_s) & (rented.up_s <= now_s)
-    release = []
-    surplus = surplus.copy()
-    for machine in np.flatnonzero(near).tolist():
-        kind = rented.offer[machine]
-        if machine not in busy and surplus[kind] > 0:
-            surplus[kind] -= 1
-            release.append(machine)
-    return release
+def near_the_cycle(now_s: float, rented: Rented, market: Market, rules: Rules) -> list[int]:
+    """Idle machines whose paid cycle ends before the next loop."""
+    cycle_s = market.cycle_s[rented.offer]
+    left_s = cycle_s - np.mod(now_s - rented.leased_s, cycle_s)
+    near = (left_s <= rules.period_s) & (rented.free_s <= now_s) & (rented.up_s <= now_s)
+    return np.flatnonzero(near).tolist()
+
+
+def _surplus(machines: list[int], rented: Rented, surplus: Ints) -> list[int]:
+    """As many of these machines as are too many of their type."""
+    left = surplus.tolist()
+    chosen = []
+    for machine in machines:
+        kind = int(rented.offer[machine])
+        if left[kind] > 0:
+            left[kind] -= 1
+            chosen.append(machine)
+    return chosen
