@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from windfall.core.columns import DONE, FAILED, HELD, WAITING
+from windfall.core.patience import pool_advice
 from windfall.core.state import Attempt, Bag, Host, State
 
 Ad = dict[str, Any]
@@ -68,6 +69,11 @@ def queue_ad(state: State) -> Ad:
 def pool_ad(state: State, name: str) -> Ad:
     """A pool that nobody configured has a name and the clients that came by themselves."""
     ad: Ad = {"Name": name, "Running": state.clients.get(name, 0)}
+    advice = pool_advice(state, name)
+    if advice is not None:
+        ad["BestTimeout"] = advice.decision.timeout_s
+        if advice.latency_95_s is not None:
+            ad["LatencyQuantile95"] = advice.latency_95_s
     pool = state.pools.get(name)
     if pool is None:
         return ad
@@ -75,10 +81,6 @@ def pool_ad(state: State, name: str) -> Ad:
     ad |= {"Kind": rules.kind, "Queued": pool.queued, "Price": rules.price_usd}
     if not rules.joins_itself:
         ad["Limit"] = rules.limit
-    if pool.best_timeout_s is not None:
-        ad["BestTimeout"] = pool.best_timeout_s
-    if pool.latency_95_s is not None:
-        ad["LatencyQuantile95"] = pool.latency_95_s
     return ad
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from windfall.core import attempts, hosts, overlay, replicas, silence
+from windfall.core import attempts, hosts, overlay, patience, replicas, silence
 from windfall.core.ads import Ad, bag_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import DONE, WAITING
 from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, Key
@@ -202,7 +202,7 @@ class Matcher:
 
     def deadline_s(self, bag: Bag, policy: BagPolicy, job: Mapping[str, Any]) -> float | None:
         if "Deadline" not in policy.expressions:
-            return None
+            return patience.deadline_s(self.state, bag, self.host)
         host, queue, pool = self.ads
         return policy.deadline_s(host, job, bag_ad(bag, self.t), pool, self.t, queue)
 

@@ -48,8 +48,6 @@ class PoolState(Struct, array_like=True):
     closed_until: float | None = None
     """The breaker is open until then; after it one request is made as a test."""
     last_error: str = ""
-    best_timeout_s: float | None = None
-    latency_95_s: float | None = None
 
 
 class Supply(Struct):

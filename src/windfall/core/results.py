@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core import attempts
+from windfall.core import attempts, patience
 from windfall.core.columns import DONE, FAILED, NO_EXIT, WAITING
 from windfall.core.events import (
     ACCEPTED,
@@ -80,20 +80,25 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
     if host is not None:
         host.record.fade(event.t)
     touched: dict[int, Bag] = {}
+    learned = 0
     for result, verdict in zip(event.results, decided.verdicts, strict=True):
         bag = state.bags.get(result.job)
         if bag is None:
             continue
         touched[bag.number] = bag
         if verdict == ACCEPTED:
-            _accept(state, bag, host, result)
+            turnaround_s = _accept(state, bag, host, result)
+            if host is not None and learned < patience.OBSERVED_PER_RECORD:
+                learned += 1
+                patience.learn(state, host, bag, turnaround_s, result.end - result.start)
         else:
             _other(state, bag, host, result, verdict, event.t)
     for bag in touched.values():
         attempts.settle(state, bag, event.t)
 
 
-def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> None:
+def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
+    """The task is done; returns how long its result took from the moment the attempt was sent."""
     task = result.task
     was_waiting = bag.columns.state[task] == WAITING
     attempt = attempts.release(state, bag, task, result.attempt)
@@ -116,6 +121,7 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> None:
             blamed = state.hosts.get(number)
             if blamed is not None:
                 blamed.record.blamed(result.end)
+    return turnaround_s
 
 
 def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: int, t: float) -> None:

@@ -10,7 +10,7 @@ from heapq import heappop
 from itertools import chain
 from typing import Any
 
-from windfall.core import attempts
+from windfall.core import attempts, patience
 from windfall.core.columns import FAILED
 from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, Key, TimeJudged, TimerFired
 from windfall.core.results import judge_loss
@@ -147,6 +147,7 @@ def apply_losses(state: State, losses: list[Loss], t: float) -> None:
         if host is not None:
             host.record.fade(t)
             host.record.lost_task()
+            patience.learn_silence(state, host, bag, t - attempt.sent)
         if verdict == OTHERS_RUN:
             continue
         if verdict == LOST_FOR_GOOD:

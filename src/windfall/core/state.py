@@ -17,6 +17,7 @@ from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, WAITING, Column
 from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
 from windfall.core.hosts import Reliability
 from windfall.core.overlay import Flow, Matching, PoolState
+from windfall.timeouts.online import Decision, Memory
 
 LIVE, UNKNOWN, GONE = "live", "unknown", "gone"
 
@@ -255,6 +256,15 @@ class Host:
         return str(self.ad.get("pool") or "default")
 
 
+class Advice(Struct, array_like=True):
+    """What a pool has taught about a bag: the timeout and why, and how long nearly all results take to come."""
+
+    pool: str
+    bag: str
+    decision: Decision
+    latency_95_s: float | None = None
+
+
 class State:
     """Everything that decisions depend on."""
 
@@ -283,6 +293,9 @@ class State:
         """Hosts with something to cancel: a driver may wake them if they wait for an answer."""
         self.deadlines: list[tuple[float, int, int, int]] = []
         """A heap of (deadline, job, task, attempt); those of attempts that have ended are skipped when they surface."""
+        self.memory = Memory()
+        """Latencies by pool and by bag, and below what they advise: see core.patience."""
+        self.advice: dict[str, Advice] = {}
         self.next_job = 1
         self.next_host = 1
 
@@ -382,9 +395,10 @@ class SavedState(Struct, array_like=True):
     deadlines: list[tuple[float, int, int, int]]
     next_job: int
     next_host: int
-    extra: dict[str, Any] = field(default_factory=dict)
     pools: list[PoolState] = field(default_factory=list)
     flow: Flow = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
+    advice: dict[str, Advice] = field(default_factory=dict)
 
 
 _BAG_PLAIN = (
@@ -415,7 +429,7 @@ def save(state: State) -> bytes:
     saved = SavedState(
         state.seq, state.t, state.settings, bags, hosts, list(state.live_hosts),
         list(state.unknown_hosts), state.deadlines, state.next_job, state.next_host,
-        pools=list(state.pools.values()), flow=state.matching.listed(),
+        pools=list(state.pools.values()), flow=state.matching.listed(), memory=state.memory, advice=state.advice,
     )  # fmt: skip
     return msgspec.msgpack.encode(saved)
 
@@ -428,6 +442,7 @@ def load(data: bytes) -> State:
     state.deadlines = saved.deadlines
     state.pools = {pool.rules.name: pool for pool in saved.pools}
     state.matching = Matching.of(saved.flow)
+    state.memory, state.advice = saved.memory, saved.advice
     for saved_bag in saved.bags:
         bag = _load_bag(saved_bag)
         state.bags[bag.number] = bag
