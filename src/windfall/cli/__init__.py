@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("windfall.cli.plan", "plan", "What to rent and what runs where, before anything starts."),
     "place": ("windfall.cli.place", "place", "Place normal and preemptible instances on your own hosts."),
     "policy": ("windfall.cli.policy", "policy", "Check and test ClassAd policies."),
+    "simulate": ("windfall.cli.simulate", "simulate", "Run a scenario in virtual time, with the real engine."),
     "worker": ("windfall.cli.worker", "worker", "Take tasks from a server and run them on this host."),
     "lab": ("windfall.lab.command", "lab", "The papers' tables and figures, run again."),
     "bench": ("windfall.bench.command", "bench", "Benchmarks against floors and peers measured in the same run."),

@@ -20,7 +20,7 @@ LEAST_SPEED = 0.01
 
 
 class Books(Struct):
-    """What became of a pool's time: slot-seconds by their use, attempts by their end, money."""
+    """What became of a pool's time: seconds of work by their use, attempts by their end, money."""
 
     hosts: int = 0
     stays: int = 0
@@ -45,6 +45,11 @@ class Running(Struct, gc=False):
     end_s: float
     cpu_s: float
     cause: int
+
+    def worked_s(self, now: float) -> float:
+        """The work done until now."""
+        wall_s = self.end_s - self.start_s
+        return self.cpu_s * min(1.0, (now - self.start_s) / wall_s) if wall_s > 0 else 0.0
 
 
 class Host:

@@ -171,7 +171,7 @@ class World:
         now, books = self.driver.now, host.pool.books
         told = bool(host.running or host.queue) and host.pool.tells(host)
         for key, running in host.running.items():
-            worked_s = now - running.start_s
+            worked_s = running.worked_s(now)
             books.lost += 1
             books.lost_s += worked_s
             if self._watch:
@@ -231,13 +231,13 @@ class World:
         for result, verdict in zip(results, verdicts, strict=True):
             if verdict == ACCEPTED:
                 books.done += 1
-                books.useful_s += result.end - result.start
+                books.useful_s += result.cpu_s
             elif result.cause == DONE_CODE and verdict == WASTE:
                 books.discarded += 1
-                books.discarded_s += result.end - result.start
+                books.discarded_s += result.cpu_s
             elif result.cause == EXIT_CODE:
                 books.failed += 1
-                books.failed_s += result.end - result.start
+                books.failed_s += result.cpu_s
 
     def _cancel(self, host: Host, keys: list[Key]) -> None:
         now, books = self.driver.now, host.pool.books
@@ -245,7 +245,7 @@ class World:
             running = host.running.pop(key, None)
             if running is not None:
                 books.cancelled += 1
-                books.discarded_s += now - running.start_s
+                books.discarded_s += running.worked_s(now)
                 if self._watch:
                     self._watch(host.name, key, running.start_s, now, CAUSES.index("cancelled"))
             elif key in host.queue:
