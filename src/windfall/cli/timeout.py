@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from windfall.cli.timeout_show import show as show_learned
 from windfall.errors import BadInput
 
 if TYPE_CHECKING:
@@ -491,3 +492,6 @@ def print_strategies(document: dict[str, Any]) -> None:
             f"{one['jobs']:<6.3g} {seconds(one['score_s'])}"
         )
     click.echo(f"  score = expected time + {document['submit_cost_s']:g} s for each job; the best is first")
+
+
+timeout.add_command(show_learned, "show")

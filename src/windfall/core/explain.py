@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from windfall.core import patience
 from windfall.core.ads import bag_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import HELD, STATE_NAMES, WAITING
 from windfall.core.dispatch import Matcher, is_blocked
@@ -267,6 +268,13 @@ def _lost(losses: list[tuple[int, int, int, int]], job: int, task: int, t: float
     ]
 
 
+def timeouts_of(state: State, bag: Bag) -> list[Json]:
+    """When silence counts as a loss, pool by pool: which law, how many samples, what it expects."""
+    if "Deadline" in bag.rules.policies:
+        return [{"basis": "policy", "because": f"the policy Deadline: {bag.rules.policies['Deadline']}"}]
+    return [patience.shown(advice) for advice in state.advice.values() if advice.bag == bag.rules.name]
+
+
 def explain(
     state: State, policies: Policies, bag: Bag, task: int | None, t: float, records: Iterable[Record] = ()
 ) -> Json:
@@ -276,6 +284,7 @@ def explain(
         if bag.finished_t is None:
             document["waiting"] = why_waiting(state, policies, bag, None, t)
         document["policies"] = policies.of(bag.rules.policies).expressions
+        document["timeouts"] = timeouts_of(state, bag)
         return document
     value = bag.columns.state[task]
     document["state"] = STATE_NAMES[value]
@@ -283,5 +292,6 @@ def explain(
         document["waiting"] = why_waiting(state, policies, bag, task, t)
     if value == HELD:
         document["running_on"] = [state.hosts[a.host].name for a in bag.live[task]]
+    document["timeouts"] = timeouts_of(state, bag)
     document["story"] = story(state, records, bag, task)
     return document

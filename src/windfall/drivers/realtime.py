@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
+
 from windfall.core.engine import Engine, wake_at
 from windfall.core.events import (
     AnyDecision,
@@ -27,6 +29,7 @@ from windfall.core.events import (
 )
 from windfall.core.state import State, load, save
 from windfall.drivers.clock import SteadyClock
+from windfall.errors import BadInput
 from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store, StoreError
 from windfall.store.contract import Record as LogRow
 
@@ -66,11 +69,18 @@ class Realtime:
     def restore(self) -> list[str]:
         """Bring the state back: a snapshot, then `apply` over the records behind it. Returns warnings."""
         loaded = self.store.load()
-        if loaded.snapshot is not None:
-            self.state = load(loaded.snapshot.data)
-        for _, data in loaded.records:
-            self.engine.apply(self.state, decode_record(data))
-            self._since_snapshot += 1
+        try:
+            if loaded.snapshot is not None:
+                self.state = load(loaded.snapshot.data)
+            for _, data in loaded.records:
+                self.engine.apply(self.state, decode_record(data))
+                self._since_snapshot += 1
+        except msgspec.ValidationError as error:
+            raise BadInput(
+                f"this state was written by another version of Windfall and cannot be read ({error})",
+                hint="use the version that wrote it, or begin anew with --state OTHER",
+                code="other-version",
+            ) from error
         self.clock = SteadyClock(self.state.t)
         return loaded.warnings
 

@@ -164,6 +164,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/jobs/{job}/render/{task}", "GET", queries.render, "read", False),
     ("/v1/jobs/{job}/explain", "GET", queries.explain, "read", False),
     ("/v1/events", "GET", queries.events, "read", False),
+    ("/v1/timeouts", "GET", queries.timeouts, "read", False),
     ("/v1/hosts", "GET", queries.hosts, "read", False),
     ("/v1/hosts/{host}", "GET", queries.host, "read", False),
     ("/v1/hosts/{host}/{action}", "POST", host_action, "admin", True),

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windfall.core import explain as explaining
+from windfall.core import patience
 from windfall.core.columns import DONE, FAILED, STATE_NAMES
 from windfall.core.events import Record, decode_record
 from windfall.core.state import FINAL, Bag
@@ -312,6 +313,17 @@ async def hosts(site: Site, request: Request) -> tuple[int, Json]:
 
 async def pools(site: Site, request: Request) -> tuple[int, Json]:
     return 200, {"pools": pool_rows(site)}
+
+
+async def timeouts(site: Site, request: Request) -> tuple[int, Json]:
+    """What has been learned about silence, per pool and bag."""
+    pool = request.query_params.get("pool")
+    return 200, {
+        "timeouts": [patience.shown(advice) for advice in site.state.advice.values() if pool in (None, advice.pool)],
+        "prior_s": patience.PRIOR_S,
+        "floor_s": patience.FLOOR_S,
+        "cap_s": patience.CAP_S,
+    }
 
 
 async def host(site: Site, request: Request) -> tuple[int, Json]:
