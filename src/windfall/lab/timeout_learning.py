@@ -59,12 +59,30 @@ def play_fixed(pool: Pool, timeout_s: float, jobs: int, seed: int) -> Array:
     return np.array(totals)
 
 
-def play_learner(pool: Pool, jobs: int, seed: int, warm_up: int) -> Array:
-    """Total time of each job begun after `warm_up` attempts, the learner's own exploring included."""
+class Learned(Struct, frozen=True):
+    """Total time of each job begun after the warm-up, and how long each of their attempts was allowed to wait."""
+
+    totals: Array
+    waits: Array
+
+
+def turnaround(pool: Pool, waits: Array) -> float:
+    """Mean turnaround with these waits, in expectation over the latencies: expected time over expected results.
+
+    The same mean as that of the totals, without the luck of the draw; what is left is what the waits are worth.
+    """
+    process = pool.process
+    return float(process.attempt_mean(waits).sum() / process.success(waits).sum())
+
+
+def play_learner(pool: Pool, jobs: int, seed: int, warm_up: int) -> Learned:
+    """A learner from its first attempt on; jobs count from `warm_up` attempts on, the learner's exploring included."""
     process, draws, sketch = pool.process, _Draws(pool.process, seed), Sketch()
     settings = {"prior_s": pool.prior_factor * best_fixed(pool), "submit_cost_s": process.submit_cost_s}
     decision = sketch.best_timeout(run_s=process.run_s, **settings)
-    totals, attempts = [], 0
+    totals: list[float] = []
+    waits: list[float] = []
+    attempts = 0
     while len(totals) < jobs:
         total, begun = 0.0, attempts
         while True:
@@ -72,6 +90,8 @@ def play_learner(pool: Pool, jobs: int, seed: int, warm_up: int) -> Array:
                 decision = sketch.best_timeout(run_s=process.run_s, **settings)
             wait = decision.for_attempt(attempts) - process.run_s
             attempts += 1
+            if begun >= warm_up:
+                waits.append(wait)
             latency = draws.next()
             total += process.overhead_s + min(latency, wait)
             if latency <= wait:
@@ -80,4 +100,4 @@ def play_learner(pool: Pool, jobs: int, seed: int, warm_up: int) -> Array:
             sketch.observe_censored(wait)
         if begun >= warm_up:
             totals.append(total)
-    return np.array(totals)
+    return Learned(np.array(totals), np.array(waits))

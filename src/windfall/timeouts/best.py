@@ -93,9 +93,7 @@ def describe(process: Process, kind: Kind, wait_s: float, value: float, none_s: 
             **common,
         )
     if kind == "zero":
-        # As the timeout goes to 0, J becomes exponential: its deviation is its mean.
-        rate_s = process.expected_at_zero()
-        return Best(kind=kind, timeout_s=0.0, sd_s=rate_s, p95_s=process.quantile_at_zero(0.95), **common)
+        return _at_once(process, common)
     spread = finite(math.sqrt(float(process.variance(math.inf)))) if process.rho == 0 else None
     return Best(
         kind=kind,
@@ -107,12 +105,31 @@ def describe(process: Process, kind: Kind, wait_s: float, value: float, none_s: 
     )
 
 
+def _at_once(process: Process, common: dict[str, Any]) -> Best:
+    """A timeout of 0. On a law with a mass at 0 it takes only what starts at once; elsewhere it is a limit, in which J
+    becomes exponential, so that its deviation is its mean."""
+    share = float(process.success(0.0))
+    if share == 0:
+        rate_s = process.expected_at_zero()
+        return Best(kind="zero", timeout_s=0.0, sd_s=rate_s, p95_s=process.quantile_at_zero(0.95), **common)
+    return Best(
+        kind="finite" if process.run_s > 0 else "zero",
+        timeout_s=process.run_s,
+        sd_s=finite(math.sqrt(float(process.variance(0.0)))),
+        p95_s=finite(float(process.quantile(0.95, 0.0))),
+        submissions=1 / share,
+        **common,
+    )
+
+
 def _notes(process: Process, kind: Kind, value: float, none_s: float, quantile: float | None) -> tuple[str, ...]:
     notes = []
     if kind == "none" and math.isfinite(process.law.upper()) and process.rho == 0:
         top = process.law.upper() + process.run_s
         notes.append(f"no job takes longer than {top:g} s, so any timeout from there on is as good as none")
-    if kind == "zero":
+    if kind == "zero" and float(process.success(0.0)) > 0:
+        notes.append("a share of these jobs starts at once, so resubmitting until one does looks cheap; it seldom is")
+    elif kind == "zero":
         notes.append("resubmitting at once is best only while a submission costs nothing; give --submit-cost-s")
     if kind == "finite" and process.rho == 0 and math.isfinite(none_s) and none_s <= value * (1 + 1e-6):
         notes.append("the gain over no timeout is below one in a million: none is as good in practice")

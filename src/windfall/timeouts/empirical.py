@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike
 
 from windfall.errors import BadInput
 from windfall.timeouts.arrays import Array, as_array
-from windfall.timeouts.best import Best, describe, finite
+from windfall.timeouts.best import Best, Kind, describe
 from windfall.timeouts.laws import Law
 from windfall.timeouts.process import Process, check_quantile
 from windfall.timeouts.sample import Sample, survival
-from windfall.timeouts.steps import CAUTION, Steps, choose, gain_error
+from windfall.timeouts.steps import Steps, choose, gain_error
 
 
 class Empirical(Law, frozen=True):
@@ -58,7 +58,7 @@ class Empirical(Law, frozen=True):
         return float(self.restricted_mean(math.inf))
 
     def density_at_zero(self) -> float:
-        return math.inf if self.times[0] == 0 else 0.0
+        return 0.0
 
     def upper(self) -> float:
         return float(self.times[-1])
@@ -88,26 +88,10 @@ def best_of_sample(
     if quantile is None:
         value, none_s = float(process.expected(wait_s)), process.expected_without()
         if steps.left <= 0:
-            uncertain = CAUTION * gain_error(steps, wait_s, process.overhead_s)
+            uncertain = gain_error(steps, wait_s, process.overhead_s)
     else:
         value, none_s = float(process.quantile(quantile, wait_s)), float(process.quantile(quantile, math.inf))
     if math.isfinite(none_s) and process.rho == 0 and value + uncertain >= none_s:
         return describe(process, "none", math.inf, none_s, none_s, quantile)
-    if wait_s + run_s == 0:
-        return _at_once(process, value, none_s)
-    return describe(process, "finite", wait_s, value, none_s, quantile)
-
-
-def _at_once(process: Process, value: float, none_s: float) -> Best:
-    """A timeout of 0 on a sample with a mass at 0: not a limit, but taking only what starts at once."""
-    return Best(
-        kind="zero",
-        timeout_s=0.0,
-        expected_s=value,
-        no_timeout_s=finite(none_s),
-        speedup=none_s / value if math.isfinite(none_s) and value > 0 else None,
-        sd_s=finite(math.sqrt(float(process.variance(0.0)))),
-        p95_s=finite(float(process.quantile(0.95, 0.0))),
-        submissions=float(process.submissions(0.0)),
-        notes=("a share of these jobs starts at once, so resubmitting until one does looks free; it is not",),
-    )
+    kind: Kind = "finite" if wait_s > 0 else "zero"
+    return describe(process, kind, wait_s, value, none_s, quantile)

@@ -213,4 +213,4 @@ def _family(name: str) -> Any:
 
 # A blend with the moments and the optima that the paper reports for EGEE (section 4); `windfall lab timeouts` finds it
 # again from those figures. It is what `windfall timeout law blend` shows when no parameters are given.
-EGEE_LIKE = Blend(mu=3.374, sigma=2.098, a=233.6, nu=2.265, k=15.72, tmin=169.7, tmax=10_000.0)
+EGEE_LIKE = Blend(mu=3.374, sigma=2.098, a=50.22, nu=1.606, k=15.72, tmin=169.7, tmax=10_000.0)

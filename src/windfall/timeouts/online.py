@@ -48,7 +48,7 @@ LEAST = 20
 # Half a lost attempt is always assumed: a pool that has not lost any yet still gets a timeout.
 PSEUDO_LOST = 0.5
 # Every so many attempts one waits longer, or nothing beyond the timeout would ever be learned again.
-EXPLORE_EVERY, EXPLORE_FASTER, EXPLORE_FACTOR = 50, 8, 3.0
+EXPLORE_EVERY, EXPLORE_FASTER, EXPLORE_FACTOR = 50, 16, 3.0
 # Where so many are not back, either the pool is bad or the timeout too short to see: look further more often.
 SUSPICIOUS_LOSS, EXPLORE_SUSPICIOUS = 0.25, 10
 # Drift: allowance and threshold of the cumulative sum (a false alarm in some 200,000 attempts), and how often the
@@ -204,7 +204,7 @@ class Sketch(Struct):
 
     def _refresh(self) -> None:
         """Take the median again, and how attempts usually fall around it (a cell may hold many of them)."""
-        self.until_refresh = REFRESH
+        self.until_refresh = REFRESH if self.samples - self.drifted_at < 8 * REFRESH else 4 * REFRESH
         steps = self.curve()
         if steps is None or steps.left > 0.5:
             self.median_cell = None

@@ -78,7 +78,10 @@ class Process(Struct, frozen=True):
         return math.inf if self.rho else self.law.mean() + self.overhead_s
 
     def expected_at_zero(self) -> float:
-        """Limit of E_J as the timeout goes to 0."""
+        """Limit of E_J as the timeout goes to 0; its value there where some jobs come back at once."""
+        at_once = float(self.success(0.0))
+        if at_once > 0:
+            return self.overhead_s / at_once
         density = self.law.density_at_zero()
         if self.overhead_s > 0 or density == 0:
             return math.inf
@@ -136,6 +139,8 @@ class Process(Struct, frozen=True):
 
     def quantile_at_zero(self, p: float) -> float:
         """Limit of the quantile as the timeout goes to 0, where J becomes exponential."""
+        if float(self.success(0.0)) > 0:
+            return float(self.quantile(p, 0.0))
         return -math.log1p(-p) * self.expected_at_zero()
 
     def sample(self, wait_s: float, count: int, rng: np.random.Generator, most_rounds: int = 1_000_000) -> Array:

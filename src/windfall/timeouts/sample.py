@@ -64,9 +64,7 @@ def make_sample(values: ArrayLike, censored: ArrayLike | None = None, outlier_af
             f"all {len(values)} observations are censored: nothing came back, so how long it takes is unknown",
             hint="wait until some jobs have come back",
         )
-    times, index = _distinct(values)
-    events = as_array(np.bincount(index, weights=~cut, minlength=len(times)))
-    sample = Sample(times, events, as_array(np.bincount(index, minlength=len(times)) - events))
+    sample = _gather(values, cut)
     if sample.came_back < 2:
         raise BadInput(
             f"{sample.came_back} completed observation{'s' if sample.came_back != 1 else ''} cannot show a law",
@@ -86,19 +84,20 @@ def _check(values: Array, cut: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) 
             raise BadInput(f"observation {first + 1} ({values[first]:g}) {what}", hint="a latency is 0 s or more")
 
 
-def _distinct(values: Array) -> tuple[Array, np.ndarray[tuple[int, ...], np.dtype[np.intp]]]:
-    """Distinct times and where each value went; a large sample is gathered into narrow cells first."""
+def _gather(values: Array, cut: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Sample:
+    """Distinct times with their counts; a large sample is gathered into narrow cells instead of being sorted."""
     if len(values) <= COMPRESS_ABOVE:
         times, index = np.unique(values, return_inverse=True)
-        return times, index
+        events = as_array(np.bincount(index, weights=~cut, minlength=len(times)))
+        return Sample(times, events, as_array(np.bincount(index, minlength=len(times)) - events))
     # The bits of a non-negative double order as the number does; dropping the last ones makes cells of equal ratio.
     cells = (values + 0.0).view(np.int64) >> _DROPPED_BITS
     cells -= cells.min()
     filled = np.bincount(cells)
     used = np.flatnonzero(filled)
-    position = np.zeros(len(filled), dtype=np.intp)
-    position[used] = np.arange(len(used))
-    return np.bincount(cells, weights=values)[used] / filled[used], position[cells]
+    times = np.bincount(cells, weights=values)[used] / filled[used]
+    censored = as_array(np.bincount(cells[cut], minlength=len(filled))[used])
+    return Sample(times, as_array(filled[used] - censored), censored)
 
 
 def coarse(sample: Sample) -> Sample:

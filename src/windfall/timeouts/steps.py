@@ -18,11 +18,11 @@ from msgspec import Struct
 from windfall.timeouts.arrays import Array, as_array
 
 # Standard errors charged to every timeout, and the width of the smoothing in units of Silverman's rule. Measured on
-# twelve laws with 200 attempts each: neither is critical, both together halve the loss of the raw minimum.
-CAUTION = 1.0
-SMOOTHING = 0.8
+# eight kinds of law with 200 attempts each: neither is critical, both together halve the loss of the raw minimum.
+CAUTION = 2.0
+SMOOTHING = 1.1
 # A timeout that fewer attempts than this have met says nothing about the shape of the curve.
-LEAST_EVENTS = 8.0
+LEAST_EVENTS = 12.0
 
 
 class Steps(Struct, frozen=True):
