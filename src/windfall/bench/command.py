@@ -7,10 +7,12 @@ import click
 from windfall.cli import LazyGroup
 
 BENCHES: dict[str, tuple[str, str, str]] = {
+    "all": ("windfall.bench.everything", "command", "Every benchmark with its defaults."),
     "spawn": ("windfall.bench.spawn", "command", "Real processes through the whole system, beside posix_spawn."),
     "noop": ("windfall.bench.noop", "command", "Python calls through the executor, beside ProcessPoolExecutor."),
     "queue": ("windfall.bench.queue", "command", "A million queued tasks: time, memory, restart, dispatch."),
     "exchange": ("windfall.bench.exchange", "command", "25,000 pull clients over real HTTP."),
+    "match": ("windfall.bench.match", "command", "Hosts matched with bags, beside one ClassAd evaluation a bag."),
     "timeout": ("windfall.bench.timeout", "command", "Best timeout of a million samples; one online update."),
     "place": ("windfall.bench.place", "command", "Placements per second, with and without eviction."),
     "scs": ("windfall.bench.scs", "command", "One control loop of SCS over up to 100,000 workflows."),
