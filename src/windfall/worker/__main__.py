@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from windfall.worker import identity
@@ -54,8 +55,15 @@ def _name(text: str) -> str:
     return text
 
 
+class _Parser(argparse.ArgumentParser):
+    """Errors in two lines: where and what, and what to do next."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"windfall: {message}\n  {self.prog} --help shows the options\n")
+
+
 def parser(prog: str) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog=prog,
         description="Take tasks from a Windfall server and run them, until told to stop.",
         epilog=_EXAMPLE,

@@ -96,8 +96,11 @@ class Agent:
         self._say(f"worker {self.host}: {self._options.slots} slots for {self._options.address.url}")
         try:
             while self._exit_code is None:
+                registered = self._selector.get_map()
                 for key, _ in self._selector.select(self._timeout_s()):
-                    key.data()
+                    # What one event does may close what another one of the same batch is about.
+                    if registered.get(key.fd) is key:
+                        key.data()
                 self._turn()
                 if self._fresh_results:
                     self._fresh_results = False
@@ -186,7 +189,8 @@ class Agent:
         if self._leaving is None:
             self._say(f"leaving: {reason}")
         self._leaving = reason
-        self._leave_by_s = time.monotonic() + self._floor.longest_grace_s() + 10.0
+        patience_s = 10.0 if self._link.down_since_s is None else 1.0
+        self._leave_by_s = time.monotonic() + self._floor.longest_grace_s() + patience_s
 
     def _is_orphan(self) -> bool:
         """Whether the process that we are to die with has ended (a dead child of somebody else still has a number)."""
@@ -278,7 +282,6 @@ class Agent:
         self._wait_s = 0.0 if leaving or self._outbox.waiting else pace.wait_s(len(self._floor), mean_s, self._next_s)
         if self._floor.watched():
             self._wait_s = min(self._wait_s, _LIVE_WAIT_S)
-        unix_s = time.time()
         header = {
             "v": VERSION,
             "host": self.host,
@@ -287,7 +290,7 @@ class Agent:
             "ad": self._advertisement(now_s),
             "want": want,
             "slots": self._options.slots,
-            "results": [result.row(unix_s) for result in results],
+            "results": [result.row(now_s) for result in results],
             "started": self._floor.started(),
             "held": len(self._floor),
             "holds": [*self._floor.keys(), *self._outbox.waiting_keys()] if self._tell_held else None,

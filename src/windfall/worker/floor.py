@@ -270,7 +270,7 @@ class Floor:
         self._release(slot)
         self.durations.add(run_s)
         result = Result(
-            held.job, held.task, held.attempt, cause, exit_code, time.time(), run_s, cpu_s, rss_bytes,
+            held.job, held.task, held.attempt, cause, exit_code, time.monotonic(), run_s, cpu_s, rss_bytes,
             stdout, stderr, value, more,
         )  # fmt: skip
         if more and "files" in more:
@@ -306,7 +306,19 @@ class Floor:
     def _fail(self, held: Held, cause: str, text: str, run_s: float = 0.0, **fields: Any) -> None:
         """An end that no process reports."""
         result = Result(
-            held.job, held.task, held.attempt, cause, None, time.time(), run_s, 0.0, 0, b"", b"", b"", {"text": text}
+            held.job,
+            held.task,
+            held.attempt,
+            cause,
+            None,
+            time.monotonic(),
+            run_s,
+            0.0,
+            0,
+            b"",
+            b"",
+            b"",
+            {"text": text},
         )
         self._finish(held, result._replace(**fields))
 

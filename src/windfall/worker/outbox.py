@@ -6,6 +6,7 @@ Touches the spool only. A result leaves the outbox when the exchange that carrie
 from __future__ import annotations
 
 import pickle
+import time
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ START_LIMIT_BYTES = 8 << 20
 
 
 class Result(NamedTuple):
-    """How an attempt ended. `ended_s` is Unix time: it must mean something after a restart."""
+    """How an attempt ended. `ended_s` is of the monotonic clock (Unix time in the spool, which outlives the host)."""
 
     job: Any
     task: Any
@@ -51,7 +52,7 @@ class Outbox:
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._waiting: deque[Result] = deque(Result(*record) for record in spool.load())
+        self._waiting: deque[Result] = deque(_from_spool(Result(*record)) for record in spool.load())
         self._sent: list[Result] = []
         self._on_disk = len(self._waiting)
         self._unsaved: list[Result] = []
@@ -109,7 +110,16 @@ class Outbox:
         if self._unsaved:
             unsaved, self._unsaved = self._unsaved, []
             self._on_disk += len(unsaved)
-            self._spool.save([tuple(result) for result in unsaved])
+            self._spool.save([tuple(_for_spool(result)) for result in unsaved])
+
+
+def _for_spool(result: Result) -> Result:
+    return result._replace(ended_s=time.time() - (time.monotonic() - result.ended_s))
+
+
+def _from_spool(result: Result) -> Result:
+    # A clock that was set back must not put the end into the future.
+    return result._replace(ended_s=time.monotonic() - max(0.0, time.time() - result.ended_s))
 
 
 def _cut(result: Result, cap_bytes: int) -> Result:
