@@ -220,7 +220,7 @@ def figure_8(out: Path, without: Any, with_outliers: Any) -> None:
 # --- real logs
 
 
-def grid_logs() -> tuple[Any, str]:
+def grid_logs(pattern: str = "*") -> tuple[Any, str]:
     """Batch queues, with the caution they need: what the bare formula says, and what the log itself says."""
     from windfall.cli.timeout_files import Columns, read_latencies
     from windfall.errors import BadInput
@@ -231,7 +231,7 @@ def grid_logs() -> tuple[Any, str]:
     if folder is None or not (folder / "grid").is_dir():
         return None, title + "Left out: the logs are not here (set WINDFALL_DATA to the folder that holds them).\n"
     rows, found = [], []
-    for path in sorted((folder / "grid").glob("*.swf.gz")):
+    for path in sorted((folder / "grid").glob(f"{pattern}.swf.gz")):
         name = path.name.split(".")[0]
         try:
             latencies = read_latencies(str(path), Columns())
