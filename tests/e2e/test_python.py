@@ -1,4 +1,4 @@
-"""The Python API on a real server and worker: bags, calls, exceptions, and an executor as the standard library's are."""
+"""The Python API on a real server and worker: bags, calls, exceptions, an executor like those of the library."""
 
 from __future__ import annotations
 
@@ -73,11 +73,7 @@ def test_a_failed_command_is_an_error_to_look_at_or_to_raise(client):
 
 def test_a_range_needs_no_list(client):
     job = client.submit("echo {}", params=range(10, 16, 2))
-    assert sorted((task.params, task.stdout) for task in job.as_completed()) == [
-        (10, "10\n"),
-        (12, "12\n"),
-        (14, "14\n"),
-    ]
+    assert {task.params: task.stdout for task in job.as_completed()} == {10: "10\n", 12: "12\n", 14: "14\n"}
 
 
 def test_failed_tasks_are_tried_again_with_more_memory(client, tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.typed import Shell, eventually
+from tests.support.typed import Shell
 
 PYTHON = sys.executable
 
@@ -203,7 +203,7 @@ def marking(shell):
 
 def test_ctrl_c_lets_running_tasks_finish_and_the_same_command_goes_on(shell, marking):
     process = shell.start(*marking)
-    eventually(lambda: started(shell) >= 2)
+    shell.eventually(lambda: started(shell) >= 2)
     ended = shell.finish(process, signal.SIGINT)
     assert ended.code == 130
     assert "what runs may finish" in ended.err
@@ -223,7 +223,7 @@ def test_ctrl_c_lets_running_tasks_finish_and_the_same_command_goes_on(shell, ma
 def test_ctrl_c_twice_stops_at_once_and_resume_goes_on(shell, tmp_path):
     shell.write("tasks.txt", "sleep 100\necho quick\n")
     process = shell.start("run", "tasks.txt")
-    eventually(lambda: "1 done" in shell.windfall("status", "1").out)
+    shell.eventually(lambda: "1 done" in shell.windfall("status", "1").out)
     ended = shell.finish(process, signal.SIGINT, signal.SIGINT)
     assert ended.code == 130
     assert "its tasks were stopped" in ended.err
@@ -250,9 +250,9 @@ def processes_in(directory):
 
 def test_a_run_that_was_killed_leaves_no_process_and_goes_on(shell, marking, tmp_path):
     process = shell.start(*marking)
-    eventually(lambda: started(shell) >= 3)
+    shell.eventually(lambda: started(shell) >= 3)
     shell.finish(process, signal.SIGKILL)
-    eventually(lambda: processes_in(tmp_path) == [])
+    shell.eventually(lambda: processes_in(tmp_path) == [])
     again = shell.windfall(*marking)
     assert again.code == 0, again
     assert "8 tasks: 8 done" in again.out
@@ -260,7 +260,7 @@ def test_a_run_that_was_killed_leaves_no_process_and_goes_on(shell, marking, tmp
 
 def test_sigterm_stops_in_good_order(shell, marking, tmp_path):
     process = shell.start(*marking)
-    eventually(lambda: started(shell) >= 1)
+    shell.eventually(lambda: started(shell) >= 1)
     ended = shell.finish(process, signal.SIGTERM)
     assert ended.code == 143
     assert "windfall run --resume 1" in ended.err
@@ -275,7 +275,7 @@ def test_a_finished_command_typed_again_is_a_new_job(shell):
 
 def test_an_unfinished_job_does_not_start_because_another_one_was_typed(shell, marking):
     process = shell.start(*marking)
-    eventually(lambda: started(shell) >= 1)
+    shell.eventually(lambda: started(shell) >= 1)
     shell.finish(process, signal.SIGKILL)
     begun = started(shell)
     ended = shell.windfall("run", "--range", "1-2", "--", "true")
@@ -286,7 +286,7 @@ def test_an_unfinished_job_does_not_start_because_another_one_was_typed(shell, m
 
 def test_two_runs_in_one_directory_share_one_server(shell):
     first = shell.start("run", "--range", "1-2", "--name", "first", "--", "sleep", "1")
-    eventually(lambda: (shell.directory / ".windfall/server.json").exists())
+    shell.eventually(lambda: (shell.directory / ".windfall/server.json").exists())
     second = shell.start("run", "--range", "1-2", "--name", "second", "--", "sleep", "1")
     for process, name in ((first, "first"), (second, "second")):
         ended = shell.finish(process)
@@ -296,9 +296,9 @@ def test_two_runs_in_one_directory_share_one_server(shell):
 
 def test_when_the_run_that_holds_the_server_is_killed_the_other_takes_over(shell):
     first = shell.start("run", "--range", "1-1", "--name", "first", "--", "sleep", "100")
-    eventually(lambda: (shell.directory / ".windfall/server.json").exists())
+    shell.eventually(lambda: (shell.directory / ".windfall/server.json").exists())
     second = shell.start("run", "--range", "1-6", "--name", "second", "--", "sleep", "0.5")
-    eventually(lambda: "second" in shell.windfall("status").out)
+    shell.eventually(lambda: "second" in shell.windfall("status").out)
     shell.finish(first, signal.SIGKILL)
     shell.windfall("cancel", "first")
     ended = shell.finish(second)

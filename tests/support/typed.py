@@ -73,6 +73,16 @@ class Shell:
         self.started.append(process)
         return process
 
+    def eventually(self, condition: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Wait until something holds. If it never does, show how the commands stand."""
+        end = time.monotonic() + seconds
+        while not condition():
+            ended = [process for process in self.started if process.poll() is not None]
+            if ended or time.monotonic() > end:
+                said = [(process.args, process.returncode, *process.communicate(timeout=5)) for process in ended]
+                raise AssertionError(f"it never came to be; ended meanwhile: {said}")
+            time.sleep(0.02)
+
     def close(self) -> None:
         """A test that failed leaves nothing running."""
         for process in self.started:
@@ -88,12 +98,5 @@ class Shell:
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()
+            self.started.remove(process)
         return Ended(process.returncode, out, err)
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came to be"
-        time.sleep(0.02)
