@@ -10,7 +10,7 @@ from windfall.core.policy import DefaultPolicy, Verdict
 class Table(DefaultPolicy):
     """A policy by its numbers: Rank and Concurrency as plain texts, JobRequirements as a host's pool."""
 
-    def match(self, host, bag, queue, pool, now):
+    def match(self, host, bag, queue, pool, now, job=None, seen=None):
         texts = self.expressions
         wanted = texts.get("JobRequirements")
         return Verdict(

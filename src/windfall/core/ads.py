@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from windfall.core.columns import DONE, FAILED, HELD, WAITING
+from windfall.core.events import TaskClass
 from windfall.core.patience import pool_advice
 from windfall.core.state import Attempt, Bag, Host, State
 
@@ -82,6 +83,11 @@ def pool_ad(state: State, name: str) -> Ad:
     if not rules.joins_itself:
         ad["Limit"] = rules.limit
     return ad
+
+
+def class_ad(rules: TaskClass) -> Ad:
+    """What the tasks of a class share before they have replicas."""
+    return {"NumberOfReplicas": 0, "Cpus": rules.cpus, "Memory": rules.memory_for(1) >> 20}
 
 
 def job_ad(state: State, bag: Bag, task: int, attempts: list[Attempt], t: float) -> Ad:

@@ -79,6 +79,7 @@ def apply_job_sealed(state: State, event: JobSealed, decided: Nothing) -> None:
 def apply_job_changed(state: State, event: JobChanged, decided: Nothing) -> None:
     bag = state.bags[event.job]
     bag.rules = event.rules
+    state.ready_version += 1
     if event.classes is not None:
         bag.classes = event.classes
     attempts.settle(state, bag, event.t)

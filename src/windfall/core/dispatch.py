@@ -10,10 +10,10 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from windfall.core import attempts, hosts, overlay, patience, replicas, silence
-from windfall.core.ads import Ad, bag_ad, host_ad, pool_ad, queue_ad
+from windfall.core.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import DONE, WAITING
 from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, Key
-from windfall.core.policy import UNREPLICATED, BagPolicy
+from windfall.core.policy import NOTHING, UNREPLICATED, BagPolicy, Seen
 from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State, TaskQueue
 from windfall.core.tail import TailRule, in_tail
 
@@ -120,6 +120,24 @@ def tail_rule(state: State, host: Host) -> TailRule:
     return TailRule(ceil(state.settings.tail_enter * slots), None if leave is None else ceil(leave * slots))
 
 
+UNLIMITED = 1 << 30
+Wants = tuple[Bag, BagPolicy, int, tuple[int, ...] | None]
+"""A bag that wants a host, its policy, its Concurrency, and the classes of tasks that it is about (None: all)."""
+
+
+def shapes(bag: Bag) -> list[tuple[Ad, tuple[int, ...] | None]]:
+    """What the unsent tasks of a bag look like to its policies, and the classes that look so."""
+    if len(bag.classes) == 1:
+        return [(class_ad(bag.classes[0]), None)]
+    found: dict[tuple[float, int], tuple[Ad, tuple[int, ...] | None]] = {}
+    for index, rules in enumerate(bag.classes):
+        if bag.queues[index].size:
+            key = (rules.cpus, rules.memory_bytes)
+            before = found[key][1] or () if key in found else ()
+            found[key] = (class_ad(rules), (*before, index))
+    return list(found.values())
+
+
 class Matcher:
     """One asking host against all bags."""
 
@@ -128,6 +146,7 @@ class Matcher:
         self.held = len(host.held)
         self.memory_free = host.memory_bytes - host.memory_held
         self._ads: tuple[Ad, Ad, Ad] | None = None
+        self.seen: Seen = {}
 
     @property
     def ads(self) -> tuple[Ad, Ad, Ad]:
@@ -139,14 +158,14 @@ class Matcher:
     def choose(self, want: int) -> list[Assigned]:
         """Algorithm 1: walk the bags by rank until the host has what it wants."""
         picked: list[Assigned] = []
-        cap = 1 << 30
+        cap = UNLIMITED
         for group in self.by_rank():
             share = ceil(want / len(group))
-            for bag, policy, concurrency in group:
+            for bag, policy, concurrency, classes in group:
                 # The highest-ranked bag's Concurrency caps every lower-ranked one.
                 cap = min(cap, concurrency)
                 room = min(want, share if len(group) > 1 else want, self._fair_share(bag), cap - self.held)
-                taken, used = self._take_bag(bag, policy, room)
+                taken, used = self._take_bag(bag, policy, classes, room)
                 picked += taken
                 want -= used
                 self.held += used
@@ -154,29 +173,45 @@ class Matcher:
                 return picked
         return picked + self._replicate(min(want, cap - self.held, self.host.slots - self.held))
 
-    def by_rank(self) -> list[list[tuple[Bag, BagPolicy, int]]]:
+    def by_rank(self) -> list[list[Wants]]:
         """The bags that want this host in groups of equal rank, the highest first; in each, the least served first."""
-        ranked: dict[float, list[tuple[Bag, BagPolicy, int]]] = {}
-        for bag in self.state.ready.values():
-            verdict = self.match(bag)
-            if verdict is not None:
-                rank, policy, concurrency = verdict
-                ranked.setdefault(rank, []).append((bag, policy, concurrency))
+        ranked: dict[float, list[Wants]] = {}
+        for policy, bags in self.policies.grouped(self.state):
+            if not policy.expressions:
+                for bag in bags:
+                    ranked.setdefault(bag.rules.priority, []).append((bag, policy, UNLIMITED, None))
+            elif policy.looks_at_bag:
+                for bag in bags:
+                    self._ask_bag(policy, bag, ranked)
+            else:
+                self._ask_all(policy, bags, ranked)
         groups = [ranked[rank] for rank in sorted(ranked, reverse=True)]
         for group in groups:
-            group.sort(key=lambda entry: (len(entry[0].live), entry[0].number))
+            if len(group) > 1:
+                group.sort(key=lambda entry: (len(entry[0].live), entry[0].number))
         return groups
 
-    def match(self, bag: Bag) -> tuple[float, BagPolicy, int] | None:
-        """The bag's rank, policy and concurrency for this host; None if it does not want it."""
-        policy = self.policies.of(bag.rules.policies)
-        if not policy.expressions:
-            return bag.rules.priority, policy, 1 << 30
+    def _ask_all(self, policy: BagPolicy, bags: list[Bag], ranked: dict[float, list[Wants]]) -> None:
+        """One answer for all bags that say the same, if it is about the host alone: those that decline cost nothing."""
         host, queue, pool = self.ads
-        verdict = policy.match(host, bag_ad(bag, self.t), queue, pool, self.t)
+        verdict = policy.match(host, NOTHING, queue, pool, self.t, UNREPLICATED, self.seen)
         if not verdict.matches:
-            return None
-        return verdict.rank, policy, verdict.concurrency if "Concurrency" in policy.expressions else 1 << 30
+            return
+        concurrency = verdict.concurrency if "Concurrency" in policy.expressions else UNLIMITED
+        has_rank = "Rank" in policy.expressions
+        for bag in bags:
+            rank = verdict.rank if has_rank else bag.rules.priority
+            ranked.setdefault(rank, []).append((bag, policy, concurrency, None))
+
+    def _ask_bag(self, policy: BagPolicy, bag: Bag, ranked: dict[float, list[Wants]]) -> None:
+        """The answer of one bag, for each shape of its tasks; usually they all have the same."""
+        host, queue, pool = self.ads
+        about = bag_ad(bag, self.t)
+        for job, classes in shapes(bag):
+            verdict = policy.match(host, about, queue, pool, self.t, job, self.seen)
+            if verdict.matches:
+                concurrency = verdict.concurrency if "Concurrency" in policy.expressions else UNLIMITED
+                ranked.setdefault(verdict.rank, []).append((bag, policy, concurrency, classes))
 
     def _fair_share(self, bag: Bag) -> int:
         """How many a host may hold ready of what is left, so that the last tasks spread over all hosts."""
@@ -184,20 +219,22 @@ class Matcher:
         share = ceil(bag.waiting * slots / (2 * max(self.state.live_slots, slots)))
         return max(slots - self.held, share)
 
-    def _take_bag(self, bag: Bag, policy: BagPolicy, room: int) -> tuple[list[Assigned], int]:
+    def _take_bag(
+        self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, room: int
+    ) -> tuple[list[Assigned], int]:
         picked: list[Assigned] = []
         used = 0
-        for index, queue in enumerate(bag.queues):
-            width = max(1, ceil(bag.classes[index].cpus))
+        for index in range(len(bag.classes)) if classes is None else classes:
+            queue, rules = bag.queues[index], bag.classes[index]
+            width = max(1, ceil(rules.cpus))
             if queue.size and width <= self.host.slots and room - used >= width:
                 taken = self._take(bag, index, queue, (room - used) // width)
-                picked += taken
                 used += width * sum(piece.count for piece in taken)
-        if picked:
-            seconds = self.deadline_s(bag, policy, UNREPLICATED)
-            if seconds is not None:
-                for piece in picked:
-                    piece.deadline = self.t + seconds
+                seconds = self.deadline_s(bag, policy, class_ad(rules)) if taken else None
+                if seconds is not None:
+                    for piece in taken:
+                        piece.deadline = self.t + seconds
+                picked += taken
         return picked, used
 
     def deadline_s(self, bag: Bag, policy: BagPolicy, job: Mapping[str, Any]) -> float | None:

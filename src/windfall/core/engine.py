@@ -36,7 +36,7 @@ from windfall.core.events import (
     TimerFired,
 )
 from windfall.core.policy import BagPolicy, DefaultPolicy
-from windfall.core.state import State
+from windfall.core.state import Bag, State
 
 Compile = Callable[[dict[str, str]], BagPolicy]
 
@@ -48,6 +48,19 @@ class Policies:
         self._compile = compile_
         self._cache: dict[tuple[tuple[str, str], ...], BagPolicy] = {}
         self._default = DefaultPolicy()
+        self._grouped: tuple[State | None, int, list[tuple[BagPolicy, list[Bag]]]] = (None, 0, [])
+
+    def grouped(self, state: State) -> list[tuple[BagPolicy, list[Bag]]]:
+        """The bags with tasks to hand out, by policy; made anew when the bags or their policies have changed."""
+        known, version, groups = self._grouped
+        if known is not state or version != state.ready_version:
+            found: dict[int, tuple[BagPolicy, list[Bag]]] = {}
+            for bag in state.ready.values():
+                policy = self.of(bag.rules.policies)
+                found.setdefault(id(policy), (policy, []))[1].append(bag)
+            groups = list(found.values())
+            self._grouped = (state, state.ready_version, groups)
+        return groups
 
     def of(self, texts: dict[str, str]) -> BagPolicy:
         if not texts or self._compile is None:

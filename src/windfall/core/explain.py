@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from windfall.core import patience
-from windfall.core.ads import bag_ad, host_ad, pool_ad, queue_ad
+from windfall.core.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import HELD, STATE_NAMES, WAITING
 from windfall.core.dispatch import Matcher, is_blocked
 from windfall.core.events import (
@@ -106,7 +106,7 @@ def host_reasons(state: State, policies: Policies, bag: Bag, task: int | None, h
     if needs:
         return needs
     policy = policies.of(bag.rules.policies)
-    clauses = _clauses(state, policy, bag, host, t)
+    clauses = _clauses(state, policy, bag, task, host, t)
     if clauses:
         return clauses
     return _competition(state, policies, bag, task, host, t)
@@ -127,11 +127,15 @@ def _standing(host: Host, t: float) -> Reason | None:
     return None
 
 
+def _class_of(bag: Bag, task: int | None) -> int:
+    """The class of a task, or of the bag's next one."""
+    if task is not None:
+        return bag.class_of(task)
+    return next((index for index, queue in enumerate(bag.queues) if queue.size), 0)
+
+
 def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
-    index = 0 if task is None else bag.class_of(task)
-    if task is None:
-        index = next((i for i, queue in enumerate(bag.queues) if queue.size), 0)
-    rules = bag.classes[index]
+    rules = bag.classes[_class_of(bag, task)]
     attempt = 1 if task is None else bag.columns.attempts[task] + 1
     found = []
     width = ceil(rules.cpus)
@@ -154,10 +158,11 @@ def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
     return found
 
 
-def _clauses(state: State, policy: BagPolicy, bag: Bag, host: Host, t: float) -> list[Reason]:
+def _clauses(state: State, policy: BagPolicy, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
     if not policy.expressions:
         return []
-    clauses = policy.explain(host_ad(host, t), bag_ad(bag, t), queue_ad(state), pool_ad(state, host.pool), t)
+    ads = (host_ad(host, t), bag_ad(bag, t), queue_ad(state), pool_ad(state, host.pool))
+    clauses = policy.explain(*ads, t, shared=class_ad(bag.classes[_class_of(bag, task)]))
     return [
         Reason(
             "policy", clause.text, clause.detail, 1, host.name, clause.missing,
@@ -171,16 +176,16 @@ def _clauses(state: State, policy: BagPolicy, bag: Bag, host: Host, t: float) ->
 def _competition(state: State, policies: Policies, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
     matcher = Matcher(state, host, t, policies)
     for group in matcher.by_rank():
-        for other, _, concurrency in group:
+        for other, _, concurrency, _ in group:
             if other is bag:
                 if len(host.held) >= concurrency:
                     return [
                         Reason("concurrency", f"Concurrency = {concurrency}", "the host holds that many", 1, host.name)
                     ]
                 break
-        if any(other is bag for other, _, _ in group):
+        if any(other is bag for other, *_ in group):
             break
-        names = ", ".join(other.rules.name for other, _, _ in group)
+        names = ", ".join(other.rules.name for other, *_ in group)
         return [Reason("rank", "Rank", f"higher-ranked jobs go first: {names}", 1, host.name)]
     if len(host.held) >= host.slots:
         return [Reason("busy", "the host is busy", "it will ask when a slot is free", 1, host.name)]

@@ -19,6 +19,9 @@ NOTHING: Ad = {}
 # What a task looks like to policies before it has replicas, where the engine says nothing more about it.
 UNREPLICATED: Ad = {"NumberOfReplicas": 0}
 
+Seen = dict[Any, Any]
+"""What policies note about one host while it asks, so that equal questions of many bags are asked once."""
+
 # GridBot's six policies, in the order in which a person reads them.
 POLICIES = ("JobRequirements", "Rank", "Concurrency", "Deadline", "ReplicationRequirements", "GridPolicy")
 
@@ -57,10 +60,18 @@ class BagPolicy(Protocol):
         """The source texts by policy name; a policy that is not there has its default."""
         ...
 
-    def match(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED) -> Verdict:
+    @property
+    def looks_at_bag(self) -> bool:
+        """Could two bags with these policies answer differently, but for the default rank?"""
+        ...
+
+    def match(
+        self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED, seen: Seen | None = None
+    ) -> Verdict:
         """The bag's answer to a host, for every task without running replicas at once (GridBot 6.4).
 
-        `job` is what those tasks share; an attribute in which they differ has no place in it.
+        `job` is what those tasks share; an attribute in which they differ has no place in it. `seen` is kept by the
+        caller for one host at one time, and changes no answer.
         """
         ...
 
@@ -77,9 +88,10 @@ class BagPolicy(Protocol):
         ...
 
     def explain(
-        self, host: Ad, bag: Ad, queue: Ad = NOTHING, pool: Ad = NOTHING, now: float = 0.0, job: Ad | None = None
-    ) -> list[Clause]:
-        """The clauses that `match` decides by; with `job`, those that `match_replica` decides by."""
+        self, host: Ad, bag: Ad, queue: Ad = NOTHING, pool: Ad = NOTHING, now: float = 0.0, job: Ad | None = None,
+        shared: Ad = UNREPLICATED,
+    ) -> list[Clause]:  # fmt: skip
+        """The clauses that `match` decides by, with `shared` as its job; with `job`, those of `match_replica`."""
         ...
 
 
@@ -106,7 +118,13 @@ class DefaultPolicy(Struct, frozen=True):
 
     expressions: dict[str, str] = field(default_factory=dict)
 
-    def match(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED) -> Verdict:
+    @property
+    def looks_at_bag(self) -> bool:
+        return True
+
+    def match(
+        self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED, seen: Seen | None = None
+    ) -> Verdict:
         return Verdict(True, default_rank(bag), default_concurrency(host))
 
     def match_replica(self, host: Ad, job: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> bool:
@@ -119,8 +137,9 @@ class DefaultPolicy(Struct, frozen=True):
         return True
 
     def explain(
-        self, host: Ad, bag: Ad, queue: Ad = NOTHING, pool: Ad = NOTHING, now: float = 0.0, job: Ad | None = None
-    ) -> list[Clause]:
+        self, host: Ad, bag: Ad, queue: Ad = NOTHING, pool: Ad = NOTHING, now: float = 0.0, job: Ad | None = None,
+        shared: Ad = UNREPLICATED,
+    ) -> list[Clause]:  # fmt: skip
         if job is None:
             return []
         return [replication_by_default(bag)]

@@ -275,6 +275,8 @@ class State:
         self.bags: dict[int, Bag] = {}
         self.ready: dict[int, Bag] = {}
         """Bags with tasks to hand out, by number: the only ones that an asking host costs anything."""
+        self.ready_version = 0
+        """Changes with `ready` and with the rules of any bag: what was made of both is made anew."""
         self.keys: dict[str, int] = {}
         self.hosts: dict[int, Host] = {}
         self.names: dict[str, int] = {}
@@ -315,11 +317,12 @@ class State:
         """Keep `ready` true to the bag's state. Order of `ready` is by number, whatever the order of changes."""
         if bag.dispatchable:
             if bag.number not in self.ready:
+                self.ready_version += 1
                 self.ready[bag.number] = bag
                 if len(self.ready) > 1:
                     self.ready = dict(sorted(self.ready.items()))
-        else:
-            self.ready.pop(bag.number, None)
+        elif self.ready.pop(bag.number, None) is not None:
+            self.ready_version += 1
         if bag.tail and bag.live and not bag.rules.paused:
             if bag.number not in self.tails:
                 self.tails[bag.number] = bag

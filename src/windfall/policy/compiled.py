@@ -12,6 +12,7 @@ from windfall.core.policy import (
     BagPolicy,
     Clause,
     DefaultPolicy,
+    Seen,
     Verdict,
     default_concurrency,
     default_rank,
@@ -20,7 +21,7 @@ from windfall.core.policy import (
 )
 from windfall.errors import BadInput
 from windfall.policy.check import Extra, Finding, check_policies
-from windfall.policy.evaluate import Expression, Scopes, expression, is_true, number
+from windfall.policy.evaluate import Expression, Scopes, Sheet, expression, is_true, number
 from windfall.policy.explain import clauses_of
 from windfall.policy.names import nearest, policy_name
 
@@ -75,16 +76,34 @@ class ClassAdPolicy:
         self._deadline = self._compiled("Deadline")
         self._replication = self._compiled("ReplicationRequirements")
         self._grid = self._compiled("GridPolicy")
+        asked = (self._requirements, self._rank, self._concurrency)
+        self._looks_at_bag = not all(expression is None or expression.is_of_host for expression in asked)
 
     def _compiled(self, policy: str) -> Expression | None:
         text = self.expressions.get(policy)
         return None if text is None else expression(text, self.expressions)
 
-    def match(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED) -> Verdict:
+    @property
+    def looks_at_bag(self) -> bool:
+        return self._looks_at_bag
+
+    def match(
+        self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED, seen: Seen | None = None
+    ) -> Verdict:
+        if seen is not None and not self._looks_at_bag:
+            return self._match_host(_sheet(seen, host, queue, pool, now), bag, host)
         scopes = (host, job, bag, queue, pool, now)
         if self._requirements is not None and not is_true(self._requirements.value(scopes)):
             return NO_MATCH
         return Verdict(True, self.rank(scopes), self.concurrency(scopes))
+
+    def _match_host(self, sheet: Sheet, bag: Ad, host: Ad) -> Verdict:
+        """The same, for policies that see only the host: what other bags have asked about it is not asked again."""
+        if self._requirements is not None and not is_true(sheet.value(self._requirements)):
+            return NO_MATCH
+        rank = default_rank(bag) if self._rank is None else _rank(sheet.value(self._rank))
+        amount = None if self._concurrency is None else sheet.value(self._concurrency)
+        return Verdict(True, rank, _concurrency(amount, host))
 
     def match_replica(self, host: Ad, job: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> bool:
         scopes = (host, job, bag, queue, pool, now)
@@ -105,9 +124,10 @@ class ClassAdPolicy:
         return self._grid is None or is_true(self._grid.value((NOTHING, NOTHING, bag, queue, pool, now)))
 
     def explain(
-        self, host: Ad, bag: Ad, queue: Ad = NOTHING, pool: Ad = NOTHING, now: float = 0.0, job: Ad | None = None
-    ) -> list[Clause]:
-        scopes = (host, UNREPLICATED if job is None else job, bag, queue, pool, now)
+        self, host: Ad, bag: Ad, queue: Ad = NOTHING, pool: Ad = NOTHING, now: float = 0.0, job: Ad | None = None,
+        shared: Ad = UNREPLICATED,
+    ) -> list[Clause]:  # fmt: skip
+        scopes = (host, shared if job is None else job, bag, queue, pool, now)
         clauses = self.clauses("JobRequirements", scopes)
         if job is None:
             return clauses
@@ -123,9 +143,24 @@ class ClassAdPolicy:
         """Undefined ranks as nothing: 0."""
         if self._rank is None:
             return default_rank(scopes[2])
-        return number(self._rank.value(scopes)) or 0.0
+        return _rank(self._rank.value(scopes))
 
     def concurrency(self, scopes: Scopes) -> int:
-        """An undefined concurrency is the default: the bag would starve for a misspelt tag."""
-        amount = None if self._concurrency is None else number(self._concurrency.value(scopes))
-        return default_concurrency(scopes[0]) if amount is None else max(0, int(amount))
+        return _concurrency(None if self._concurrency is None else self._concurrency.value(scopes), scopes[0])
+
+
+def _sheet(seen: Seen, host: Ad, queue: Ad, pool: Ad, now: float) -> Sheet:
+    sheet = seen.get(Sheet)
+    if sheet is None:
+        sheet = seen[Sheet] = Sheet(host, queue, pool, now)
+    return sheet  # type: ignore[no-any-return]
+
+
+def _rank(value: object) -> float:
+    return number(value) or 0.0
+
+
+def _concurrency(value: object, host: Ad) -> int:
+    """An undefined concurrency is the default: the bag would starve for a misspelt tag."""
+    amount = number(value)
+    return default_concurrency(host) if amount is None else max(0, int(amount))

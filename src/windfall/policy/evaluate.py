@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import count
 from typing import Any
 
 from classad2 import ClassAd, ClassAdException, ExprTree, Value
 
-from windfall.core.policy import Ad, default_concurrency, default_rank
+from windfall.core.policy import NOTHING, Ad, default_concurrency, default_rank
 from windfall.policy.names import Reference, resolve, spelling
 from windfall.policy.syntax import Node, parse, straighten, walk
 
@@ -27,6 +27,8 @@ Scopes = tuple[Ad, Ad, Ad, Ad, Ad, float]  # Host, Job, BOT, Queue, Pool, Now
 # The order of Scopes, as the generated key functions name their arguments.
 ARGUMENTS = {"Host": "host", "Job": "job", "BOT": "bag", "Queue": "queue", "Pool": "pool", "Now": "now"}
 ALL_ARGUMENTS = ", ".join(ARGUMENTS.values())
+# What does not change from bag to bag while one host asks.
+OF_HOST = frozenset({"Host", "Queue", "Pool", "Now"})
 # About 60 MB. A full memory is emptied: what is in use comes back within a few exchanges.
 REMEMBERED = 200_000
 LARGEST_INTEGER = 2**63
@@ -86,7 +88,8 @@ def _shared(text: str, policies: tuple[tuple[str, str], ...]) -> Expression:
 class Expression:
     """One ClassAd expression. Call `value` with the ads of the moment.
 
-    Every name is resolved here and handed to ClassAds as a flat attribute `_0`, `_1` ... of its own. In nested ads, as
+    Every name is resolved here and handed to ClassAds as a flat attribute `_0`, `_1` ... of its own: `slots`. In nested
+    ads, as
     in GridBot's figure 3, a missing name would be looked up in the enclosing ads: `Job.Replica1.Host.Memory` of a task
     without replicas would be the memory of the asking host. It is also twice as fast.
     """
@@ -95,7 +98,8 @@ class Expression:
         self.text = text
         self.references = references(text)
         self.is_constant = not self.references
-        self._slots = [f"_{i}" for i in range(len(self.references))]
+        self.is_of_host = all(reference.ad in OF_HOST for reference in self.references)
+        self.slots = tuple(_slot(reference) for reference in self.references)
         self._tree = ExprTree(_flattened(text))
         self._ad = ClassAd()
         self._constant = self._evaluate(()) if self.is_constant else None
@@ -122,21 +126,61 @@ class Expression:
         return value
 
     def _evaluate(self, values: tuple[Any, ...]) -> Any:
-        for slot, value in zip(self._slots, values, strict=True):
+        for slot, value in zip(self.slots, values, strict=True):
             self._ad[slot] = _plain(value)
+        return self.on(self._ad)
+
+    def on(self, ad: ClassAd) -> Any:
+        """The value on an ad that has every slot of this expression."""
         try:
-            value = self._tree.eval(self._ad)
+            value = self._tree.eval(ad)
         except ClassAdException:
             return Special.ERROR
         return _SPECIAL[value] if isinstance(value, Value) else value
 
+    def fill(self, ad: ClassAd, filled: set[str], scopes: Scopes) -> None:
+        """Put what this expression names into an ad, where it is not there yet."""
+        for slot, value in zip(self.slots, self._key(*scopes)[1::2], strict=True):
+            if slot not in filled:
+                filled.add(slot)
+                ad[slot] = _plain(value)
+
+
+class Sheet:
+    """One host at one moment: what it is to many expressions that name nothing but the host and what it came with.
+
+    Their attributes are looked up once, all on one ad, and each distinct expression is evaluated once, however many
+    bags say the same.
+    """
+
+    def __init__(self, host: Ad, queue: Ad, pool: Ad, now: float) -> None:
+        self._scopes: Scopes = (host, NOTHING, NOTHING, queue, pool, now)
+        self._ad = ClassAd()
+        self._filled: set[str] = set()
+        self._values: dict[Expression, Any] = {}
+        self._prepared: set[tuple[str, ...]] = set()
+
+    def value(self, of: Expression) -> Any:
+        """As `of.value` would have it."""
+        value = self._values.get(of, _UNKNOWN)
+        if value is _UNKNOWN:
+            if of.slots not in self._prepared:
+                self._prepared.add(of.slots)
+                of.fill(self._ad, self._filled, self._scopes)
+            value = self._values[of] = of.on(self._ad)
+        return value
+
+
+@cache
+def _slot(reference: Reference) -> str:
+    """The attribute that holds the value of a name, the same in all expressions."""
+    return f"_{next(_serial)}"
+
 
 def _flattened(text: str) -> str:
     """The text with every name replaced by the slot of its value."""
-    names = _names(text)
-    slots = {path: f"_{i}" for i, path in enumerate(dict.fromkeys(node.path for node in names))}
-    for node in sorted(names, key=lambda node: node.start, reverse=True):
-        text = text[: node.start] + slots[node.path] + text[node.end :]
+    for node in sorted(_names(text), key=lambda node: node.start, reverse=True):
+        text = text[: node.start] + _slot(resolve(node.path)) + text[node.end :]
     return text
 
 

@@ -20,8 +20,8 @@ NICKNAMES = {"grid": "Pool", "bag": "BOT"}
 ALIASES = {("Host", "numcpus"): "Cpus", ("Host", "opsys"): "OS", ("Host", "machine"): "Name"}
 REPLICA = re.compile(r"replica([1-9][0-9]*)", re.IGNORECASE)
 SIMILAR = 0.78
-# Attributes of Job that all tasks of a bag share as long as they have no replicas (GridBot 6.4).
-SHARED_BY_TASKS = ("NumberOfReplicas",)
+# Attributes of Job that all tasks of a class share as long as they have no replicas (GridBot 6.4).
+SHARED_BY_TASKS = ("NumberOfReplicas", "Cpus", "Memory")
 
 
 class Attribute(Struct, frozen=True):
