@@ -12,6 +12,7 @@ import marshal
 import os
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any
 
 MAX_PACKET_BYTES = 128 * 1024
@@ -80,10 +81,15 @@ class Inbox:
         self._socket = socket.socket(fileno=fd)
         self._buffer = memoryview(bytearray(_ROOM))
 
-    def next(self) -> Any:
-        """The next packet, waiting for it; `None` when the agent has gone."""
+    def next(self, before_waiting: Callable[[], None] | None = None) -> Any:
+        """The next packet, waiting for it if there is none; `None` when the agent has gone."""
         try:
-            size = self._socket.recv_into(self._buffer)
+            try:
+                size = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                if before_waiting:
+                    before_waiting()
+                size = self._socket.recv_into(self._buffer)
         except ConnectionError:
             return None
         return decode(self._buffer[:size]) if size else None
@@ -100,6 +106,7 @@ class Line:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._received = bytearray()
+        self._posted: list[bytes] = []
         self.at_end = False
 
     def fileno(self) -> int:
@@ -107,8 +114,19 @@ class Line:
 
     def send(self, message: object) -> None:
         """Waits when the other side is behind; raises `OSError` when it has gone."""
+        self.post(message)
+        self.flush()
+
+    def post(self, message: object) -> int:
+        """Send with the next `flush`; how many messages wait for that."""
         data = encode(message)
-        self._socket.sendall(_LENGTH.pack(len(data)) + data, socket.MSG_NOSIGNAL)
+        self._posted.append(_LENGTH.pack(len(data)) + data)
+        return len(self._posted)
+
+    def flush(self) -> None:
+        if self._posted:
+            data, self._posted = b"".join(self._posted), []
+            self._socket.sendall(data, socket.MSG_NOSIGNAL)
 
     def receive(self) -> list[Any]:
         """The messages that have arrived, without waiting. Sets `at_end` when there will be no more."""

@@ -22,6 +22,9 @@ from windfall.worker.transfers import Failed, Transfers
 from windfall.worker.window import shrink
 
 _MAX_JOB_SPECS = 1_000
+_MAX_LIVE = 256
+"""Pieces of live output that are kept for the next exchange; somebody who follows can do without the rest."""
+
 _BALANCE_S = 0.05
 """An attempt at the head for so long: what waits behind it may go to an idle slot."""
 
@@ -151,7 +154,7 @@ class Floor:
                     self._backlog.appendleft(held)
                     return
             except OSError as error:
-                self._fail(held, m.INPUTS, f"could not be handed to a slot: {error}")
+                self._fail(held, m.LOST, f"could not be handed to a slot: {error}")
 
     def _slot_for(self, held: Held, ahead: int) -> Slot | None:
         if held.spec.cpus > 1:
@@ -230,7 +233,7 @@ class Floor:
                 self._ended(slot, *message[1:])
             elif message[0] == "o":
                 held = self._by_ident.get(message[1])
-                if held and held.watched:
+                if held and held.watched and len(self.live) < _MAX_LIVE:
                     self.live.append((held, *message[2:]))
             elif slot.warm and message[1] == slot.warm.ident:
                 self._warm_ended(slot, slot.warm, *message[2:])
@@ -357,7 +360,11 @@ class Floor:
     def _runner_died(self, slot: Slot) -> None:
         """Killed from outside: what it ran is lost and its orphans, which fall to us, are killed."""
         assert slot.process and slot.line
-        self._take_back(slot)
+        waiting = slot.take_back()
+        if not slot.in_hand and waiting:
+            # It died before it began anything. One attempt is charged for that, else we would try forever.
+            slot.in_hand[waiting[0].ident] = waiting.pop(0)
+        self._backlog.extendleft(reversed(waiting))
         self._selector.unregister(slot.line)
         if slot.warm:
             with contextlib.suppress(KeyError, ValueError):

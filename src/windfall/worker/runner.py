@@ -23,6 +23,12 @@ from windfall.worker.channel import Inbox, Line, unfold
 from windfall.worker.window import OutputWindow
 
 _READ_BYTES = 1 << 16
+_MAX_POSTED = 16
+_POSTED_S = 0.005
+"""Results of short tasks travel together: so many, or as many as there are after so much time, or before we wait."""
+
+_LOOK_S = 1.0
+"""How often we look after a process of which we hear nothing."""
 
 
 class Spec:
@@ -135,16 +141,18 @@ class Runner:
         # Python ignores these, and what is ignored stays so over exec: a task gets the defaults.
         for signum in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(signum, signal.SIG_DFL)
-        self._poll = select.poll()
-        self._poll.register(self._wake, select.POLLIN)
-        self._poll.register(line.fileno(), select.POLLIN)
+        self._poll = select.epoll()
+        # By its edge: a byte that is not read again and again is a call less for each task.
+        self._poll.register(self._wake, select.EPOLLIN | select.EPOLLET)
+        self._poll.register(line.fileno(), select.EPOLLIN)
+        self._wakes = 0
         self._pipes: tuple[int, ...] = ()
         self._subreaper = system.become_subreaper()
         self._open_pipes()
 
     def run(self) -> None:
         """Until the agent closes the queue or dies."""
-        while (message := self._inbox.next()) is not None:
+        while (message := self._inbox.next(self._line.flush)) is not None:
             kind = message[0]
             if kind == "task":
                 self._run_task(*message[1:])
@@ -255,11 +263,14 @@ class Runner:
         poll, wake, line = self._poll.poll, self._wake, self._line.fileno()
         spec, pid = running.spec, running.pid
         limited = bool(spec.memory_bytes or spec.wall_s)
+        # What was posted before must not wait for a long task.
+        timeout_s = _POSTED_S
         while True:
-            timeout_ms = self._timeout_ms(running) if limited or running.kill_at_s else None
-            for fd, _ in poll(timeout_ms):
+            if limited or running.kill_at_s:
+                timeout_s = min(timeout_s, self._timeout_s(running))
+            for fd, _ in poll(timeout_s):
                 if fd == wake:
-                    os.read(wake, 4096)
+                    self._drain_wakes()
                 elif fd == line:
                     self._obey(running)
                 else:
@@ -269,6 +280,9 @@ class Runner:
                 break
             if limited or running.kill_at_s:
                 self._enforce(running)
+            if time.monotonic() - running.started_s > _POSTED_S:
+                self._line.flush()
+                timeout_s = _LOOK_S
         running.ended(status, usage)
         self._clear_up(running)
         # Whoever could write is gone: what is in the pipes now is all there will be.
@@ -276,12 +290,19 @@ class Runner:
             if fd != wake and fd != line:
                 self._read(running, fd)
 
-    def _timeout_ms(self, running: Attempt) -> int | None:
+    def _drain_wakes(self) -> None:
+        """Now and then, so that the pipe of wake-ups never fills."""
+        self._wakes += 1
+        if self._wakes >= 1_000:
+            self._wakes = 0
+            os.read(self._wake, 1 << 16)
+
+    def _timeout_s(self, running: Attempt) -> float:
         times = [t for t in (running.kill_at_s, running.deadline_s) if t is not None]
-        timeout_s = max(0.0, min(times) - time.monotonic()) if times else None
+        timeout_s = max(0.0, min(times) - time.monotonic()) if times else _LOOK_S
         if running.spec.memory_bytes and (watch_s := self._memory.watch_s):
-            timeout_s = watch_s if timeout_s is None else min(timeout_s, watch_s)
-        return None if timeout_s is None else int(timeout_s * 1000) + 1
+            timeout_s = min(timeout_s, watch_s)
+        return timeout_s
 
     def _enforce(self, running: Attempt) -> None:
         now_s = time.monotonic()
@@ -353,7 +374,7 @@ class Runner:
             os.dup2(write, target)
             os.close(write)
             os.set_blocking(read, False)
-            self._poll.register(read, select.POLLIN)
+            self._poll.register(read, select.EPOLLIN)
             ends.append(read)
         self._pipes = tuple(ends)
 
@@ -374,10 +395,12 @@ class Runner:
             else:
                 more["files"] = files
                 more["folder"] = self._own.give_away() if folder else None
-        self._line.send(
+        waiting = self._line.post(
             ("r", running.ident, cause, running.exit_code, running.run_s, running.cpu_s, running.rss_bytes,
              stdout, stderr, b"", more or None)
         )  # fmt: skip
+        if waiting >= _MAX_POSTED or running.run_s > _POSTED_S:
+            self._line.flush()
 
     def _judge(self, running: Attempt, stderr: bytes) -> tuple[str, str]:
         """Why it ended: what we did to it, else its memory, else what it says itself."""
