@@ -171,6 +171,13 @@ def test_infinite_values_are_none_and_say_so():
         assert any("infinite" in note for note in best.notes)
 
 
+def test_a_best_timeout_beyond_all_numbers_is_none():
+    # h falls as t^-0.01 from 1e9 to 1/3: only after some 1e950 s.
+    best = best_timeout(Process(Weibull(0.99, 1e-9), run_s=3.0))
+    assert (best.kind, best.timeout_s) == ("none", None)
+    assert best.expected_s == pytest.approx(3.0)
+
+
 def test_the_pareto_speedup_is_nu_over_nu_minus_1():
     best = best_timeout(Process(Pareto(100, 1.5)))
     assert best.expected_s == pytest.approx(100 / 1.5)

@@ -154,6 +154,9 @@ def _best_mean(process: Process) -> tuple[Kind, float]:
     if shape == "unknown":
         return _search(process, None)
     root = _root(process)
+    if math.isinf(root):
+        # A hazard that hardly falls: E_J never stops falling within the range of numbers.
+        return "none", math.inf
     return ("finite", root) if root > 0 else ("zero", 0.0)
 
 
@@ -165,12 +168,12 @@ def _falls(process: Process, wait_s: float) -> bool:
 
 
 def _root(process: Process) -> float:
-    """The one timeout where E_J stops falling, by bisection on its logarithm; 0 where it underflows."""
+    """The one timeout where E_J stops falling, by bisection on its logarithm; 0 or inf beyond all numbers."""
     low = high = float(process.law.ppf(0.5))
     while _falls(process, high):
         low, high = high, high * 4
         if high > 1e300:
-            raise BadInput("the best timeout is beyond 1e300 s; check the law's parameters")
+            return math.inf
     while not _falls(process, low):
         low, high = low / 4, low
         if low < 1e-290:

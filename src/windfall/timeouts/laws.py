@@ -65,6 +65,10 @@ class Law(Struct, frozen=True):
         with np.errstate(over="ignore"):
             return as_array(np.exp(self.logpdf(t)))
 
+    def log_hazard(self, t: ArrayLike) -> Array:
+        """Logarithm of the rate at which a job that has waited t comes back."""
+        return self.logpdf(t) - self.logsf(t)
+
     def density_at_zero(self) -> float:
         return float(self.pdf(0.0))
 
@@ -338,7 +342,7 @@ class Pareto(Law, frozen=True):
 
     def restricted_square(self, t: ArrayLike) -> Array:
         t = as_array(t)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             closed = 2 * self.a**2 * (self._power_integral(2 - self.nu, t) - self._power_integral(1 - self.nu, t))
         if self.nu <= 2:
             closed = np.where(np.isinf(t), np.inf, closed)
@@ -383,9 +387,15 @@ class Weibull(Law, frozen=True):
 
     def logpdf(self, t: ArrayLike) -> Array:
         t = as_array(t)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             power = (self.k - 1) * np.log(t / self.scale) if self.k != 1 else np.zeros_like(t)
             return math.log(self.k / self.scale) + power - self._x(t)
+
+    def log_hazard(self, t: ArrayLike) -> Array:
+        # Far out, log f - log S would be the difference of two huge numbers.
+        with np.errstate(divide="ignore"):
+            power = (self.k - 1) * (np.log(as_array(t)) - math.log(self.scale))
+        return as_array(math.log(self.k / self.scale) + power)
 
     def ppf(self, p: ArrayLike) -> Array:
         with np.errstate(divide="ignore", over="ignore"):

@@ -52,7 +52,7 @@ class Process(Struct, frozen=True):
     def log_hazard(self, wait_s: ArrayLike) -> Array:
         """Logarithm of the rate at which a job that has waited so long comes back, outliers included."""
         if self.rho == 0:
-            return self.law.logpdf(wait_s) - self.law.logsf(wait_s)
+            return self.law.log_hazard(wait_s)
         with np.errstate(divide="ignore"):
             return (
                 math.log1p(-self.rho)
@@ -95,7 +95,7 @@ class Process(Struct, frozen=True):
         """Var J: the last attempt's own variance plus that of the number of failures before it."""
         wait = as_array(wait_s)
         success = self.success(wait)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             fail, failure_s = 1 - success, wait + self.overhead_s
             plain = np.where(np.isfinite(wait), wait, 0.0)
             sf = (1 - self.rho) * self.law.sf(wait)
