@@ -103,6 +103,27 @@ def test_a_failed_task_goes_rather_to_another_host():
     assert hand.tasks("b") == [(1, 0, 2)]
 
 
+def test_a_failed_task_does_not_wait_for_a_host_that_is_live_by_its_lease_alone():
+    hand = Hand(lease_s=60)
+    hand.ask("dead", want=0)
+    hand.submit(1)
+    hand.wait(40)
+    (key,) = hand.tasks("a")
+    hand.report("a", key, cause="exit")
+    assert hand.tasks("a") == [(1, 0, 2)]
+
+
+def test_a_failed_task_waits_only_a_little_for_another_host():
+    hand = Hand()
+    hand.ask("other", want=0)
+    hand.submit(1)
+    (key,) = hand.tasks("a")
+    hand.report("a", key, cause="exit")
+    assert hand.tasks("a") == []
+    hand.wait(6)
+    assert hand.tasks("a") == [(1, 0, 2)]
+
+
 def test_a_lone_host_gets_a_failed_task_again():
     hand = Hand()
     hand.submit(1)

@@ -20,6 +20,8 @@ def teach(hand: Hand, tasks: int, latency_s: float, pool: str = "grid") -> None:
 
 
 def sent_deadline_s(hand: Hand, host: str, pool: str = "grid") -> float | None:
+    if len(hand.state.hosts) > 1:
+        hand.ask("b", want=0)
     (piece,) = hand.ask(host, pool=pool).assigned
     return None if piece.deadline is None else piece.deadline - hand.t
 
@@ -54,6 +56,7 @@ def test_a_silent_attempt_is_given_up_at_the_learned_time_and_teaches_in_its_tur
     hand.ask("b", want=0)
     bag = hand.submit(200)
     teach(hand, 60, latency_s=400)
+    hand.ask("b", want=0)
     (key,) = hand.tasks("a", pool="grid")
     before = hand.state.memory.of("grid").samples
     hand.wait(patience.PRIOR_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from windfall.core import attempts
+from windfall.core import attempts, site
 from windfall.core.columns import CANCELLED, FAILED, WAITING
 from windfall.core.events import (
     HostBlocked,
@@ -42,6 +42,7 @@ def apply_server_started(state: State, event: ServerStarted, decided: Nothing) -
     state.unknown_hosts.clear()
     for number in state.live_hosts:
         state.hosts[number].seen_t = event.t
+    site.welcome(state, event.t)
 
 
 def on_job_submitted(state: State, event: JobSubmitted, policies: Any) -> JobTaken:

@@ -5,7 +5,7 @@ Matching costs O(bags): the tasks of a bag look alike to a policy unless they ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from windfall.core import attempts, hosts, overlay, patience, replicas, silence
 from windfall.core.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import DONE, WAITING
 from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, Key
-from windfall.core.policy import NOTHING, UNREPLICATED, BagPolicy, Seen
+from windfall.core.policy import BagPolicy, Seen
+from windfall.core.ranking import UNLIMITED, Wants
 from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State, TaskQueue
 from windfall.core.tail import TailRule, in_tail
 
@@ -22,8 +23,13 @@ if TYPE_CHECKING:
 
 OTHER_HOST_LOOKAHEAD = 8
 """How far down the returned tasks to look for one that did not just fail on the asking host."""
+AVOID_S = 5.0
+"""So long a failed task waits for another host than the one where it failed."""
 FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
 """A task that failed or was lost so often goes to the fail-over pool, if there is one."""
+
+
+NO_ADS: tuple[Ad, Ad, Ad] = ({}, {}, {})
 
 
 def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAnswered:
@@ -120,24 +126,6 @@ def tail_rule(state: State, host: Host) -> TailRule:
     return TailRule(ceil(state.settings.tail_enter * slots), None if leave is None else ceil(leave * slots))
 
 
-UNLIMITED = 1 << 30
-Wants = tuple[Bag, BagPolicy, int, tuple[int, ...] | None]
-"""A bag that wants a host, its policy, its Concurrency, and the classes of tasks that it is about (None: all)."""
-
-
-def shapes(bag: Bag) -> list[tuple[Ad, tuple[int, ...] | None]]:
-    """What the unsent tasks of a bag look like to its policies, and the classes that look so."""
-    if len(bag.classes) == 1:
-        return [(class_ad(bag.classes[0]), None)]
-    found: dict[tuple[float, int], tuple[Ad, tuple[int, ...] | None]] = {}
-    for index, rules in enumerate(bag.classes):
-        if bag.queues[index].size:
-            key = (rules.cpus, rules.memory_bytes)
-            before = found[key][1] or () if key in found else ()
-            found[key] = (class_ad(rules), (*before, index))
-    return list(found.values())
-
-
 class Matcher:
     """One asking host against all bags."""
 
@@ -160,11 +148,16 @@ class Matcher:
         picked: list[Assigned] = []
         cap = UNLIMITED
         for group in self.by_rank():
-            share = ceil(want / len(group))
-            for bag, policy, concurrency, classes in group:
+            if 1 < len(group) <= want:
+                # The shortest queue first: what it cannot take of its share goes to the others.
+                group.sort(key=lambda entry: entry[0].waiting)
+            for place, (bag, policy, concurrency, classes) in enumerate(group):
+                if want <= 0:
+                    break
+                share = ceil(want / (len(group) - place))
                 # The highest-ranked bag's Concurrency caps every lower-ranked one.
                 cap = min(cap, concurrency)
-                room = min(want, share if len(group) > 1 else want, self._fair_share(bag), cap - self.held)
+                room = min(share, self._fair_share(bag), cap - self.held)
                 taken, used = self._take_bag(bag, policy, classes, room)
                 picked += taken
                 want -= used
@@ -173,45 +166,14 @@ class Matcher:
                 return picked
         return picked + self._replicate(min(want, cap - self.held, self.host.slots - self.held))
 
-    def by_rank(self) -> list[list[Wants]]:
+    def by_rank(self) -> Iterator[list[Wants]]:
         """The bags that want this host in groups of equal rank, the highest first; in each, the least served first."""
-        ranked: dict[float, list[Wants]] = {}
-        for policy, bags in self.policies.grouped(self.state):
-            if not policy.expressions:
-                for bag in bags:
-                    ranked.setdefault(bag.rules.priority, []).append((bag, policy, UNLIMITED, None))
-            elif policy.looks_at_bag:
-                for bag in bags:
-                    self._ask_bag(policy, bag, ranked)
-            else:
-                self._ask_all(policy, bags, ranked)
-        groups = [ranked[rank] for rank in sorted(ranked, reverse=True)]
-        for group in groups:
+        ranking = self.policies.ranking(self.state)
+        ads = self.ads if ranking.needs_ads else NO_ADS
+        for group in ranking.by_rank(ads, self.t, self.seen):
             if len(group) > 1:
                 group.sort(key=lambda entry: (len(entry[0].live), entry[0].number))
-        return groups
-
-    def _ask_all(self, policy: BagPolicy, bags: list[Bag], ranked: dict[float, list[Wants]]) -> None:
-        """One answer for all bags that say the same, if it is about the host alone: those that decline cost nothing."""
-        host, queue, pool = self.ads
-        verdict = policy.match(host, NOTHING, queue, pool, self.t, UNREPLICATED, self.seen)
-        if not verdict.matches:
-            return
-        concurrency = verdict.concurrency if "Concurrency" in policy.expressions else UNLIMITED
-        has_rank = "Rank" in policy.expressions
-        for bag in bags:
-            rank = verdict.rank if has_rank else bag.rules.priority
-            ranked.setdefault(rank, []).append((bag, policy, concurrency, None))
-
-    def _ask_bag(self, policy: BagPolicy, bag: Bag, ranked: dict[float, list[Wants]]) -> None:
-        """The answer of one bag, for each shape of its tasks; usually they all have the same."""
-        host, queue, pool = self.ads
-        about = bag_ad(bag, self.t)
-        for job, classes in shapes(bag):
-            verdict = policy.match(host, about, queue, pool, self.t, job, self.seen)
-            if verdict.matches:
-                concurrency = verdict.concurrency if "Concurrency" in policy.expressions else UNLIMITED
-                ranked.setdefault(verdict.rank, []).append((bag, policy, concurrency, classes))
+            yield group
 
     def _fair_share(self, bag: Bag) -> int:
         """How many a host may hold ready of what is left, so that the last tasks spread over all hosts."""
@@ -239,7 +201,7 @@ class Matcher:
 
     def deadline_s(self, bag: Bag, policy: BagPolicy, job: Mapping[str, Any]) -> float | None:
         if "Deadline" not in policy.expressions:
-            return patience.deadline_s(self.state, bag, self.host)
+            return patience.deadline_s(self.state, bag, self.host, self.t)
         host, queue, pool = self.ads
         return policy.deadline_s(host, job, bag_ad(bag, self.t), pool, self.t, queue)
 
@@ -270,13 +232,13 @@ class Matcher:
 
     def _returned(self, bag: Bag, queue: TaskQueue, most: int) -> list[int]:
         """Tasks that came back, but rather not to the host where they just failed while there are others."""
-        alone = len(self.state.live_hosts) <= 1
+        others = self.state.others_there(self.host, self.t)
         failover = self.state.settings.failover_pool
         picked: list[int] = []
         for position, task in enumerate(queue.again):
             if len(picked) >= most or position >= most + OTHER_HOST_LOOKAHEAD:
                 break
-            if not alone and self.host.number in bag.blame.get(task, ()):
+            if others and self.host.number in bag.blame.get(task, ()) and self.t - bag.columns.end[task] < AVOID_S:
                 continue
             if failover and self.host.pool != failover and _needs_failover(bag, task):
                 continue
@@ -375,7 +337,7 @@ def _come_alive(state: State, host: Host, event: HostAsked) -> None:
         state.count_client(pool, -1)
         state.count_client(host.pool, 1)
     host.left = ""
-    host.seen_t = event.t
+    host.seen_t = host.heard_t = event.t
     state.live_slots += host.slots
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windfall.core import changes, dispatch, pools, results, silence
+from windfall.core import changes, dispatch, pools, results, silence, site
 from windfall.core.events import (
     AnyDecision,
     AnyEvent,
@@ -18,6 +18,9 @@ from windfall.core.events import (
     HostBlocked,
     HostDrained,
     HostUnblocked,
+    InstanceCancelled,
+    InstanceRequested,
+    InstancesWanted,
     JobCancelled,
     JobChanged,
     JobRetried,
@@ -31,12 +34,16 @@ from windfall.core.events import (
     ResultsJudged,
     ResultsReported,
     ServerStarted,
+    SiteCreated,
+    SiteHostReported,
+    SiteLooked,
     TasksAdded,
     TimeJudged,
     TimerFired,
 )
 from windfall.core.policy import BagPolicy, DefaultPolicy
-from windfall.core.state import Bag, State
+from windfall.core.ranking import Ranking
+from windfall.core.state import State
 
 Compile = Callable[[dict[str, str]], BagPolicy]
 
@@ -48,19 +55,14 @@ class Policies:
         self._compile = compile_
         self._cache: dict[tuple[tuple[str, str], ...], BagPolicy] = {}
         self._default = DefaultPolicy()
-        self._grouped: tuple[State | None, int, list[tuple[BagPolicy, list[Bag]]]] = (None, 0, [])
+        self._ranking: tuple[State, int, Ranking] | None = None
 
-    def grouped(self, state: State) -> list[tuple[BagPolicy, list[Bag]]]:
-        """The bags with tasks to hand out, by policy; made anew when the bags or their policies have changed."""
-        known, version, groups = self._grouped
-        if known is not state or version != state.ready_version:
-            found: dict[int, tuple[BagPolicy, list[Bag]]] = {}
-            for bag in state.ready.values():
-                policy = self.of(bag.rules.policies)
-                found.setdefault(id(policy), (policy, []))[1].append(bag)
-            groups = list(found.values())
-            self._grouped = (state, state.ready_version, groups)
-        return groups
+    def ranking(self, state: State) -> Ranking:
+        """The bags with tasks to hand out, as hosts are matched with them; made anew when they have changed."""
+        known = self._ranking
+        if known is None or known[0] is not state or known[1] != state.ready_version:
+            known = self._ranking = (state, state.ready_version, Ranking(state, self))
+        return known[2]
 
     def of(self, texts: dict[str, str]) -> BagPolicy:
         if not texts or self._compile is None:
@@ -94,6 +96,12 @@ HANDLERS: dict[type, tuple[Decide, Apply]] = {
     OverlayDue: (pools.on_overlay_due, pools.apply_clients_asked),
     PoolAnswered: (changes.nothing, pools.apply_pool_answered),
     PoolCounted: (changes.nothing, pools.apply_pool_counted),
+    SiteCreated: (changes.nothing, site.apply_site_created),
+    SiteHostReported: (site.on_site_host_reported, site.apply_site_host_reported),
+    InstanceRequested: (site.on_instance_requested, site.apply_instance_requested),
+    InstancesWanted: (site.on_instances_wanted, site.apply_instances_wanted),
+    InstanceCancelled: (site.on_instance_cancelled, site.apply_instance_cancelled),
+    SiteLooked: (site.on_site_looked, site.apply_site_looked),
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from windfall.core.instances import InstanceEnd, Placement, Resources, SiteRules, Wish
 from windfall.core.overlay import Ask, Flow, PoolRules
 
 Key = tuple[int, int, int]
@@ -195,6 +196,55 @@ class PoolCounted(Event):
     pending: int
 
 
+class SiteCreated(Event):
+    """There is a site of this name, and these are its rules now."""
+
+    rules: SiteRules
+
+
+class SiteHostReported(Event):
+    """The agent of a host is alive: what it has started and what has ended since. `n` numbers within a boot.
+
+    `capacity` and `tags` at the first report of a boot, else None.
+    """
+
+    site: str
+    host: str
+    boot: str
+    n: int
+    capacity: Resources | None = None
+    tags: list[str] | None = None
+    started: list[tuple[int, float]] = []
+    ended: list[InstanceEnd] = []
+    leaving: str | None = None
+
+
+class InstanceRequested(Event):
+    """Somebody wants a command run on the site: a normal request."""
+
+    site: str
+    wish: Wish
+
+
+class InstancesWanted(Event):
+    """The overlay wants so many more preemptible instances."""
+
+    site: str
+    count: int
+
+
+class InstanceCancelled(Event):
+    site: str
+    number: int
+    reason: str = ""
+
+
+class SiteLooked(Event):
+    """Time to see whether agents have fallen silent."""
+
+    site: str
+
+
 # --- decisions ------------------------------------------------------------------------------------------------------
 
 # What is made of one result.
@@ -279,6 +329,26 @@ class ClientsAsked(Decision):
     flow: Flow = []
 
 
+class SiteSettled(Decision):
+    """What becomes of the instances of a site, and of the attempts on those that have ended."""
+
+    number: int = 0
+    """The request that this is about; one that was known already keeps its number."""
+    placed: list[Placement] = []
+    denied: list[tuple[int, list[str]]] = []
+    """Requests for which there is no room, and why."""
+    returned: list[int] = []
+    """Requests that were placed on a host which goes, and had not begun: they wait again."""
+    ended: list[tuple[int, str, str]] = []
+    """(instance, cause, text) of those whose end nobody will report."""
+    lost: list[tuple[int, int, int, int]] = []
+    """(job, task, attempt, verdict) of what the workers that ended had in hand."""
+    silent: list[str] = []
+    gone: list[str] = []
+    repeat: bool = False
+    refused: str = ""
+
+
 AnyEvent = (
     ServerStarted
     | JobSubmitted
@@ -297,8 +367,24 @@ AnyEvent = (
     | OverlayDue
     | PoolAnswered
     | PoolCounted
+    | SiteCreated
+    | SiteHostReported
+    | InstanceRequested
+    | InstancesWanted
+    | InstanceCancelled
+    | SiteLooked
 )
-AnyDecision = Nothing | JobTaken | TasksTaken | ResultsJudged | HostAnswered | TasksChosen | TimeJudged | ClientsAsked
+AnyDecision = (
+    Nothing
+    | JobTaken
+    | TasksTaken
+    | ResultsJudged
+    | HostAnswered
+    | TasksChosen
+    | TimeJudged
+    | ClientsAsked
+    | SiteSettled
+)
 
 
 class Record(Struct, array_like=True):

@@ -58,9 +58,9 @@ def _advise(state: State, pool: str, bag: Bag) -> None:
     state.advice[key] = Advice(pool, bag.rules.name, decision, state.memory.quantile(pool, bag.rules.name, 0.95))
 
 
-def deadline_s(state: State, bag: Bag, host: Host) -> float | None:
+def deadline_s(state: State, bag: Bag, host: Host, t: float) -> float | None:
     """The learned timeout of the next attempt on this host; None where nobody else could take it over."""
-    if len(state.live_hosts) <= 1:
+    if not state.others_there(host, t):
         return None
     advice = state.advice.get(key_of(host.pool, bag))
     if advice is None:

@@ -10,6 +10,7 @@ from windfall.core.ads import Ad, bag_ad, pool_ad, queue_ad
 from windfall.core.dispatch import is_blocked
 from windfall.core.events import ClientsAsked, Nothing, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured
 from windfall.core.overlay import Ask, Matching, Pools, PoolState, Supply
+from windfall.core.site import with_room
 from windfall.core.state import Bag, State
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def on_overlay_due(state: State, event: OverlayDue, policies: Policies) -> Clien
 
 def look(state: State, policies: Policies, t: float) -> tuple[Matching, list[Ask]]:
     """Match what waits with the pools. The asks also say what is held back, and why."""
-    pools = state.pools
+    pools = with_room(state)
     supply = supply_of(state, t)
     demand = overlay.demand_of(_wants(state, policies, t))
     capacity = {name: overlay.capacity_of(pool, supply[name]) for name, pool in pools.items()}

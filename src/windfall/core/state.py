@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, WAITING, Columns, SavedColumns
 from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
 from windfall.core.hosts import Reliability
+from windfall.core.instances import SiteState
 from windfall.core.overlay import Flow, Matching, PoolState
 from windfall.timeouts.online import Decision, Memory
 
@@ -240,7 +241,8 @@ class Host:
         self.slots = 1
         self.memory_bytes = 0
         self.memory_held = 0
-        self.joined_t = self.seen_t = t
+        self.joined_t = self.seen_t = self.heard_t = t
+        """`seen_t` runs the lease and is renewed by a server that starts; `heard_t` is when it really asked last."""
         self.draining = False
         self.blocked = ""
         self.blocked_until: float | None = None
@@ -298,12 +300,20 @@ class State:
         self.memory = Memory()
         """Latencies by pool and by bag, and below what they advise: see core.patience."""
         self.advice: dict[str, Advice] = {}
+        self.sites: dict[str, SiteState] = {}
         self.next_job = 1
         self.next_host = 1
 
     def host(self, name: str) -> Host | None:
         number = self.names.get(name)
         return None if number is None else self.hosts[number]
+
+    def others_there(self, host: Host, t: float) -> bool:
+        """Is there another host that could take a task over? One that is live by its lease alone may be long dead."""
+        for number in reversed(self.live_hosts):
+            if number != host.number:
+                return self.hosts[number].heard_t > t - self.settings.lease_s / 2
+        return False
 
     def count_client(self, pool: str, change: int) -> None:
         """A host of a pool came (1) or went (-1)."""
@@ -376,6 +386,7 @@ class SavedHost(Struct, array_like=True):
     memory_held: int
     joined_t: float
     seen_t: float
+    heard_t: float
     draining: bool
     blocked: str
     blocked_until: float | None
@@ -402,6 +413,7 @@ class SavedState(Struct, array_like=True):
     flow: Flow = field(default_factory=list)
     memory: Memory = field(default_factory=Memory)
     advice: dict[str, Advice] = field(default_factory=dict)
+    sites: list[SiteState] = field(default_factory=list)
 
 
 _BAG_PLAIN = (
@@ -433,6 +445,7 @@ def save(state: State) -> bytes:
         state.seq, state.t, state.settings, bags, hosts, list(state.live_hosts),
         list(state.unknown_hosts), state.deadlines, state.next_job, state.next_host,
         pools=list(state.pools.values()), flow=state.matching.listed(), memory=state.memory, advice=state.advice,
+        sites=list(state.sites.values()),
     )  # fmt: skip
     return msgspec.msgpack.encode(saved)
 
@@ -446,6 +459,7 @@ def load(data: bytes) -> State:
     state.pools = {pool.rules.name: pool for pool in saved.pools}
     state.matching = Matching.of(saved.flow)
     state.memory, state.advice = saved.memory, saved.advice
+    state.sites = {site.rules.name: site for site in saved.sites}
     for saved_bag in saved.bags:
         bag = _load_bag(saved_bag)
         state.bags[bag.number] = bag
