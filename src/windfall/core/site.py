@@ -356,10 +356,10 @@ def _settle(state: State, site: SiteState, decided: SiteSettled, t: float) -> No
     silence.apply_losses(state, decided.lost, t)
     for number, why in decided.denied:
         asked = site.instances.get(number)
-        if one is not None and one.wish is not None:
-            one.why = list(why)
-            if not one.wish.queue:
-                _end(state, site, one, "", "", t, REFUSED)
+        if asked is not None and asked.wish is not None:
+            asked.why = list(why)
+            if not asked.wish.queue:
+                _end(state, site, asked, "", "", t, REFUSED)
     for placement in decided.placed:
         _take_place(site, placement, t)
     while len(site.ended) > ENDED_KEPT:
