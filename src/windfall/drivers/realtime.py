@@ -35,7 +35,7 @@ from windfall.store.contract import Record as LogRow
 
 log = logging.getLogger(__name__)
 
-SNAPSHOT_EVERY = 20_000
+SNAPSHOT_EVERY = 50_000
 """Records between snapshots: a restart applies at most so many."""
 
 Rows = Callable[[list[Record]], Batch]
