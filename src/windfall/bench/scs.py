@@ -33,18 +33,17 @@ def command(jobs: int, classes: int, types: int, repeat: int, as_json: bool) -> 
     Example:
       windfall bench scs --jobs 100000 --classes 100 --types 16
     """
+    document = {"classes": classes, "types": types, "rows": measure_all(jobs, classes, types, repeat)}
+    click.echo(json.dumps(document) if as_json else _screen(document))
+
+
+def measure_all(jobs: int, classes: int, types: int, repeat: int) -> list[dict[str, Any]]:
+    """One row per power of ten up to `jobs`."""
     rng = np.random.default_rng(7)
     offers = tuple(_offer(i, rng) for i in range(types))
-    began = time.perf_counter()
     shapes = [_job_class(i, offers, rng) for i in range(classes)]
-    rows = []
-    size = 10
-    while size < jobs:
-        rows.append(measure(size, shapes, offers, rng, repeat))
-        size *= 10
-    rows.append(measure(jobs, shapes, offers, rng, repeat))
-    document = {"classes": classes, "types": types, "prepared_s": time.perf_counter() - began, "rows": rows}
-    click.echo(json.dumps(document) if as_json else _screen(document))
+    sizes = [10**power for power in range(1, 10) if 10**power < jobs]
+    return [measure(size, shapes, offers, rng, repeat) for size in [*sizes, jobs]]
 
 
 def _offer(i: int, rng: np.random.Generator) -> Offer:

@@ -16,7 +16,7 @@ DEADLINES_H = (0.5, 1.0, 1.5, 2.0)
 PRICES = {"micro": 0.02, "standard": 0.085, "high-cpu": 0.68, "high-memory": 0.50}
 PATTERNS = ("stable", "growing", "cycle", "on-off")
 FASTEST_PATH_S = (540.0, 900.0)
-PER_HOUR = 8.0  # jobs, on average, whatever the pattern: the volume X of the paper
+PER_HOUR = 12.0  # jobs, on average, whatever the pattern
 
 # The applications of figure 7: a chain; a fan of chains; a mixture with joins between the branches.
 APPLICATIONS: dict[str, tuple[int, list[tuple[int, int]]]] = {
@@ -56,8 +56,8 @@ def _speeds(rng: np.random.Generator) -> dict[str, float]:
     return {
         "micro": float(rng.uniform(0.08, 0.3)),
         "standard": 1.0,
-        "high-cpu": float(rng.uniform(4.0, 14.0) if kind == "compute" else rng.uniform(2.0, 4.0)),
-        "high-memory": float(rng.uniform(4.0, 10.0) if kind == "memory" else rng.uniform(2.0, 4.0)),
+        "high-cpu": float(rng.uniform(8.0, 20.0) if kind == "compute" else rng.uniform(2.0, 4.0)),
+        "high-memory": float(rng.uniform(6.0, 15.0) if kind == "memory" else rng.uniform(2.0, 4.0)),
     }
 
 

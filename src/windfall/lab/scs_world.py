@@ -16,7 +16,7 @@ from windfall.planning.offers import Offer
 from windfall.planning.workflow.assign import assign
 from windfall.planning.workflow.classes import JobClass
 from windfall.planning.workflow.control import Market, Rented, Rules, Waiting, control
-from windfall.planning.workflow.reserve import Held, assign_gain, assign_greedy, reserve_gain, reserve_greedy
+from windfall.planning.workflow.reserve import assign_gain, assign_greedy, reserve_gain, reserve_greedy
 
 METHODS = {"scs": assign, "greedy": assign_greedy, "gain": assign_gain}
 RESERVE = {"greedy": reserve_greedy, "gain": reserve_gain}
@@ -247,11 +247,10 @@ class World:
 
     def _hold(self, task: Task, now_s: float) -> None:
         begin_s = now_s if task.ready else max(task.begin_s, now_s)
-        held = [Held(i, m.offer, max(m.free_s, now_s)) for i, m in enumerate(self.machines)]
         durations = self.duration[task.number]
         choose = RESERVE[self.planner]
-        choice = choose(now_s, task.offer, begin_s, task.due_s, durations, held, self.lag, self.price)
-        machine = self.machines[choice.number] if choice.number >= 0 else self._rent(choice.offer, now_s)
+        choice = choose(now_s, task.offer, begin_s, task.due_s, durations, self.machines, self.lag, self.price)
+        machine = choice.machine or self._rent(choice.offer, now_s)
         task.machine = machine
         machine.queue.append(task)
         machine.free_s = choice.start_s + durations[machine.offer]

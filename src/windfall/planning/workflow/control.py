@@ -75,8 +75,11 @@ def control(
     count = np.bincount(rented.offer, minlength=types)
     soon = load(now_s, waiting, offer, rented, durations_s, market, rules, after_boot=True)
     window_s = market.lag_s + rules.period_s  # later load can be rented for later
-    moves = _consolidate(now_s, waiting, offer, soon, count, durations_s, window_s, rules)
     needed = _peak(soon, window_s, rules)
+    moves: list[tuple[int, int]] = []
+    if (needed > count).any():
+        moves = _consolidate(now_s, waiting, offer, soon, needed, count, durations_s, window_s, rules)
+        needed = _peak(soon, window_s, rules)
     acquire = np.minimum(np.maximum(needed - count, 0), np.maximum(market.limit - count, 0))
     starts = earliest_deadline_first(now_s, waiting, offer, rented)
     started = {machine for _, machine in starts}
@@ -138,6 +141,7 @@ def _consolidate(
     waiting: Waiting,
     offer: Ints,
     load: Floats,
+    needed: Ints,
     count: Ints,
     durations_s: Floats,
     window_s: Floats,
@@ -148,11 +152,10 @@ def _consolidate(
     A moved task keeps its interval, so nothing after it changes.
     """
     moves: list[tuple[int, int]] = []
-    short = np.flatnonzero(_peak(load, window_s, rules) > count)
     spare = np.flatnonzero((np.ceil(load.max(axis=1) - 1e-6) <= count) & (count > 0))
-    if not short.size or not spare.size:
+    if not spare.size:
         return moves
-    for source in short.tolist():
+    for source in np.flatnonzero(needed > count).tolist():
         queue = np.flatnonzero((offer == source) & (waiting.begin_s <= now_s + window_s[source]))
         if queue.size > rules.consolidations:
             queue = queue[np.argpartition(waiting.due_s[queue], rules.consolidations)[: rules.consolidations]]

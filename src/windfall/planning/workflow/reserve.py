@@ -7,6 +7,7 @@ up in time for the task; a machine is given back near a full cycle when no job h
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -15,18 +16,20 @@ from windfall.planning.workflow.fleet import fastest_offers, finish_with, stretc
 from windfall.planning.workflow.model import Problem
 
 
-class Held(Struct, frozen=True):
+class Held(Protocol):
     """A machine as the reservations see it: its type, and when it has done everything it is reserved for."""
 
-    number: int
     offer: int
     free_s: float
 
 
-class Choice(Struct, frozen=True):
-    """Where a task goes: machine `number`, or a new one (-1) of type `offer`; and when it is expected to start."""
+M = TypeVar("M", bound=Held)
 
-    number: int
+
+class Choice(Struct, Generic[M], frozen=True):
+    """Where a task goes: to `machine`, or to a new one (None) of type `offer`; and when it is expected to start."""
+
+    machine: M | None
     offer: int
     start_s: float
 
@@ -44,31 +47,31 @@ def assign_greedy(problem: Problem) -> Assignment:
 
 
 def reserve_gain(
-    now_s: float, offer: int, begin_s: float, due_s: float, duration_s: Sequence[float], machines: Sequence[Held],
+    now_s: float, offer: int, begin_s: float, due_s: float, duration_s: Sequence[float], machines: Sequence[M],
     lag_s: Sequence[float], price_usd: Sequence[float],
-) -> Choice:  # fmt: skip
+) -> Choice[M]:  # fmt: skip
     """A machine of the task's type that is free when the task begins, or a new one of that type."""
     for machine in machines:
         if machine.offer == offer and machine.free_s <= begin_s:
-            return Choice(machine.number, offer, begin_s)
-    return Choice(-1, offer, max(begin_s, now_s + lag_s[offer]))
+            return Choice(machine, offer, begin_s)
+    return Choice(None, offer, max(begin_s, now_s + lag_s[offer]))
 
 
 def reserve_greedy(
-    now_s: float, offer: int, begin_s: float, due_s: float, duration_s: Sequence[float], machines: Sequence[Held],
+    now_s: float, offer: int, begin_s: float, due_s: float, duration_s: Sequence[float], machines: Sequence[M],
     lag_s: Sequence[float], price_usd: Sequence[float],
-) -> Choice:  # fmt: skip
+) -> Choice[M]:  # fmt: skip
     """The cheapest machine free at the task's begin that keeps its deadline, else the cheapest new one that does."""
-    best: tuple[float, Held] | None = None
+    best: tuple[float, M] | None = None
     for machine in machines:
         if machine.free_s <= begin_s and begin_s + duration_s[machine.offer] <= due_s:
             price = price_usd[machine.offer]
             if best is None or price < best[0]:
                 best = (price, machine)
     if best is not None:
-        return Choice(best[1].number, best[1].offer, begin_s)
+        return Choice(best[1], best[1].offer, begin_s)
     starts = [max(begin_s, now_s + lag) for lag in lag_s]
     types = range(len(lag_s))
     in_time = [o for o in types if starts[o] + duration_s[o] <= due_s]
     new = min(in_time or types, key=lambda o: (price_usd[o] if in_time else starts[o] + duration_s[o], o))
-    return Choice(-1, new, starts[new])
+    return Choice(None, new, starts[new])

@@ -1,0 +1,81 @@
+"""A short stream of workflows: money adds up, deadlines hold without noise, and a broken-off lab run goes on."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from windfall.lab.scs import all_cases, command, one_case
+from windfall.lab.scs_load import APPLICATIONS, HOURS, PATTERNS, arrivals_s, rate, world_of_times
+from windfall.lab.scs_world import METHODS, World
+from windfall.planning.workflow.classes import JobClass
+
+
+def run(planner, application="hybrid", deadline_h=1.0, hours=6.0, **errors):
+    workflow, offers = world_of_times(application, 0)
+    shape = JobClass(workflow, offers, deadline_h * 3600, METHODS[planner], steps=24)
+    world = World(shape, planner, arrivals_s("stable", 0, hours=hours), np.random.default_rng(1), **errors)
+    return world, world.run()
+
+
+@pytest.mark.parametrize("planner", METHODS)
+def test_every_job_ends_and_every_machine_is_given_back(planner):
+    world, outcome = run(planner)
+    assert world.machines == []
+    assert not world.waiting
+    assert outcome.jobs > 40
+    assert 0 < outcome.utilisation <= 1
+
+
+@pytest.mark.parametrize("planner", METHODS)
+def test_nearly_all_deadlines_hold_when_estimates_are_exact(planner):
+    _, outcome = run(planner)
+    assert outcome.met >= 0.97 * outcome.jobs
+
+
+@pytest.mark.parametrize("planner", METHODS)
+def test_the_same_seed_gives_the_same_run(planner):
+    assert run(planner, run_error=0.2)[1] == run(planner, run_error=0.2)[1]
+
+
+def test_the_bill_is_whole_hours_of_the_four_prices():
+    world, outcome = run("scs", "pipeline")
+    assert outcome.hours == pytest.approx(round(outcome.hours))
+    assert outcome.cost_usd == pytest.approx(round(outcome.cost_usd / 0.005) * 0.005)
+    assert world.worked_s <= outcome.hours * 3600
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_pattern_brings_the_same_average_load(pattern):
+    hours = np.linspace(0, HOURS, 72_001)
+    assert np.mean([rate(pattern, hour) for hour in hours]) == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize("application", APPLICATIONS)
+def test_every_set_of_times_leaves_the_shortest_deadline_possible(application):
+    for number in range(20):
+        workflow, offers = world_of_times(application, number)
+        shape = JobClass(workflow, offers, 1800.0)
+        fastest = (shape.duration_s.min(axis=1) * 1e6).astype(int).tolist()
+        assert max(workflow.graph.earliest_finish(fastest)) / 1e6 + offers[0].lag_s < 1800.0
+
+
+def test_a_run_broken_off_goes_on_where_it_stopped(tmp_path):
+    arguments = ["--sets", "1", "--hours", "0.5", "--out", str(tmp_path), "--json", "--jobs", "1"]
+    first = CliRunner().invoke(command, arguments)
+    assert first.exit_code == 0, first.output
+    store = tmp_path / "scs" / "cases.ndjson"
+    lines = store.read_text().splitlines()
+    store.write_text("\n".join(lines[:50]) + '\n{"case": {"tor')
+    second = CliRunner().invoke(command, arguments)
+    cells = [json.loads(result.stdout)["cells"] for result in (first, second)]
+    assert cells[0] == cells[1]
+    assert (tmp_path / "scs" / "figure8.png").exists()
+
+
+def test_a_case_is_a_pure_function_of_its_description():
+    case = next(iter(all_cases(1, 1.0)))
+    assert one_case(case) == one_case(case)
