@@ -19,10 +19,11 @@ _EXAMPLE = """\
 examples:
   windfall worker --server http://10.0.0.1:7070 --token-file ~/.windfall-token
   python3 worker.pyz --slots 4 --lifetime 55m --idle-exit 10m --tag rack=b7     (WINDFALL_SERVER, WINDFALL_TOKEN set)
+  python3 worker.pyz --site lab --vcpu 8 --ram 16000     offer this host to a site; more: worker.pyz --site --help
 """
 
 
-class _Usage(Exception):
+class Usage(Exception):
     """Where and what; exit code 2."""
 
 
@@ -36,7 +37,7 @@ def duration_s(text: str) -> float:
     return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
-def _tag(text: str) -> tuple[str, str]:
+def tag_of(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
@@ -49,7 +50,7 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _name(text: str) -> str:
+def name_of(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a name (letters, digits, '.', '_' and '-', at most 100)")
     return text
@@ -76,47 +77,51 @@ def parser(prog: str) -> argparse.ArgumentParser:
     add("--token-file", metavar="FILE", help="read the token from a file, so that `ps` does not show it")
     add("--cafile", metavar="FILE", help="certificate of a private authority for https")
     add("--slots", type=_positive, metavar="N", help="how many tasks at once (default: one per core)")
-    add("--tag", type=_tag, action="append", default=[], metavar="K=V", help="say something of this host; repeatable")
+    add("--tag", type=tag_of, action="append", default=[], metavar="K=V", help="say something of this host; repeatable")
     add("--pool", metavar="NAME", help="the pool that this host belongs to")
-    add("--name", type=_name, metavar="NAME", help="the host's id (default: a stable one from hardware and host name)")
+    add(
+        "--name", type=name_of, metavar="NAME", help="the host's id (default: a stable one from hardware and host name)"
+    )
     add("--dir", metavar="DIR", help=f"where to keep files (default: {identity.default_folder()})")
     add("--lifetime", type=duration_s, metavar="T", help="leave in good order before so much time has passed")
     add("--idle-exit", type=duration_s, metavar="T", help="leave after so much time without a task")
     add("--notice-file", metavar="FILE", help="when this file appears, the machine is about to be taken away")
+    add("--memory", type=int, metavar="MB", help="memory that tasks may share (default: the host's)")
+    add("--grace", type=duration_s, metavar="T", help="tasks get so long when the worker leaves (default: their own)")
     add("--parent-pid", type=int, metavar="PID", help="end at once when this process does")
     add("--die-with-parent", action="store_true", help="end at once when the process that started this one does")
     add("--quiet", action="store_true", help="say nothing but errors")
     return made
 
 
-def _address(args: argparse.Namespace) -> Address:
+def address_of(args: argparse.Namespace) -> Address:
     url = args.server or os.environ.get("WINDFALL_SERVER")
     if not url:
-        raise _Usage("no server given\n  add --server URL or set WINDFALL_SERVER")
+        raise Usage("no server given\n  add --server URL or set WINDFALL_SERVER")
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
     except ValueError:
         usable = False
     if not usable:
-        raise _Usage(f"{url!r} is not the address of a server\n  it looks like http://10.0.0.1:7070 or https://host")
+        raise Usage(f"{url!r} is not the address of a server\n  it looks like http://10.0.0.1:7070 or https://host")
     token = args.token or os.environ.get("WINDFALL_TOKEN") or ""
     if args.token_file:
         try:
             with open(args.token_file) as file:
                 token = file.read().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise _Usage(f"{args.token_file}: the token cannot be read ({error})") from None
+            raise Usage(f"{args.token_file}: the token cannot be read ({error})") from None
     if not token or not token.isascii() or not token.isprintable():
-        raise _Usage("no usable token given\n  add --token-file FILE or set WINDFALL_TOKEN (windfall token create)")
+        raise Usage("no usable token given\n  add --token-file FILE or set WINDFALL_TOKEN (windfall token create)")
     if args.cafile and not os.access(args.cafile, os.R_OK):
-        raise _Usage(f"{args.cafile}: the certificate cannot be read")
+        raise Usage(f"{args.cafile}: the certificate cannot be read")
     return Address(url, token, args.cafile)
 
 
 def _options(args: argparse.Namespace) -> Options:
     return Options(
-        address=_address(args),
+        address=address_of(args),
         folder=os.path.abspath(args.dir or identity.default_folder()),
         slots=args.slots or identity.cpus(),
         name=args.name,
@@ -126,18 +131,25 @@ def _options(args: argparse.Namespace) -> Options:
         idle_exit_s=args.idle_exit,
         parent_pid=os.getppid() if args.die_with_parent else args.parent_pid,
         notice_file=args.notice_file,
+        memory_mb=args.memory,
+        grace_s=args.grace,
         quiet=args.quiet,
     )
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "worker.pyz") -> int:
     """Run a worker; its exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    if "--site" in argv:
+        from windfall.worker.site_main import main as offer_this_host
+
+        return offer_this_host(argv, prog)
     args = parser(prog).parse_args(argv)
     try:
         if not sys.platform.startswith("linux"):
-            raise _Usage("the worker needs Linux")
+            raise Usage("the worker needs Linux")
         agent = Agent(_options(args))
-    except (_Usage, identity.Taken) as error:
+    except (Usage, identity.Taken) as error:
         print(f"windfall: {error}", file=sys.stderr)
         return 2
     except OSError as error:

@@ -46,6 +46,8 @@ class Options:
     idle_exit_s: float | None = None
     parent_pid: int | None = None
     notice_file: str | None = None
+    memory_mb: int | None = None
+    grace_s: float | None = None
     quiet: bool = False
 
 
@@ -59,7 +61,9 @@ class Agent:
         self._boot = secrets.token_hex(8)
         folder = os.path.join(options.folder, self.host)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._ad = identity.advertisement(self.host, options.slots, options.pool, options.tags, folder)
+        self._ad = identity.advertisement(
+            self.host, options.slots, options.pool, options.tags, folder, options.memory_mb
+        )
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox(Spool(os.path.join(folder, "spool"), self._boot))
         self._transfers = Transfers(options.address, folder)
@@ -183,6 +187,7 @@ class Agent:
     def _leave(self, reason: str, grace_s: float | None, notice: bool = False) -> None:
         """Hand back what waits, end what runs with its grace time, report it all, go."""
         self._begin_to_leave(reason)
+        grace_s = self._options.grace_s if grace_s is None else grace_s
         self._floor.preempt(f"the worker leaves: {reason}", grace_s, notice)
 
     def _begin_to_leave(self, reason: str) -> None:

@@ -128,13 +128,15 @@ def _timed(data: bytes) -> float:
     return time.perf_counter() - started_s
 
 
-def advertisement(host: str, slots: int, pool: str | None, tags: dict[str, str], folder: str) -> dict[str, Any]:
+def advertisement(
+    host: str, slots: int, pool: str | None, tags: dict[str, str], folder: str, share_mb: int | None = None
+) -> dict[str, Any]:
     from windfall import __version__
 
     return {
         "name": host,
         "cpus": cpus(),
-        "memory_mb": memory_mb(),
+        "memory_mb": share_mb or memory_mb(),
         "os": platform.system().lower(),
         "arch": platform.machine(),
         "pool": pool,

@@ -101,8 +101,9 @@ def check(status: int, body: bytes, headers: Any) -> None:
 class Link:
     """Carries one exchange at a time in a thread of its own; tells by a byte in a pipe when there is an answer."""
 
-    def __init__(self, address: Address, generator: random.Random) -> None:
+    def __init__(self, address: Address, generator: random.Random, path: str = "/v1/exchange") -> None:
         self._address = address
+        self._path = address.path(path)
         self._backoff = Backoff(generator)
         self._requests: queue.SimpleQueue[tuple[bytes, bytes, float] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
@@ -192,7 +193,7 @@ class Link:
         assert connection.sock is not None
         connection.sock.settimeout(hold_s + ANSWER_S)
         headers = {**self._address.headers, "Content-Type": frames.CONTENT_TYPE}
-        connection.request("POST", self._address.path("/v1/exchange"), body, headers)
+        connection.request("POST", self._path, body, headers)
         self._holding = hold_s > 0
         try:
             if self._holding and self._nudged.is_set():
