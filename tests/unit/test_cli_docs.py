@@ -11,7 +11,8 @@ import pytest
 from windfall.cli import COMMANDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
-DESCRIBED = "run submit demo status wait tasks logs results events retry cancel change host token".split()
+DESCRIBED = ["run", "submit", "demo", "status", "wait", "tasks", "logs", "results", "events"]
+DESCRIBED += ["retry", "cancel", "change", "host", "token"]
 
 
 def options_of(command: click.Command) -> set[str]:

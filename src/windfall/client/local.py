@@ -55,7 +55,7 @@ def running_server(directory: Path) -> tuple[str, str] | None:
                 hint="ask for a token, and set --server and --token",
             ) from None
         return None
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     return (url, token) if _answers(url) else None
 
