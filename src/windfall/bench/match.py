@@ -1,7 +1,8 @@
 """`windfall bench match`: how many exchanges a second the engine can match, and how that grows with bags and tasks.
 
 In one process and without a network: `Engine.decide` over `HostAsked`, nothing applied, so all exchanges meet the same
-bags. Beside it, in the same run, a floor: one ClassAd evaluation a bag. Touches the clock.
+bags. Beside it, in the same run, a floor: one ClassAd evaluation a bag. Touches the clock of the processor, because the
+machine may be shared.
 """
 
 from __future__ import annotations
@@ -119,8 +120,8 @@ class Measured:
         for ask in self.asks[:2_000]:
             decide(state, ask)
         count = matched = 0
-        began = time.perf_counter()
-        while (elapsed := time.perf_counter() - began) < seconds:
+        began = time.process_time()
+        while (elapsed := time.process_time() - began) < seconds:
             for ask in self.asks[count % len(self.asks) :][:50]:
                 decided = decide(state, ask).decided
                 count += 1
@@ -149,8 +150,8 @@ def floor_rate(bags: int, seconds: float) -> float:
     tree = ExprTree("a >= 4096 && b > 0.8 && c < 0.1")
     ad = ClassAd({"a": 8192, "b": 1.1, "c": 0.0})
     count = 0
-    began = time.perf_counter()
-    while (elapsed := time.perf_counter() - began) < seconds:
+    began = time.process_time()
+    while (elapsed := time.process_time() - began) < seconds:
         for _ in range(1_000):
             tree.eval(ad)
         count += 1_000

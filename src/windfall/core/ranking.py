@@ -1,0 +1,139 @@
+"""Which bags want an asking host, and in which order (GridBot, algorithm 1 and section 6.4). Pure.
+
+Most policies name nothing but the host. Bags that say the same of it are asked once: what a host costs is the number of
+different sentences in the policies, not the number of bags, and bags that do not want it cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windfall.core.ads import Ad, bag_ad, class_ad
+from windfall.core.policy import NOTHING, UNREPLICATED, BagPolicy, Seen, Verdict
+from windfall.core.state import Bag, State
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Policies
+
+UNLIMITED = 1 << 30
+Wants = tuple[Bag, BagPolicy, int, tuple[int, ...] | None]
+"""A bag that wants a host, its policy, its Concurrency, and the classes of tasks that it is about (None: all)."""
+Ads = tuple[Ad, Ad, Ad]
+"""Host, queue and pool."""
+
+
+class Sentences:
+    """The different texts of one policy among many bags, each compiled alone, and which of them each bag says."""
+
+    def __init__(self, policies: Policies, name: str, bags: list[Bag]) -> None:
+        numbers: dict[str | None, int] = {}
+        said = [policies.of(bag.rules.policies).expressions.get(name) for bag in bags]
+        self.of_bag = np.array([numbers.setdefault(text, len(numbers)) for text in said], dtype=np.intp)
+        self._compiled = [None if text is None else policies.of({name: text}) for text in numbers]
+        self.unsaid = numbers.get(None, -1)
+
+    def verdicts(self, ads: Ads, t: float, seen: Seen) -> list[Verdict | None]:
+        host, queue, pool = ads
+        return [
+            None if policy is None else policy.match(host, NOTHING, queue, pool, t, UNREPLICATED, seen)
+            for policy in self._compiled
+        ]
+
+
+class Crowd:
+    """The bags whose policies look at nothing but the host."""
+
+    def __init__(self, policies: Policies, bags: list[Bag]) -> None:
+        self.bags = bags
+        self.policies = [policies.of(bag.rules.policies) for bag in bags]
+        self._requirements = Sentences(policies, "JobRequirements", bags)
+        self._ranks = Sentences(policies, "Rank", bags)
+        self._concurrency = Sentences(policies, "Concurrency", bags)
+        self._priorities = np.array([bag.rules.priority for bag in bags], dtype=float)
+
+    def by_rank(self, ads: Ads, t: float, seen: Seen) -> Iterator[tuple[float, list[Wants]]]:
+        """Those that want this host in groups of equal rank, the highest first."""
+        wanted = [verdict is None or verdict.matches for verdict in self._requirements.verdicts(ads, t, seen)]
+        chosen = np.flatnonzero(np.array(wanted)[self._requirements.of_bag])
+        if not len(chosen):
+            return
+        values = np.array([0.0 if verdict is None else verdict.rank for verdict in self._ranks.verdicts(ads, t, seen)])
+        said = self._ranks.of_bag[chosen]
+        ranks = np.where(said == self._ranks.unsaid, self._priorities[chosen], values[said])
+        caps = [
+            UNLIMITED if verdict is None else verdict.concurrency
+            for verdict in self._concurrency.verdicts(ads, t, seen)
+        ]
+        for rank in np.unique(ranks)[::-1].tolist():
+            yield (
+                rank,
+                [
+                    (self.bags[index], self.policies[index], caps[self._concurrency.of_bag[index]], None)
+                    for index in chosen[ranks == rank].tolist()
+                ],
+            )
+
+
+class Ranking:
+    """The bags with tasks to hand out, by what their policies look at. Made anew when bags or policies change."""
+
+    def __init__(self, state: State, policies: Policies) -> None:
+        self._plain: dict[float, list[Wants]] = {}
+        self._looking: list[tuple[Bag, BagPolicy]] = []
+        alike = []
+        for bag in state.ready.values():
+            policy = policies.of(bag.rules.policies)
+            if not policy.expressions:
+                self._plain.setdefault(bag.rules.priority, []).append((bag, policy, UNLIMITED, None))
+            elif policy.looks_at_bag:
+                self._looking.append((bag, policy))
+            else:
+                alike.append(bag)
+        self._crowd = Crowd(policies, alike) if alike else None
+        self.needs_ads = bool(alike or self._looking)
+
+    def by_rank(self, ads: Ads, t: float, seen: Seen) -> Iterator[list[Wants]]:
+        """Groups of equal rank, the highest first. Lazy: a host that is content with the first costs no more."""
+        ranked = {rank: list(group) for rank, group in self._plain.items()}
+        for bag, policy in self._looking:
+            _ask(bag, policy, ads, t, seen, ranked)
+        crowd = iter(()) if self._crowd is None else self._crowd.by_rank(ads, t, seen)
+        following = next(crowd, None)
+        for rank in sorted(ranked, reverse=True):
+            while following is not None and following[0] > rank:
+                yield following[1]
+                following = next(crowd, None)
+            if following is not None and following[0] == rank:
+                ranked[rank] += following[1]
+                following = next(crowd, None)
+            yield ranked[rank]
+        while following is not None:
+            yield following[1]
+            following = next(crowd, None)
+
+
+def _ask(bag: Bag, policy: BagPolicy, ads: Ads, t: float, seen: Seen, ranked: dict[float, list[Wants]]) -> None:
+    """The answer of one bag, for each shape of its tasks; usually they all have the same."""
+    host, queue, pool = ads
+    about = bag_ad(bag, t)
+    for job, classes in shapes(bag):
+        verdict = policy.match(host, about, queue, pool, t, job, seen)
+        if verdict.matches:
+            concurrency = verdict.concurrency if "Concurrency" in policy.expressions else UNLIMITED
+            ranked.setdefault(verdict.rank, []).append((bag, policy, concurrency, classes))
+
+
+def shapes(bag: Bag) -> list[tuple[Ad, tuple[int, ...] | None]]:
+    """What the unsent tasks of a bag look like to its policies, and the classes that look so."""
+    if len(bag.classes) == 1:
+        return [(class_ad(bag.classes[0]), None)]
+    found: dict[tuple[float, int], tuple[Ad, tuple[int, ...]]] = {}
+    for index, rules in enumerate(bag.classes):
+        if bag.queues[index].size:
+            key = (rules.cpus, rules.memory_bytes)
+            before = found[key][1] if key in found else ()
+            found[key] = (class_ad(rules), (*before, index))
+    return list(found.values())
