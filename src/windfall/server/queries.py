@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from windfall.core import explain as explaining
 from windfall.core import patience
-from windfall.core.columns import DONE, FAILED, STATE_NAMES
+from windfall.core.columns import FAILED, STATE_NAMES
 from windfall.core.events import Record, decode_record
 from windfall.core.state import FINAL, Bag
 from windfall.errors import BadInput
@@ -244,15 +244,13 @@ async def groups(site: Site, request: Request) -> tuple[int, Json]:
     """Failures grouped by cause, exit code and last line, the largest group first."""
     bag = site.bag(request.path_params["job"])
     failed, more = tasks_in(bag, frozenset({FAILED}), 0, GROUPED_TASKS)
-    recovered = [task for task in range(bag.total) if bag.columns.failures[task] and bag.columns.state[task] == DONE][
-        :GROUPED_TASKS
-    ]
-    outputs = await _outputs(site, bag, [*failed, *recovered])
+    retried = recovered(bag, GROUPED_TASKS)
+    outputs = await _outputs(site, bag, [*failed, *retried])
     found: dict[tuple[Any, ...], Json] = {}
     for task in failed:
         packed = outputs.get((task, bag.columns.attempt[task]), NO_OUTPUT)
         _group(found, task, True, CAUSES[bag.columns.cause[task]], exit_code(bag, task), packed)
-    for task in recovered:
+    for task in retried:
         attempts = [key for key in outputs if key[0] == task and key[1] != bag.columns.attempt[task]]
         packed = outputs[max(attempts)] if attempts else NO_OUTPUT
         _group(found, task, False, "retried", None, packed)

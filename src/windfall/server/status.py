@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
 from windfall.core.pools import look, supply_of
 from windfall.core.state import GONE, Bag, Host
@@ -81,14 +83,18 @@ def exit_code(bag: Bag, task: int) -> int | None:
 
 def tasks_in(bag: Bag, states: frozenset[int], after: int, limit: int) -> tuple[list[int], int | None]:
     """Up to `limit` tasks in these states from index `after` on, and where to go on."""
-    column = bag.columns.state
-    found = []
-    for task in range(after, bag.total):
-        if column[task] in states:
-            if len(found) == limit:
-                return found, task
-            found.append(task)
-    return found, None
+    # A copy: an array that numpy looks into cannot grow.
+    column = np.frombuffer(bag.columns.state.tobytes(), dtype=np.uint8)[max(0, after) :]
+    found = (np.flatnonzero(np.isin(column, list(states))) + max(0, after))[: limit + 1].tolist()
+    return found[:limit], found[limit] if len(found) > limit else None
+
+
+def recovered(bag: Bag, limit: int) -> list[int]:
+    """Tasks that failed at first and are done now."""
+    failures = np.frombuffer(bag.columns.failures.tobytes(), dtype=np.uint8)
+    states = np.frombuffer(bag.columns.state.tobytes(), dtype=np.uint8)
+    found: list[int] = np.flatnonzero((failures > 0) & (states == DONE))[:limit].tolist()
+    return found
 
 
 def pool_rows(site: Site) -> list[Json]:
