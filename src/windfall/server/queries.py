@@ -16,7 +16,7 @@ from windfall.core.events import Record, decode_record
 from windfall.core.state import FINAL, Bag
 from windfall.errors import BadInput
 from windfall.server.site import NotFound, Site
-from windfall.server.status import exit_code, host_row, job_status, pool_rows, task_row, tasks_in
+from windfall.server.status import exit_code, host_row, job_status, pool_rows, recovered, task_row, tasks_in
 from windfall.store.contract import OutputRow
 from windfall.wire import frames
 from windfall.wire.messages import CAUSES
