@@ -19,7 +19,7 @@ from windfall.timeouts.arrays import Array, as_array
 
 # Standard errors charged to every timeout, and the width of the smoothing in units of Silverman's rule. Measured on
 # eight kinds of law with 200 attempts each: neither is critical, both together halve the loss of the raw minimum.
-CAUTION = 2.0
+CAUTION = 3.0
 SMOOTHING = 1.1
 # A timeout that fewer attempts than this have met says nothing about the shape of the curve.
 LEAST_EVENTS = 12.0
@@ -160,8 +160,15 @@ def choose(
     enough = curve.events >= min(LEAST_EVENTS, float(curve.events[-1]))
     # To the right, what is unknown is not held against a timeout: it is unknown because a shorter one cut it off, and
     # an error there is the cheap one. Without this a learner would only ever shorten its timeout.
-    charged = np.where(enough, value + caution * np.minimum.accumulate(error), np.inf)
-    index = int(np.argmin(charged))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        relative = np.where(enough & (value > 0), error / expected(curve, overhead_s), np.inf)
+    relative = np.where(enough & (value == 0), 0.0, np.minimum.accumulate(relative))
+    # A share that came out too high looks more certain than it is; on the scale of its square root it does not.
+    room = np.maximum(1 - caution * relative / 2, 0.0) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        charged = np.where(enough & (room > 0), value / room, np.inf)
+    # With too few attempts to tell anything apart, the longest wait seen is the safe side.
+    index = int(np.argmin(charged)) if np.isfinite(charged).any() else len(charged) - 1
     # Nothing was ever seen to come back after the last event: waiting longer only smooths the smoothing.
     wait_s = min(float(curve.times[index]), float(steps.times[-1]))
     return Choice(wait_s, float(value[index]), float(error[index]))
