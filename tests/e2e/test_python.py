@@ -217,6 +217,22 @@ def test_a_cancelled_call_is_cancelled_where_it_runs(client):
     assert status["tasks"]["done"] == 1
 
 
+def test_a_call_that_somebody_else_cancels_is_cancelled_here(client):
+    with client.executor() as executor:
+        future = executor.submit(time.sleep, 60)
+        while not client.job(executor.job).cancel():
+            time.sleep(0.02)
+        with pytest.raises(CancelledError):
+            future.result(timeout=60)
+
+
+def test_arguments_larger_together_than_a_request_may_be_are_sent_in_several(client):
+    with client.executor() as executor:
+        assert list(executor.map(len, [bytes(8 << 20)] * 9)) == [8 << 20] * 9
+        with pytest.raises(BadInput, match="the limit is"):
+            executor.submit(len, bytes(64 << 20))
+
+
 def test_shutdown_waits_for_what_was_submitted_and_takes_no_more(client):
     executor = client.executor()
     future = executor.submit(time.sleep, 0.3)
@@ -232,7 +248,8 @@ def test_shutdown_can_cancel_what_has_not_ended(client):
     futures = [executor.submit(time.sleep, 60) for _ in range(6)]
     executor.shutdown(cancel_futures=True)
     assert all(future.cancelled() for future in futures)
-    assert client.job(executor.job).wait(timeout=60)["state"] == "cancelled"
+    tasks = client.job(executor.job).wait(timeout=60)["tasks"]
+    assert tasks["cancelled"] == tasks["total"], "those that were not sent yet never became tasks"
 
 
 def test_shutdown_without_waiting_still_brings_the_results(client):

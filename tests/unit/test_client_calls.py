@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import operator
 import pickle
@@ -54,13 +55,25 @@ def test_a_function_is_pickled_once(calls):
             counted.append(1)
             return (int, ())
 
-        def __call__(self):
-            pass
-
-    function = Counting()
+    function = functools.partial(max, Counting())
     for _ in range(5):
         calls.payload(function, (), {})
     assert len(counted) == 1
+
+
+class Adder:
+    def __init__(self):
+        self.n = 0
+
+    def __call__(self, x):
+        return x + self.n
+
+
+def test_an_object_that_changes_is_sent_as_it_is_now(calls):
+    adder = Adder()
+    first = calls.payload(adder, (1,), {})
+    adder.n = 10
+    assert (made(first), made(calls.payload(adder, (1,), {}))) == (1, 11)
 
 
 def test_equal_functions_with_different_closures_are_not_confused(calls):

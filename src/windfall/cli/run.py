@@ -15,7 +15,7 @@ import msgspec
 
 from windfall.bags.submission import Request, Submission, read_job
 from windfall.cli.follow import Terminated, follow, good_order
-from windfall.cli.options import BehindDashes, Place, bag_options, json_option, place_options
+from windfall.cli.options import BehindDashes, Place, bag_options, json_option, max_wait_option, place_options
 from windfall.cli.output import console, note, plural, print_json
 from windfall.cli.summary import INTERRUPTED, document, exit_code, print_summary
 from windfall.client import Client, Job
@@ -31,9 +31,12 @@ _UNFINISHED = ("running", "paused", "open")
 @bag_options
 @click.option("--slots", type=click.IntRange(1, 4096), metavar="N", help="Tasks at once.  [default: one per core]")
 @click.option("--resume", metavar="JOB", help="Go on with a job that was stopped: its number, its name, or last.")
+@max_wait_option
 @place_options
 @json_option
-def run(request: Request, slots: int | None, resume: str | None, place: Place, as_json: bool) -> int:
+def run(
+    request: Request, slots: int | None, resume: str | None, max_wait_s: float | None, place: Place, as_json: bool
+) -> int:
     """Run a bag of tasks to its end, here and now.
 
     Everything is kept under .windfall/, so nothing is lost whatever is killed: the same command again goes on where it
@@ -51,7 +54,8 @@ def run(request: Request, slots: int | None, resume: str | None, place: Place, a
     \b
     Exit codes: 0 done, 1 tasks failed, 2 bad input, 3 no server, 4 deadline missed, 130 stopped by Ctrl-C.
     """
-    return run_bag(place, _prepared(request, resume, place), resume=resume, slots=slots, as_json=as_json)
+    bag = _prepared(request, resume, place)
+    return run_bag(place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json)
 
 
 def run_bag(
@@ -60,6 +64,7 @@ def run_bag(
     *,
     resume: str | None = None,
     slots: int | None = None,
+    max_wait_s: float | None = None,
     as_json: bool = False,
     at_end: Callable[[Job], None] | None = None,
 ) -> int:
@@ -67,7 +72,7 @@ def run_bag(
     with good_order():
         session = Session(place, slots)
         try:
-            status = _run(session, bag, resume)
+            status = _run(session, bag, resume, max_wait_s)
             code = _finish(session, status, as_json)
             if at_end is not None and session.job is not None:
                 at_end(session.job)
@@ -182,9 +187,9 @@ def _how_to_go_on(job: int, place: Place) -> str:
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
-def _run(session: Session, bag: Submission | None, resume: str | None) -> Json:
+def _run(session: Session, bag: Submission | None, resume: str | None, max_wait_s: float | None) -> Json:
     client = session.client
-    job = session.job = client.job(resume) if bag is None else _submitted(client, bag)
+    job = session.job = client.job(resume or "last") if bag is None else _submitted(client, bag)
     status = job.status()
     if bag is None and status["state"] == "open":
         raise BadInput(
@@ -197,7 +202,7 @@ def _run(session: Session, bag: Submission | None, resume: str | None) -> Json:
         _pause_leftovers(session, job)
     if session.local is not None:
         session.local.start_work()
-    return status if status["state"] in ENDED else follow(job)
+    return status if status["state"] in ENDED else follow(job, max_wait_s)
 
 
 def _submitted(client: Client, bag: Submission) -> Job:

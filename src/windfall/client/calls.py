@@ -5,8 +5,11 @@ A function is pickled once and remembered. What can be imported travels as its n
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import pickle
+import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +19,10 @@ from windfall.errors import BadInput
 
 BLOB_BYTES = 64 * 1024
 """A function larger than this is sent once, as a blob, instead of with every call."""
+MAX_BYTES = 60 << 20
+"""A call goes in one request, and a request has at most 64 MiB."""
 _REMEMBERED = 256
+_CONSTANT = (types.FunctionType, types.BuiltinFunctionType, type, functools.partial)
 _PROTOCOL = 5
 
 
@@ -38,14 +44,22 @@ class Calls:
         self._put_blob = put_blob
         # By identity: equal functions may close over different values. The function is kept, so its id stays its own.
         self._functions: dict[int, tuple[Any, bytes | str]] = {}
+        self._lock = threading.Lock()
 
     def payload(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The pickled call."""
         known = self._functions.get(id(function))
-        reference = known[1] if known is not None else self._remember(function)
-        return _dump((reference, args, kwargs), "an argument of the call")
+        reference = known[1] if known is not None else self._reference(function)
+        payload = _dump((reference, args, kwargs), "an argument of the call")
+        if len(payload) > MAX_BYTES:
+            raise BadInput(
+                f"a call of {len(payload):,} bytes; the limit is {MAX_BYTES:,}",
+                hint="put large data into a file that the calls read",
+            )
+        return payload
 
-    def _remember(self, function: Callable[..., Any]) -> bytes | str:
+    def _reference(self, function: Callable[..., Any]) -> bytes | str:
+        """The pickled function, or the name of the blob that it is. Only what does not change is remembered."""
         if not callable(function):
             raise BadInput(f"{function!r} cannot be called", hint="give a function and its arguments")
         data = _dump(function, f"the function {getattr(function, '__qualname__', function)!r}")
@@ -53,10 +67,12 @@ class Calls:
         if len(data) > BLOB_BYTES:
             reference = hashlib.sha256(data).hexdigest()
             self._put_blob(reference, data)
-        # A bound method, a partial or a lambda made anew for each call must not be kept for ever.
-        if len(self._functions) >= _REMEMBERED:
-            self._functions.pop(next(iter(self._functions)))
-        self._functions[id(function)] = (function, reference)
+        if isinstance(function, _CONSTANT):
+            with self._lock:
+                # Lambdas and partials made anew for each call must not be kept for ever.
+                if len(self._functions) >= _REMEMBERED:
+                    self._functions.pop(next(iter(self._functions)))
+                self._functions[id(function)] = (function, reference)
         return reference
 
 

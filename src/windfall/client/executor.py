@@ -23,7 +23,7 @@ from windfall.bags.params import from_calls
 from windfall.client.calls import Calls
 from windfall.client.making import call_spec
 from windfall.client.results import Task
-from windfall.client.sending import post_chunks
+from windfall.client.sending import send_chunks
 from windfall.client.transport import Frame, Transport
 from windfall.errors import Unreachable, WindfallError
 
@@ -165,7 +165,7 @@ class Executor(concurrent.futures.Executor):
                     self._transport.post(f"/v1/jobs/{self.job}/cancel", {"tasks": cancel, "reason": "cancelled here"})
                 if batch:
                     first = self._sent - len(batch)
-                    post_chunks(self._transport, self.job, from_calls((payload for _, payload in batch), first))
+                    send_chunks(self._transport, self.job, from_calls((payload for _, payload in batch), first))
                 elif last and not cancel:
                     self._seal()
                     return
@@ -194,9 +194,11 @@ class Executor(concurrent.futures.Executor):
                 self._take(frame)
                 position = frame.header["position"]
                 if frame.header["finished"]:
-                    return
+                    break
                 if not frame.header["rows"]:
                     self._check()
+            if self._futures:
+                self._break(WindfallError(f"job {self.job} has ended, and this call has no result", code="no-result"))
         except WindfallError as error:
             self._break(error)
 
@@ -230,18 +232,22 @@ class Executor(concurrent.futures.Executor):
 
 def _resolve(future: Future, row: list[Any], stdout: memoryview, stderr: memoryview, value: memoryview) -> int:
     """Give a future its end. 0 if it was cancelled meanwhile."""
+    if row[1] == "cancelled":
+        future.cancel()  # somebody cancelled the task; `forget` counts it
+        return 0
     if future.done() or not future.set_running_or_notify_cancel():
         return 0
-    if row[1] == "done":
-        try:
-            future.set_result(pickle.loads(value)[1])
-        except Exception as error:  # whatever unpickling a foreign value may raise
-            future.set_exception(error)
-        return 1
-    task = Task(row, bytes(stdout), bytes(stderr), bytes(value))
+    result: Any = None
+    problem: BaseException | None = None
     try:
-        error = task.error
-    except Exception as problem:  # an exception that cannot be unpickled here
-        error = problem
-    future.set_exception(error or WindfallError("the call has no result"))
+        if row[1] == "done":
+            result = pickle.loads(value)[1]
+        else:
+            problem = Task(row, bytes(stdout), bytes(stderr), bytes(value)).error
+    except Exception as error:  # whatever unpickling a foreign value may raise
+        problem = error
+    if problem is None:
+        future.set_result(result)
+    else:
+        future.set_exception(problem)
     return 1

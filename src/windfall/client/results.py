@@ -112,16 +112,17 @@ class Task:
             return None
         if self.cause == "python" and self.value_bytes:
             return raised(pickle.loads(self.value_bytes))
+        cause = self.cause or self.state
         lines = self.stderr.strip().splitlines()
         return TaskFailed(
-            f"task {self.task}: {cause_text(self.cause, self.exit_code)}" + (f": {lines[-1]}" if lines else ""),
+            f"task {self.task}: {cause_text(cause, self.exit_code)}" + (f": {lines[-1]}" if lines else ""),
             task=self.task,
-            cause=self.cause,
+            cause=cause,
             status=self.exit_code,
         )
 
     def __repr__(self) -> str:
-        end = "done" if self.ok else cause_text(self.cause, self.exit_code)
+        end = "done" if self.ok else cause_text(self.cause or self.state, self.exit_code)
         return f"<Task {self.task}: {end}>"
 
 

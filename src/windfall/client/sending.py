@@ -44,25 +44,35 @@ def send(
     if count:
         return Sent(job, known, total)
     have = total if known else 0
+    missing = (chunk for chunk in chunks if chunk.first + chunk.count > have)
+    return Sent(job, known, send_chunks(transport, job, missing, seal=seal, on_progress=on_progress))
+
+
+def send_chunks(
+    transport: Transport,
+    job: int,
+    chunks: Iterable[Chunk],
+    *,
+    seal: bool = False,
+    on_progress: Callable[[int], None] = lambda total: None,
+) -> int:
+    """Chunks in requests of a few megabytes. Returns how many tasks the job has then."""
+    total, size = 0, 0
     batch: list[Chunk] = []
-    size = 0
     for chunk in chunks:
-        if chunk.first + chunk.count <= have:
-            continue
         if batch and size + len(chunk.data) > _REQUEST_BYTES:
-            total = post_chunks(transport, job, batch)
+            total = _post(transport, job, batch)
             on_progress(total)
             batch, size = [], 0
         batch.append(chunk)
         size += len(chunk.data)
     if batch or seal:
-        total = post_chunks(transport, job, batch, seal=seal)
+        total = _post(transport, job, batch, seal=seal)
         on_progress(total)
-    return Sent(job, known, total)
+    return total
 
 
-def post_chunks(transport: Transport, job: int, chunks: list[Chunk], *, seal: bool = False) -> int:
-    """Some chunks in one request. Returns how many tasks the job has now."""
+def _post(transport: Transport, job: int, chunks: list[Chunk], *, seal: bool = False) -> int:
     rows = [
         {"first": c.first, "count": c.count, "klass": c.klass, "codec": c.codec, "bytes": len(c.data)} for c in chunks
     ]
