@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from windfall.cli.output import note
+from windfall.cli.output import note, span
 from windfall.cli.progress import Progress
 from windfall.client import Job
 from windfall.client.job import ENDED, POLL_S
+from windfall.errors import Missed
 
 Json = dict[str, Any]
+_IDLE_LOOK_S = 2.0
+"""A job of which nothing runs is looked at so often, and explained when it has been idle for so long."""
 
 
 class Terminated(BaseException):
@@ -48,17 +51,72 @@ def statuses(job: Job, check: Callable[[], None] = lambda: None, timeout_s: floa
         check()
         # News come with every commit; a short job is looked at often, a long one a few times a second.
         time.sleep(min(0.3, 0.01 + 0.05 * elapsed_s))
-        wait_s = POLL_S if timeout_s is None else max(0.0, min(POLL_S, timeout_s - elapsed_s))
+        wait_s = _IDLE_LOOK_S if is_idle(status) else POLL_S
+        if timeout_s is not None:
+            wait_s = max(0.0, min(wait_s, timeout_s - elapsed_s))
         status = job.status(newer_than=status["version"], wait_s=wait_s)
         yield status
 
 
-def follow(job: Job) -> Json:
+def is_idle(status: Json) -> bool:
+    """Nothing of it runs although something waits."""
+    return status["state"] == "running" and not status["tasks"]["running"] and status["tasks"]["waiting"] > 0
+
+
+class StuckWatch:
+    """Says within seconds that no host can run anything of a job, and why; after `max_wait_s` it gives up."""
+
+    def __init__(self, job: Job, progress: Progress, max_wait_s: float | None = None) -> None:
+        self._job = job
+        self._progress = progress
+        self._max_wait_s = max_wait_s
+        self._idle_since_s: float | None = None
+        self._said = ""
+
+    def look(self, status: Json) -> None:
+        """Missed (exit code 4) if nothing could run for too long."""
+        now_s = time.monotonic()
+        if not is_idle(status):
+            self._idle_since_s, self._said, self._progress.trouble = None, "", ""
+            return
+        if self._idle_since_s is None:
+            self._idle_since_s = now_s
+        idle_s = now_s - self._idle_since_s
+        if idle_s < _IDLE_LOOK_S and (self._max_wait_s is None or idle_s < self._max_wait_s):
+            return
+        waiting = self._job.explain().get("waiting")
+        if waiting is None or not waiting["stuck"]:
+            self._idle_since_s, self._said, self._progress.trouble = None, "", ""
+            return
+        self._say(in_one_line(waiting), waiting["try"])
+        if self._max_wait_s is not None and idle_s >= self._max_wait_s:
+            raise Missed(
+                f"no host could run anything of job {self._job.id} for {span(idle_s)}: {in_one_line(waiting)}",
+                hint=f"see: windfall explain {self._job.id}",
+            )
+
+    def _say(self, why: str, tries: list[str]) -> None:
+        self._progress.trouble = f"nothing can run: {why}   (windfall explain {self._job.id})"
+        if why != self._said and not self._progress.is_seen:
+            note(f"windfall: nothing of job {self._job.id} can run: {why}")
+            note(f"  try: {tries[0] if tries else f'windfall explain {self._job.id}'}")
+        self._said = why
+
+
+def in_one_line(waiting: Json) -> str:
+    """Why a job waits, as its greatest reasons."""
+    clauses = [f"{reason['hosts']} x {reason['clause']}" for reason in waiting["reasons"][:3]]
+    return waiting["because"] + (f" ({', '.join(clauses)})" if clauses else "")
+
+
+def follow(job: Job, max_wait_s: float | None = None) -> Json:
     """Show progress until the job has ended. Ctrl-C once: start nothing more; twice: `KeyboardInterrupt`."""
     status: Json = {}
     with Progress(job) as progress:
+        watch = StuckWatch(job, progress, max_wait_s)
         try:
             for status in statuses(job):
+                watch.look(status)
                 progress.update(status)
             return status
         except KeyboardInterrupt:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from windfall.bags.units import parse_duration
-from windfall.cli.follow import statuses
-from windfall.cli.options import Place, json_option, place_options, place_options_beside_states
+from windfall.cli.follow import StuckWatch, statuses
+from windfall.cli.options import Place, json_option, max_wait_option, place_options, place_options_beside_states
 from windfall.cli.output import moment, note, plural, print_json, print_table, span
 from windfall.cli.progress import Progress
 from windfall.cli.summary import document, exit_code, print_groups, print_summary
@@ -121,9 +121,10 @@ def refuse_endless(client: Client, job: Job, place: Place) -> None:
 @click.argument("job", default="last")
 @click.option("--until", default="done", metavar="done|failed:N", help="Also stop when N tasks have failed.")
 @click.option("--timeout", metavar="TIME", help="Give up after: 90s, 10m. Exit code 4.")
+@max_wait_option
 @place_options
 @json_option
-def wait(job: str, until: str, timeout: str | None, place: Place, as_json: bool) -> int:
+def wait(job: str, until: str, timeout: str | None, max_wait_s: float | None, place: Place, as_json: bool) -> int:
     """Wait until a job has ended; the exit code says how: 0 done, 1 tasks failed, 4 deadline missed.
 
     \b
@@ -138,7 +139,9 @@ def wait(job: str, until: str, timeout: str | None, place: Place, as_json: bool)
         refuse_endless(client, found, place)
         last: Json = {}
         with Progress(found) as progress:
+            watch = StuckWatch(found, progress, max_wait_s)
             for last in statuses(found, timeout_s=timeout_s):
+                watch.look(last)
                 progress.update(last)
                 if wanted is not None and last["tasks"]["failed"] >= wanted:
                     break

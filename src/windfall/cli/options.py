@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from windfall.bags.settings import Settings
 from windfall.bags.submission import Request
+from windfall.bags.units import parse_duration
 from windfall.client import Client, Job
 from windfall.client.local import LocalServer, here, running_server, state_directory
 from windfall.errors import BadInput, Unreachable, WindfallError
@@ -89,6 +90,16 @@ def _place_options(command: F, *names: str) -> F:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _duration(ctx: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    return None if text is None else parse_duration(text, option.opts[0])
+
+
+max_wait_option = click.option(
+    "--max-wait", "max_wait_s", metavar="TIME", callback=_duration,
+    help="Give up when no host can run anything of it for so long. Exit code 4.",
+)  # fmt: skip
 
 
 class BehindDashes(click.Command):

@@ -56,6 +56,7 @@ class Progress:
         self._groups_at_s = 0.0
         self._failed = 0
         self.remark = ""
+        self.trouble = ""
         self._live = Live(console=self._console, transient=True, refresh_per_second=8, redirect_stdout=False)
 
     @property
@@ -86,7 +87,9 @@ class Progress:
         lines = [_head(status), self._bar_line(status)]
         if tasks_failed := status["tasks"]["failed"]:
             lines.append(Text(f"  {plural(tasks_failed, 'task')} failed: {self._causes()}", style="red"))
-        if not status["slots"] and status["state"] == "running":
+        if self.trouble:
+            lines.append(Text(f"  {self.trouble}", style="yellow"))
+        elif not status["slots"] and status["state"] == "running":
             lines.append(Text("  no host has asked for work yet", style="yellow"))
         if self.remark:
             lines.append(Text(f"  {self.remark}", style="yellow"))

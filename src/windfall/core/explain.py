@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from windfall.core import patience
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from windfall.core.engine import Policies
 
 Json = dict[str, Any]
+Kind = tuple[str, str]
+"""What a reason is about, and its clause."""
+PASSING = frozenset({"busy", "rank", "concurrency", "blame"})
+"""Reasons that go away by themselves; if a host has no other, the task is not stuck."""
 
 
 class Reason(Struct):
@@ -48,30 +53,37 @@ def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t:
     """Which hosts there are, what keeps each from the bag's next task (or from `task`), and what to change."""
     held_up = _job_reason(bag, task)
     if held_up:
-        return {"waits": True, "because": held_up[0], "hosts": len(state.live_hosts), "reasons": [], "try": held_up[1]}
+        about = {"waits": True, "stuck": False, "because": held_up[0], "hosts": len(state.live_hosts)}
+        return about | {"reasons": [], "try": held_up[1]}
     if not state.live_hosts:
         return {
             "waits": True,
+            "stuck": True,
             "because": "no host is connected",
             "hosts": 0,
             "reasons": [],
             "try": ["windfall worker --server URL --token TOKEN   on any host"],
         }
-    reasons: dict[tuple[str, str], Reason] = {}
-    willing = 0
+    reasons: dict[Kind, Reason] = {}
+    alone: dict[Kind, Reason] = {}
+    willing = possible = 0
     for number in state.live_hosts:
         found = host_reasons(state, policies, bag, task, state.hosts[number], t)
         willing += not found
+        possible += all(reason.what in PASSING for reason in found)
+        if len(found) == 1:
+            _count(alone, found[0])
         for reason in found:
             _count(reasons, reason)
     ordered = sorted(reasons.values(), key=lambda reason: -reason.hosts)
     return {
         "waits": willing == 0,
-        "because": _summary(willing, len(state.live_hosts)),
+        "stuck": possible == 0,
+        "because": _summary(willing, possible, len(state.live_hosts)),
         "hosts": len(state.live_hosts),
         "willing": willing,
         "reasons": [_shown(reason) for reason in ordered],
-        "nearest": _nearest(ordered),
+        "nearest": _nearest(list(alone.values())),
         "try": list(dict.fromkeys(reason.try_ for reason in ordered if reason.try_)),
     }
 
@@ -83,7 +95,7 @@ def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
     if bag.stopped:
         return f"the job was stopped: {bag.stopped}", [f"windfall retry {name} --failed"]
     if bag.rules.paused:
-        return "the job is paused", [f"windfall change {name} --resume"]
+        return "the job is paused", [f"windfall change {name} --unpause"]
     if not (bag.sealed or bag.rules.streaming):
         return "the job is still being submitted", []
     if task is None and not bag.waiting:
@@ -91,10 +103,16 @@ def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
     return None
 
 
-def _summary(willing: int, hosts: int) -> str:
+def _summary(willing: int, possible: int, hosts: int) -> str:
     if willing:
-        return f"{willing} of {hosts} hosts may run it and will get it when they ask next"
-    return f"none of the {hosts} connected hosts may run it now"
+        return f"{willing} of {_hosts(hosts)} may run it and will get it when they ask next"
+    if possible:
+        return f"{possible} of {_hosts(hosts)} may run it later"
+    return "the one connected host may not run it" if hosts == 1 else f"none of the {hosts} connected hosts may run it"
+
+
+def _hosts(count: int) -> str:
+    return "1 host" if count == 1 else f"{count} hosts"
 
 
 def host_reasons(state: State, policies: Policies, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
@@ -194,12 +212,12 @@ def _competition(state: State, policies: Policies, bag: Bag, task: int | None, h
     return []
 
 
-def _count(reasons: dict[tuple[str, str], Reason], reason: Reason) -> None:
+def _count(reasons: dict[Kind, Reason], reason: Reason) -> None:
     """Merge reasons of the same kind; the nearest miss stays as the example."""
     key = (reason.what, reason.text)
     known = reasons.get(key)
     if known is None:
-        reasons[key] = reason
+        reasons[key] = msgspec.structs.replace(reason)
         return
     known.hosts += 1
     if reason.missing is not None and (known.missing is None or reason.missing < known.missing):
@@ -208,12 +226,16 @@ def _count(reasons: dict[tuple[str, str], Reason], reason: Reason) -> None:
         )  # fmt: skip
 
 
-def _nearest(reasons: list[Reason]) -> str:
-    missed = [reason for reason in reasons if reason.missing is not None]
+def _nearest(alone: list[Reason]) -> str:
+    """The smallest change that would do: of a reason that is all that keeps some hosts away."""
+    missed = [reason for reason in alone if reason.missing is not None]
     if not missed:
         return ""
     best = min(missed, key=lambda reason: (-reason.hosts, reason.missing))
-    return f"{best.hosts} hosts fail '{best.text}' alone by {best.missing:g} at the nearest ({best.example})"
+    unit = {"memory": " MB of memory", "cpus": " slots"}.get(best.what)
+    if unit:
+        return f"{_hosts(best.hosts)} lack{'s' * (best.hosts == 1)} only {best.missing:g}{unit} ({best.example})"
+    return f"{_hosts(best.hosts)} fail{'s' * (best.hosts == 1)} '{best.text}' alone, {best.example} by {best.missing:g}"
 
 
 def _shown(reason: Reason) -> Json:
