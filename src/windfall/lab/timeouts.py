@@ -22,6 +22,7 @@ from windfall.lab.timeout_learning import Pool, best_fixed, play_fixed, play_lea
 from windfall.timeouts.best import best_timeout
 from windfall.timeouts.empirical import empirical_process
 from windfall.timeouts.laws import Exponential, Gaussian, Law, LogNormal, Pareto, Uniform, Weibull
+from windfall.timeouts.numeric import ScipyLaw
 from windfall.timeouts.process import Process
 from windfall.timeouts.sample import survival
 
@@ -280,9 +281,24 @@ POOLS = {
 }
 
 
+# The constants of the learner were chosen on the pools above and others like them; these had no part in it.
+HELD_OUT = {
+    "held out: log-logistic, 4 % lost, 10 s a submission": Pool(
+        Process(ScipyLaw("fisk", (("c", 1.7), ("scale", 120.0))), 0.04, submit_cost_s=10)
+    ),
+    "held out: log-normal, 10 % lost": Pool(Process(LogNormal(3, 1.0), 0.1)),
+    "held out: log-normal with sigma 2, 2 % lost, 15 s a submission": Pool(
+        Process(LogNormal(5, 2.0), 0.02, submit_cost_s=15)
+    ),
+    "held out: Pareto with a run of 30 s, 8 % lost": Pool(Process(Pareto(400, 2.5), 0.08, run_s=30)),
+    "held out: Weibull, 1 % lost, 60 s a submission": Pool(Process(Weibull(0.4, 50), 0.01, submit_cost_s=60)),
+    "held out: inverse Gaussian, 3 % lost": Pool(Process(ScipyLaw("invgauss", (("mu", 2.0), ("scale", 80.0))), 0.03)),
+}
+
+
 def learning(seeds: int, jobs: int = 600) -> tuple[Any, str]:
     """Mean turnaround with the learned timeout after 200 attempts, beside fixed guesses; the law is never told."""
-    pools = POOLS | {"like EGEE, 2.5 % lost": Pool(Process(egee.calibrate(), egee.RHO))}
+    pools = POOLS | {"like EGEE, 2.5 % lost": Pool(Process(egee.calibrate(), egee.RHO))} | HELD_OUT
     rows, found = [], []
     for name, pool in pools.items():
         best, exact = best_fixed(pool), best_timeout(pool.process).expected_s
@@ -294,12 +310,13 @@ def learning(seeds: int, jobs: int = 600) -> tuple[Any, str]:
             for factor in (0.5, 1.0, 2.0, 10.0)
         }
         error = float(learned.std(ddof=1)) / math.sqrt(seeds)
+        worst = float(learned.max()) / exact - 1
         rows.append(
             [
                 name,
                 f"{exact:.1f} s",
                 f"{learned.mean():.1f} ± {error:.1f} s",
-                f"{learned.mean() / exact - 1:+.1%}",
+                f"{learned.mean() / exact - 1:+.1%} (worst run {worst:+.1%})",
                 f"{played_s.mean():.1f} ± {float(played_s.std(ddof=1)) / math.sqrt(seeds):.1f} s",
             ]
             + [f"{played[factor] / exact - 1:+.0%}" for factor in (0.5, 2.0, 10.0)]
@@ -312,6 +329,7 @@ def learning(seeds: int, jobs: int = 600) -> tuple[Any, str]:
                 "best_expected_s": exact,
                 "learned_s": float(learned.mean()),
                 "learned_error_s": error,
+                "worst_loss": worst,
                 "played_s": float(played_s.mean()),
                 "fixed_s": {f"{factor:g}x": value for factor, value in played.items()},
             }
