@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from windfall.bags.units import parse_duration, parse_money
-from windfall.cli.options import Place, json_option, literal, pairs, place_options
+from windfall.cli.options import Place, json_option, literal, pairs, place_options, policy_options, policy_texts
 from windfall.cli.output import print_json
 from windfall.errors import BadInput
 
@@ -23,19 +23,18 @@ from windfall.errors import BadInput
 @click.option("--max-failed-tasks", type=int, metavar="N", help="Stop the job when more tasks than this have failed.")
 @click.option("--deadline", metavar="TIME", help="From its submission: 2h30m.")
 @click.option("--budget", metavar="USD", help="Spend at most so many dollars.")
-@click.option("--require", metavar="EXPR", help="ClassAd: hosts that may run it. Empty: any.")
-@click.option("--rank", metavar="EXPR", help="ClassAd: hosts that are preferred. Empty: none.")
-@click.option("--policy", "policies", multiple=True, metavar="NAME=EXPR", help="Any policy; an empty one goes away.")
+@policy_options
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="For policies.")
 @place_options
 @json_option
 def change(job: str, place: Place, as_json: bool, **said: Any) -> None:
-    """Change a job that runs. What runs already keeps what it began with.
+    """Change a job that runs, at once. What runs already keeps what it began with. A policy set to '' goes away.
 
     \b
     Examples:
       windfall change last --memory 4G --priority 10
       windfall change sweep --pause
+      windfall change sweep --require 'Host.Memory >= 8192' --replicate ''
     """
     body = _body(**said)
     if not body:
@@ -53,12 +52,10 @@ def _body(
     wall: str | None,
     deadline: str | None,
     budget: str | None,
-    require: str | None,
-    rank: str | None,
-    policies: tuple[str, ...],
     attributes: tuple[str, ...],
     **plain: Any,
 ) -> dict[str, Any]:
+    texts = policy_texts(plain)
     body = {name: value for name, value in plain.items() if value is not None}
     if wall is not None:
         body["wall_s"] = parse_duration(wall, "--wall")
@@ -66,8 +63,7 @@ def _body(
         body["deadline_s"] = parse_duration(deadline, "--deadline")
     if budget is not None:
         body["budget_usd"] = parse_money(budget, "--budget") / 1e6
-    named = {name: text for name, text in (("JobRequirements", require), ("Rank", rank)) if text is not None}
-    if texts := {**pairs(policies, "--policy"), **named}:
+    if texts:
         body["policies"] = {name: text or None for name, text in texts.items()}
     if attributes:
         body["attributes"] = {name: literal(text) for name, text in pairs(attributes, "--attribute").items()}

@@ -120,6 +120,43 @@ class BehindDashes(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
 
 
+# option -> policy, and what it says. The six policies of GridBot, each a ClassAd expression.
+_POLICIES = {
+    "require": ("JobRequirements", "ClassAd: hosts that may run it.  [default: any]"),
+    "rank": ("Rank", "ClassAd: goes first where it is higher.  [default: its priority]"),
+    "concurrency": ("Concurrency", "ClassAd: tasks that a host may hold.  [default: its slots, and some more]"),
+    "attempt-deadline": ("Deadline", "ClassAd: seconds after which a silent attempt is given up.  [default: learned]"),
+    "replicate": ("ReplicationRequirements", "ClassAd: whether to run a task once more.  [default: slow, in the tail]"),
+    "grid": ("GridPolicy", "ClassAd: pools that may be asked for hosts.  [default: any]"),
+}
+POLICY_OPTIONS = [
+    *(click.option(f"--{option}", metavar="EXPR", help=text) for option, (_, text) in _POLICIES.items()),
+    click.option("--policy", "policies", multiple=True, metavar="NAME=EXPR", help="Any of these by its name."),
+]
+
+
+def policy_options(command: F) -> F:
+    """An option for each policy; `policy_texts` reads them."""
+    for option in reversed(POLICY_OPTIONS):
+        command = option(command)
+    return command
+
+
+POLICY_NAMES = [*(option.replace("-", "_") for option in _POLICIES), "policies"]
+
+
+def policy_texts(said: dict[str, Any]) -> dict[str, str]:
+    """The policies among the values of options, which are taken out; under their own names, an empty text kept."""
+    from windfall.policy.names import policy_name
+
+    texts = {policy_name(name) or name: text for name, text in pairs(said.pop("policies"), "--policy").items()}
+    for option, (policy, _) in _POLICIES.items():
+        text = said.pop(option.replace("-", "_"))
+        if text is not None:
+            texts[policy] = text
+    return texts
+
+
 _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     click.argument("tasks", nargs=-1, metavar="[TASKS]"),
     click.option("--csv", metavar="FILE", help="One task per row; {column} in the command."),
@@ -143,9 +180,7 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--priority", type=float, metavar="P", help="Higher goes first.  [default: 0]"),
     click.option("--grace", metavar="TIME", help="From SIGTERM to SIGKILL.  [default: 10s]"),
     click.option("--output-cap", metavar="SIZE", help="Keep so much of a task's output.  [default: 1M]"),
-    click.option("--require", metavar="EXPR", help="ClassAd: hosts that may run it."),
-    click.option("--rank", metavar="EXPR", help="ClassAd: hosts that are preferred."),
-    click.option("--policy", "policies", multiple=True, metavar="NAME=EXPR", help="Any policy by name. Repeatable."),
+    *POLICY_OPTIONS,
     click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="For policies. Repeatable."),
     click.option("--tag", "tags", multiple=True, metavar="K=V", help="For you. Repeatable."),
 ]
@@ -168,7 +203,7 @@ def bag_options(command: F) -> F:
 _BAG_NAMES = [
     "tasks", "csv", "range_", "stdin", "job_file", "name", "deadline", "budget", "env", "cwd", "stdin_text", "inputs",
     "outputs", "cpus", "memory", "wall", "max_failures", "max_losses", "max_failed_tasks", "priority", "grace",
-    "output_cap", "require", "rank", "policies", "attributes", "tags", "template",
+    "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip
 
 
@@ -183,9 +218,6 @@ def _request(
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     stdin_text: str | None,
-    require: str | None,
-    rank: str | None,
-    policies: tuple[str, ...],
     attributes: tuple[str, ...],
     tags: tuple[str, ...],
     **rest: Any,
@@ -197,13 +229,13 @@ def _request(
             hint="put a command behind --, as in: windfall run --range 1-10 -- ./sim --seed {}",
         )
     file = tasks[0] if tasks else None
-    named = {"JobRequirements": require, "Rank": rank}
+    policies = policy_texts(rest)
     settings = Settings(
         env=_environment(env),
         inputs=list(inputs),
         outputs=list(outputs),
         stdin=stdin_text,
-        policies={**pairs(policies, "--policy"), **{key: text for key, text in named.items() if text}},
+        policies={name: text for name, text in policies.items() if text},
         attributes={key: literal(text) for key, text in pairs(attributes, "--attribute").items()},
         tags=pairs(tags, "--tag"),
         **rest,
