@@ -20,6 +20,7 @@ from windfall.core.events import (
     AnyEvent,
     HostAnswered,
     HostAsked,
+    JobTaken,
     Record,
     ServerStarted,
     Settings,
@@ -226,11 +227,24 @@ def log_row(record: Record) -> LogRow:
         kind = HEARTBEAT
     if isinstance(event, TimerFired) and not any(getattr(decided, name) for name in decided.__struct_fields__):
         kind = HEARTBEAT
-    return LogRow(record.seq, event.t, getattr(event, "job", None), kind, encode_record(record))
+    return LogRow(record.seq, event.t, _job_of(record), kind, encode_record(record))
+
+
+def _job_of(record: Record) -> int | None:
+    """The job that a record is about, if it is about one: the one that it changes, makes, or moves into its tail."""
+    decided = record.decided
+    if isinstance(decided, JobTaken):
+        return decided.job
+    if isinstance(decided, HostAnswered) and decided.tails:
+        return decided.tails[0][0]
+    return getattr(record.event, "job", None)
 
 
 def _promises(decided: AnyDecision) -> bool:
-    return isinstance(decided, HostAnswered) and bool(decided.assigned or decided.cancel or decided.lost)
+    """Does it change more than the time at which the host was last seen?"""
+    if not isinstance(decided, HostAnswered):
+        return False
+    return bool(decided.assigned or decided.cancel or decided.lost or decided.tails or decided.probation)
 
 
 __all__ = ["Batch", "ChunkRow", "JobRow", "OutputRow", "Realtime", "log_row"]
