@@ -12,12 +12,15 @@ from windfall.lab.scs import all_cases, command, one_case
 from windfall.lab.scs_load import APPLICATIONS, HOURS, PATTERNS, arrivals_s, rate, world_of_times
 from windfall.lab.scs_world import METHODS, World
 from windfall.planning.workflow.classes import JobClass
+from windfall.planning.workflow.mix import TypeMix
 
 
 def run(planner, application="hybrid", deadline_h=1.0, hours=6.0, **errors):
     workflow, offers = world_of_times(application, 0)
     shape = JobClass(workflow, offers, deadline_h * 3600, METHODS[planner], steps=24)
-    world = World(shape, planner, arrivals_s("stable", 0, hours=hours), np.random.default_rng(1), **errors)
+    mix = TypeMix(workflow, offers, deadline_h * 3600, steps=24) if planner == "windfall" else None
+    arrivals = arrivals_s("stable", 0, hours=hours)
+    world = World(shape, planner, arrivals, np.random.default_rng(1), mix=mix, **errors)
     return world, world.run()
 
 
@@ -79,3 +82,12 @@ def test_a_run_broken_off_goes_on_where_it_stopped(tmp_path):
 def test_a_case_is_a_pure_function_of_its_description():
     case = next(iter(all_cases(1, 1.0)))
     assert one_case(case) == one_case(case)
+
+
+def test_at_low_volume_fewer_types_are_worth_having_than_at_high_volume():
+    workflow, offers = world_of_times("pipeline", 0)
+    mix = TypeMix(workflow, offers, 7200.0)
+    every = frozenset(range(len(offers)))
+    low, high = (set(mix.best(rate).assigned(0, 7200.0).offer.tolist()) for rate in (0.2, 2_000.0))
+    assert len(low) < len(high)
+    assert mix.bill(every, 0.2) > min(mix.bill(frozenset([o]), 0.2) for o in every)

@@ -16,12 +16,14 @@ from windfall.planning.offers import Offer
 from windfall.planning.workflow.assign import assign
 from windfall.planning.workflow.classes import JobClass
 from windfall.planning.workflow.control import Market, Rented, Rules, Waiting, control
+from windfall.planning.workflow.mix import TypeMix
 from windfall.planning.workflow.reserve import assign_gain, assign_greedy, reserve_gain, reserve_greedy
 
-METHODS = {"scs": assign, "greedy": assign_greedy, "gain": assign_gain}
+METHODS = {"scs": assign, "greedy": assign_greedy, "gain": assign_gain, "windfall": assign}
 RESERVE = {"greedy": reserve_greedy, "gain": reserve_gain}
 PERIOD_S = 60.0
-ARRIVED, FINISHED, TICK = 0, 1, 2
+MEMORY_S = 2 * 3600.0
+ARRIVED, FINISHED, BOOTED, TICK = 0, 1, 2, 3
 
 
 class Outcome(Struct, frozen=True):
@@ -71,8 +73,10 @@ class World:
 
     def __init__(
         self, shape: JobClass, planner: str, arrivals_s: list[float], rng: np.random.Generator,
-        run_error: float = 0.0, boot_error: float = 0.0,
+        run_error: float = 0.0, boot_error: float = 0.0, mix: TypeMix | None = None,
     ) -> None:  # fmt: skip
+        self.mix, self.planned = mix, shape  # `planned`: the variant that deadlines come from
+        self.recent: list[float] = []  # arrivals that the rate is estimated from
         self.shape, self.planner, self.rng = shape, planner, rng
         self.run_error, self.boot_error = run_error, boot_error
         self.duration = shape.duration_s.tolist()
@@ -84,6 +88,7 @@ class World:
         self.waiting: dict[Task, None] = {}
         self.events: list[tuple[float, int, int, Any]] = []
         self.serial = self.rented = self.jobs = self.met = 0
+        self.ticks, self.last_state = 0, (-1, -1)
         self.cost = self.paid_s = self.worked_s = 0.0
         for moment in arrivals_s:
             self._push(moment, ARRIVED, None)
@@ -92,6 +97,7 @@ class World:
 
     def _push(self, at_s: float, what: int, load: Any) -> None:
         self.serial += 1
+        self.ticks += what == TICK
         heapq.heappush(self.events, (at_s, what, self.serial, load))
 
     def run(self) -> Outcome:
@@ -101,6 +107,8 @@ class World:
                 self._arrive(now_s)
             elif what == FINISHED:
                 self._finish(now_s, load)
+            elif what == BOOTED:
+                self._dispatch(now_s)
             else:
                 self._tick(now_s)
                 if self.waiting or self.machines:
@@ -113,6 +121,9 @@ class World:
     # -- jobs ---------------------------------------------------------------------------------------------------
 
     def _arrive(self, now_s: float) -> None:
+        if self.mix is not None:
+            self.recent = [moment for moment in self.recent if moment > now_s - MEMORY_S] + [now_s]
+            self.planned = self.mix.best(round(len(self.recent) * 3600.0 / min(MEMORY_S, max(now_s, 3600.0)), 1))
         job = Job(self.shape.n, now_s + self.shape.deadline_s)
         self.jobs += 1
         for task in job.tasks:
@@ -121,7 +132,7 @@ class World:
 
     def _assign(self, job: Job, now_s: float) -> None:
         """Deadlines for what is left of a job, at its arrival and whenever nothing of it runs."""
-        template = self.shape.assigned(job.done, job.due_s - now_s)
+        template = self.planned.assigned(job.done, job.due_s - now_s)
         for task in job.tasks:
             if task in self.waiting and task.machine is None:
                 n = task.number
@@ -138,15 +149,19 @@ class World:
         job.running -= 1
         if job.done == self.shape.all_done:
             self.met += now_s <= job.due_s + 1e-6
-        elif job.running == 0 and self.planner == "scs":
+        elif job.running == 0 and self.planner not in RESERVE:
             self._assign(job, now_s)
         for child in self.shape.children[task.number]:
             if all(job.done >> p & 1 for p in self.shape.parents[child]):
                 job.tasks[child].ready = True
-        if self.planner == "scs":
-            self._edf(now_s)
-        else:
+        self._dispatch(now_s)
+
+    def _dispatch(self, now_s: float) -> None:
+        """Between two loops: idle machines take what is ready."""
+        if self.planner in RESERVE:
             self._start_reserved(now_s)
+        else:
+            self._edf(now_s)
 
     # -- machines -----------------------------------------------------------------------------------------------
 
@@ -157,6 +172,7 @@ class World:
         machine = Machine(self.rented, offer, now_s, now_s + lag)
         self.rented += 1
         self.machines.append(machine)
+        self._push(machine.up_s, BOOTED, machine)
         return machine
 
     def _release(self, machine: Machine, now_s: float) -> None:
@@ -182,14 +198,14 @@ class World:
     # -- SCS ----------------------------------------------------------------------------------------------------
 
     def _tick(self, now_s: float) -> None:
-        if self.planner == "scs":
-            self._control(now_s)
-        else:
+        if self.planner in RESERVE:
             self._reserve(now_s)
+        else:
+            self._control(now_s)
 
     def _control(self, now_s: float) -> None:
         tasks = list(self.waiting)
-        if not tasks and not any(self._near_the_hour(machine, now_s) for machine in self.machines):
+        if not self._changed(tasks, now_s) and not any(self._near_the_hour(m, now_s) for m in self.machines):
             return
         waiting = Waiting(
             kind=np.array([task.number for task in tasks], dtype=np.int64),
@@ -210,6 +226,15 @@ class World:
             for _ in range(count):
                 self._rent(offer, now_s)
 
+    def _changed(self, tasks: list[Task], now_s: float) -> bool:
+        """Whether a loop can decide anything new: jobs came or went on, work is waiting, or work comes into sight."""
+        sight_s = now_s + max(self.lag) + PERIOD_S
+        seen = sum(task.begin_s <= sight_s for task in tasks)
+        state = (self.serial - self.ticks, seen)
+        changed = state != self.last_state or any(task.ready for task in tasks)
+        self.last_state = state
+        return changed
+
     def _rented(self, now_s: float) -> Rented:
         machines = self.machines
         # A machine that runs longer than expected is busy; one that boots is neither busy nor idle.
@@ -225,7 +250,7 @@ class World:
         return machine.task is None and (now_s - machine.leased_s) % 3600.0 >= 3600.0 - PERIOD_S
 
     def _edf(self, now_s: float) -> None:
-        """Between two loops: an idle machine takes the earliest deadline of its type."""
+        """An idle machine takes the earliest deadline of its type."""
         idle: dict[int, list[Machine]] = {}
         for machine in self.machines:
             if machine.task is None and machine.up_s <= now_s:

@@ -26,7 +26,7 @@ from windfall.planning.workflow.search import Search
 from windfall.planning.workflow.timeline import to_plan
 
 LOOKS = 1_200_000  # machines looked at in the search; a few seconds
-LOOKS_AT_LEAST, LOOKS_PER_TASK = 200_000, 15_000  # a small workflow needs fewer
+LOOKS_AT_LEAST, LOOKS_PER_TASK = 200_000, 30_000  # a small workflow needs fewer
 CONSTRUCT = 60_000  # tasks placed while constructing
 SMALL = 3_000  # tasks; above, the rivals' quadratic parts are left out of the start
 
