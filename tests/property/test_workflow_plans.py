@@ -59,3 +59,32 @@ def test_every_plan_holds_before_the_checker(planner, workflow, offers, slack):
     problem = make_problem(workflow, offers, deadline_s)
     document = publish(problem, plan(problem, planner, np.random.default_rng(0), looks=2_000))
     assert faults(document, workflow, offers, deadline_s) == []
+
+
+@pytest.mark.parametrize("planner", NAMES)
+@given(workflow=workflows(), offers=offers_strategy, slack=st.sampled_from([1.0, 1.3, 3.0]))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_carried_out_without_noise_a_plan_costs_exactly_what_it_says(planner, workflow, offers, slack):
+    widest = max(offer.cores for offer in offers)
+    workflow.cores[:] = [min(width, widest) for width in workflow.cores]
+    deadline_s = slack * earliest_finish(make_problem(workflow, offers, 1.0)) / US + 1.0
+    problem = make_problem(workflow, offers, deadline_s)
+    made = plan(problem, planner, np.random.default_rng(0), looks=2_000)
+    cost_usd, makespan = carried_out(problem, made)
+    assert cost_usd == pytest.approx(publish(problem, made)["cost_usd"], abs=1e-12)
+    assert makespan == made.makespan
+
+
+def carried_out(problem, made):
+    """Follow only the plan's orders: rent when it says, start a task when it says unless a parent is late."""
+    parents = problem.workflow.graph.parents()
+    ended, released = {}, [lease.start + problem.lag[lease.offer] for lease in made.leases]
+    for task in sorted(range(problem.n), key=lambda task: (made.start[task], made.end[task])):
+        machine = made.machine[task]
+        offer = made.leases[machine].offer
+        up = made.leases[machine].start + problem.lag[offer]
+        start = max([made.start[task], up, *(ended[p] for p in parents[task])])
+        ended[task] = start + problem.duration[offer][task]
+        released[machine] = max(released[machine], ended[task])
+    bills = [problem.cost(lease.offer, released[number] - lease.start) for number, lease in enumerate(made.leases)]
+    return sum(bills), max(ended.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import click
@@ -113,10 +113,10 @@ def _screen(document: dict[str, Any], problem: Problem, planner: str) -> str:
         f"  cost {show_usd(document['cost_usd'])}   done after {show_duration(makespan_s)}   "
         f"deadline {show_duration(deadline_s)} ({verdict})",
     ]
-    work: Counter[str] = Counter()
+    work: defaultdict[str, float] = defaultdict(float)
     runs: Counter[str] = Counter()
-    for task in document["tasks"]:
-        work[task["machine"]] += task["end_s"] - task["start_s"]
+    for task, width in zip(document["tasks"], problem.workflow.cores, strict=True):
+        work[task["machine"]] += (task["end_s"] - task["start_s"]) * width
         runs[task["machine"]] += 1
     cores = {offer.name: offer.cores for offer in problem.offers}
     shown = document["machines"][:20]
