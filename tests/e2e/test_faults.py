@@ -37,6 +37,14 @@ def submit(client: Client, count: int = TASKS, command: str | list[str] = "echo 
     return client.submit(command, params=range(count), name="bag", max_losses=1000, **settings)
 
 
+def await_done(job, count: int) -> None:
+    """Until so many tasks are done: strikes fall into the middle of the work, however slow the machine is."""
+    end = time.monotonic() + 120
+    while job.status()["tasks"]["done"] < count:
+        assert time.monotonic() < end, job.status()
+        time.sleep(0.02)
+
+
 class Follower(threading.Thread):
     """Remembers every result that the server has told of."""
 
@@ -121,7 +129,7 @@ def test_a_partition_longer_than_the_lease_ends_with_every_result_once(made: Clu
         made.start_worker("cut-off", url=proxy.url)
         made.start_worker("near")
         job = submit(made.client(), count=600, command="sh -c 'sleep 0.02; echo {}'")
-        time.sleep(1.0)
+        await_done(job, 50)
         proxy.cut()
         time.sleep(3 * made.lease_s)
         proxy.heal()
@@ -158,7 +166,7 @@ def test_a_full_disk_stops_the_server_from_promising_and_nothing_is_lost(tmp_pat
             job = submit(
                 made.client(), count=400, command=["sh", "-c", "head -c 1000 /dev/zero >&2; echo $1", "sh", "{}"]
             )
-            time.sleep(0.3)
+            await_done(job, 20)
             fill = small / "fill"
             with open(fill, "wb") as file:
                 try:
@@ -177,7 +185,7 @@ def test_a_full_disk_stops_the_server_from_promising_and_nothing_is_lost(tmp_pat
 def test_a_torn_last_record_is_dropped_and_its_result_comes_again(made: Cluster):
     made.start_worker("w1")
     job = submit(made.client(), count=300, command="sh -c 'sleep 0.02; echo {}'")
-    time.sleep(1.0)
+    await_done(job, 30)
     made.kill_server()
     with sqlite3.connect(made.state / "windfall.db") as database:
         (last,) = database.execute("select max(seq) from records").fetchone()
@@ -191,7 +199,7 @@ def test_a_torn_last_record_is_dropped_and_its_result_comes_again(made: Cluster)
 def test_a_torn_write_ahead_log_goes_back_to_the_last_whole_transaction(made: Cluster):
     made.start_worker("w1")
     job = submit(made.client(), count=300, command="sh -c 'sleep 0.02; echo {}'")
-    time.sleep(1.0)
+    await_done(job, 30)
     made.kill_server()
     log = made.state / "windfall.db-wal"
     size = log.stat().st_size
@@ -222,7 +230,7 @@ def test_a_clock_that_steps_an_hour_loses_no_host_and_no_result(tmp_path: Path, 
         made.start_server()
         made.start_worker("w1")
         job = submit(made.client(), count=600, command="sh -c 'sleep 0.01; echo {}'")
-        time.sleep(0.7)
+        await_done(job, 50)
         offset.write_text(f"{step_s:+d}")
         time.sleep(0.7)
         made.kill_server()
