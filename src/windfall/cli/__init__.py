@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("windfall.cli.demo", "demo", "A real bag in under two minutes."),
     "timeout": ("windfall.cli.timeout", "timeout", "When to give a silent job up: laws, fits, curves."),
     "plan": ("windfall.cli.plan", "plan", "What to rent and what runs where, before anything starts."),
+    "site": ("windfall.cli.site", "site", "Your own hosts: workers fill them, and make way for what you ask for."),
     "place": ("windfall.cli.place", "place", "Place normal and preemptible instances on your own hosts."),
     "policy": ("windfall.cli.policy", "policy", "Check and test ClassAd policies."),
     "simulate": ("windfall.cli.simulate", "simulate", "Run a scenario in virtual time, with the real engine."),

@@ -58,8 +58,7 @@ class Scratch:
     def __init__(
         self, state: State, site: SiteState, t: float, hosts: Mapping[str, SiteHost], ended: Collection[int] = ()
     ) -> None:
-        self.t, self.rules = t, site.rules
-        self.next = site.next
+        self.t, self.name_of = t, site.name_of
         held: dict[str, list[Placed]] = {name: [] for name, host in hosts.items() if host.state == LIVE}
         for one in site.instances.values():
             if one.state in HOLDING and one.host in held and one.number not in ended:
@@ -76,7 +75,7 @@ class Scratch:
         if one.preemptible:
             saved_s = max(0.0, run_s - _work_at_risk_s(state, site.name_of(one.number), self.t))
         price = site.rules.price_usd or None
-        return Placed(str(one.number), one.preemptible, run_s, one.resources, price, checkpoint_s=saved_s)
+        return Placed(site.name_of(one.number), one.preemptible, run_s, one.resources, price, checkpoint_s=saved_s)
 
     def place(self, number: int, request: Request) -> Placement:
         """Find a host and take the room. `host` is empty where there is none."""
@@ -93,8 +92,12 @@ class Scratch:
             return Placement(number, "", why=why)
         for victim in decision.victims:
             self.library.remove(victim)
-        self.library.boot(decision.host, Placed(str(number), request.preemptible, 0.0, request.resources), self.t)
-        return Placement(number, decision.host, [int(victim) for victim in decision.victims], decision.cost, why)
+        self.library.boot(
+            decision.host, Placed(self.name_of(number), request.preemptible, 0.0, request.resources), self.t
+        )
+        return Placement(
+            number, decision.host, [int(victim.rpartition("-")[2]) for victim in decision.victims], decision.cost, why
+        )
 
 
 def _work_at_risk_s(state: State, worker: str, t: float) -> float:

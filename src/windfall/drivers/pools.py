@@ -29,7 +29,7 @@ class PoolKeeper:
     def __init__(self, driver: Realtime, rules: list[PoolRules], providers: Mapping[str, Pool]) -> None:
         self._driver = driver
         self._rules = rules
-        self._providers = providers
+        self._providers = dict(providers)
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(max(1, len(providers)), thread_name_prefix="pool")
         self._task: asyncio.Task[None] | None = None
@@ -39,8 +39,19 @@ class PoolKeeper:
             return
         await self._driver.submit([PoolsConfigured(self._driver.clock(), self._rules)])
         if self._providers:
-            self._driver.on_commit.append(self._committed)
-            self._task = asyncio.create_task(self._keep())
+            self._begin()
+
+    def _begin(self) -> None:
+        self._driver.on_commit.append(self._committed)
+        self._task = asyncio.create_task(self._keep())
+
+    async def add(self, rules: PoolRules, provider: Pool) -> None:
+        """A pool that comes while the server runs, or new rules of one that is there."""
+        self._rules = [*(other for other in self._rules if other.name != rules.name), rules]
+        await self._driver.submit([PoolsConfigured(self._driver.clock(), self._rules)])
+        self._providers[rules.name] = provider
+        if self._task is None:
+            self._begin()
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -69,7 +80,7 @@ class PoolKeeper:
 
     async def look(self) -> None:
         """Count, decide, ask, report."""
-        await asyncio.gather(*(self._count(name, pool) for name, pool in self._providers.items()))
+        await asyncio.gather(*(self._count(name, pool) for name, pool in list(self._providers.items())))
         due = OverlayDue(self._driver.clock())
         # Decided first and recorded only if something follows from it: the log is no diary of idle looks.
         wanted = self._driver.engine.decide(self._driver.state, due).decided

@@ -24,6 +24,8 @@ from windfall.core.events import (
     Record,
     ServerStarted,
     Settings,
+    SiteHostReported,
+    SiteSettled,
     TimerFired,
     decode_record,
     encode_record,
@@ -219,12 +221,17 @@ HEARTBEAT = "heartbeat"
 """Kind of the records that say only that a host is alive; they are pruned behind a snapshot."""
 
 
+_QUIET = (SiteSettled(), SiteSettled(repeat=True))
+
+
 def log_row(record: Record) -> LogRow:
     event = record.event
     kind = type(event).__name__
     decided = record.decided
     if isinstance(event, HostAsked) and event.ad is None and not _promises(decided):
         kind = HEARTBEAT
+    if isinstance(event, SiteHostReported) and not (event.capacity or event.started or event.ended or event.leaving):
+        kind = HEARTBEAT if decided in _QUIET else kind
     if isinstance(event, TimerFired) and not any(getattr(decided, name) for name in decided.__struct_fields__):
         kind = HEARTBEAT
     return LogRow(record.seq, event.t, _job_of(record), kind, encode_record(record))

@@ -12,14 +12,21 @@ import msgspec
 from msgspec import Struct
 
 from windfall.bags.units import parse_duration
+from windfall.core.instances import SiteRules
 from windfall.core.overlay import PoolRules
 from windfall.errors import BadInput
+from windfall.pools.site import check_site
 
-LOCAL, SELF = "local", "self"
-KINDS = (LOCAL, SELF)
+LOCAL, SELF, SITE = "local", "self", "site"
+KINDS = (LOCAL, SELF, SITE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}\Z")
 _FIELD = re.compile(r"unknown field `(?P<name>[^`]+)`")
 _PATH = re.compile(r"`\$\.?(?P<path>[^`]*)`")
+
+
+def is_name(text: str) -> bool:
+    """May a pool be called so?"""
+    return bool(_NAME.match(text))
 
 
 class PoolConfig(Struct, forbid_unknown_fields=True):
@@ -27,17 +34,38 @@ class PoolConfig(Struct, forbid_unknown_fields=True):
 
     name: str
     kind: str = LOCAL
-    limit: int = 1
+    limit: int | None = None
+    """Clients at most; 1 if it is not said, 1000 for a site, whose hosts limit it anyway."""
     slots: int = 1
     price: float = 0.0
     """Dollars for an hour of one client."""
     per_minute: float = 60.0
     idle_exit: str | float = "1m"
+    instance: dict[str, float] = {}
+    """Of a site: what one preemptible instance takes of a host."""
+    grace: str | float = "10s"
+    cost: str = "work"
+
+    @property
+    def site(self) -> SiteRules:
+        return SiteRules(
+            self.name,
+            self.instance,
+            1000 if self.limit is None else self.limit,
+            parse_duration(self.grace, "grace"),
+            self.cost,
+            self.idle_exit_s,
+            float(self.price),
+            float(self.per_minute),
+        )
 
     @property
     def rules(self) -> PoolRules:
+        if self.kind == SITE:
+            return self.site.pool
+        limit = 1 if self.limit is None else self.limit
         return PoolRules(
-            self.name, self.kind, self.limit, self.slots, float(self.price), float(self.per_minute), self.kind == SELF
+            self.name, self.kind, limit, self.slots, float(self.price), float(self.per_minute), self.kind == SELF
         )
 
     @property
@@ -73,7 +101,7 @@ def read_pools(path: Path) -> list[PoolConfig]:
 
 
 def _check(pool: PoolConfig, where: str) -> None:
-    if not _NAME.match(pool.name):
+    if not is_name(pool.name):
         raise BadInput(f"{where}: not a name", hint="letters, digits, '.', '_' and '-', at most 60")
     if pool.kind not in KINDS:
         near = get_close_matches(pool.kind, KINDS, n=1)
@@ -81,7 +109,7 @@ def _check(pool: PoolConfig, where: str) -> None:
         raise BadInput(f"{where}: there is no kind '{pool.kind}'", hint=hint)
     for name, least, most in (("limit", 1, 100_000), ("slots", 1, 4096), ("price", 0, 1e6), ("per_minute", 0.01, 1e6)):
         value = getattr(pool, name)
-        if not least <= value <= most:
+        if value is not None and not least <= value <= most:
             raise BadInput(f"{where}: {name} = {value}", hint=f"it is a number from {least:g} to {most:g}")
     try:
         idle_exit_s = pool.idle_exit_s
@@ -89,6 +117,10 @@ def _check(pool: PoolConfig, where: str) -> None:
         raise BadInput(f"{where}: {error.message}", hint=error.hint) from None
     if idle_exit_s < 1:
         raise BadInput(f"{where}: idle_exit = {pool.idle_exit}", hint="at least one second")
+    if pool.kind == SITE:
+        check_site(pool.site, where)
+    elif pool.instance:
+        raise BadInput(f"{where}: only a site has instances", hint='say kind = "site", or leave `instance` out')
 
 
 def _worded(error: msgspec.ValidationError, table: dict[str, Any], path: Path) -> BadInput:

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from windfall import __version__
 from windfall.core import events as ev
 from windfall.errors import BadCredentials, BadInput, WindfallError
-from windfall.server import blobs, exchange, queries, submission
+from windfall.server import blobs, exchange, queries, site_api, site_exchange, submission
 from windfall.server.auth import Forbidden
 from windfall.server.metrics import metrics
 from windfall.server.site import NotFound, Site
@@ -169,6 +169,15 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/hosts/{host}", "GET", queries.host, "read", False),
     ("/v1/hosts/{host}/{action}", "POST", host_action, "admin", True),
     ("/v1/pools", "GET", queries.pools, "read", False),
+    ("/v1/sites", "POST", site_api.create, "admin", True),
+    ("/v1/sites", "GET", site_api.sites, "read", False),
+    ("/v1/sites/{site}", "GET", site_api.one_site, "read", False),
+    ("/v1/site/exchange", "POST", site_exchange.exchange, "worker", True),
+    ("/v1/site/requests", "POST", site_api.ask, "submit", True),
+    ("/v1/site/requests", "GET", site_api.requests, "read", False),
+    ("/v1/site/requests/{request}", "GET", site_api.one_request, "read", False),
+    ("/v1/site/requests/{request}/cancel", "POST", site_api.cancel, "submit", True),
+    ("/v1/site/requests/{request}/output", "GET", site_api.output, "read", False),
     ("/v1/tokens", "POST", create_token, "admin", True),
     ("/v1/tokens", "GET", list_tokens, "admin", False),
     ("/v1/tokens/{id}", "DELETE", revoke_token, "admin", True),

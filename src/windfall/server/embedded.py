@@ -31,6 +31,7 @@ from windfall.pools.contract import Pool
 from windfall.pools.local import LocalPool, Place
 from windfall.server.app import Application
 from windfall.server.site import Site
+from windfall.server.site_keeper import SiteKeeper
 from windfall.server.submission import known_policies
 from windfall.store import open_store
 from windfall.store.contract import Store
@@ -133,12 +134,17 @@ class Server:
         # Signals belong to whoever embeds us.
         self._uvicorn.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
         announce = asyncio.create_task(self._announce())
-        keeper = PoolKeeper(driver, [pool.rules for pool in options.pools], self._providers())
+        site.owned = SiteKeeper(driver, [pool.site for pool in options.pools if pool.kind == SITE])
+        site_rules, site_pools = await site.owned.begin()
+        rules = [pool.rules for pool in options.pools if pool.kind != SITE]
+        keeper = PoolKeeper(driver, [*rules, *site_rules], {**self._providers(), **site_pools})
         await keeper.start()
+        site.owned.start(keeper)
         try:
             await self._uvicorn.serve(sockets=[self._socket])
         finally:
             announce.cancel()
+            await site.owned.stop()
             await keeper.stop()
             site.wake_everybody()
             with contextlib.suppress(FileNotFoundError):

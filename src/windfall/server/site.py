@@ -26,6 +26,7 @@ from windfall.drivers.realtime import Realtime
 from windfall.errors import BadInput
 from windfall.server.auth import Tokens
 from windfall.server.live import LiveOutput
+from windfall.server.site_keeper import SiteKeeper
 from windfall.store.contract import ChunkHead, Store
 
 MAX_WAIT_S = 30.0
@@ -45,6 +46,7 @@ class Site:
         self.store = store
         self.tokens = Tokens(store)
         self.live = LiveOutput()
+        self.owned = SiteKeeper(driver, [])
         self._renderers: dict[int, Renderer] = {}
         self._specs: dict[int, JobSpec] = {}
         self._hosts: dict[str, asyncio.Future[None]] = {}

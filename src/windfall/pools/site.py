@@ -1,0 +1,41 @@
+"""The rules of a site, checked wherever they come from: a pools.toml or a request. Pure."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from windfall.core.instances import SiteRules
+from windfall.core.site import COSTS
+from windfall.errors import BadInput
+from windfall.placement.model import LARGEST_AMOUNT
+
+MOST_RESOURCES = 64
+
+
+def check_amounts(amounts: dict[str, float], where: str) -> dict[str, float]:
+    """Amounts of resources; BadInput names the one that is none."""
+    if not amounts:
+        raise BadInput(f"{where}: names no resource", hint="as in vcpu = 1, ram_mb = 1000")
+    if len(amounts) > MOST_RESOURCES:
+        raise BadInput(f"{where}: {len(amounts)} resources", hint=f"at most {MOST_RESOURCES}")
+    for name, amount in amounts.items():
+        if not name or not isfinite(amount) or not 0 < amount <= LARGEST_AMOUNT:
+            raise BadInput(f"{where}.{name}: {amount:g}", hint=f"a positive number, at most {LARGEST_AMOUNT:g}")
+    return amounts
+
+
+def check_site(rules: SiteRules, where: str) -> SiteRules:
+    """The rules themselves, or what is wrong with them."""
+    check_amounts(rules.instance, f"{where}: instance")
+    if rules.cost not in COSTS:
+        raise BadInput(f"{where}: there is no cost '{rules.cost}'", hint=f"costs are: {', '.join(COSTS)}")
+    for name, value, least, most in (
+        ("limit", rules.limit, 1, 100_000),
+        ("grace", rules.grace_s, 0, 86_400),
+        ("idle_exit", rules.idle_exit_s, 1, 1e9),
+        ("price", rules.price_usd, 0, 1e6),
+        ("per_minute", rules.per_minute, 0.01, 1e6),
+    ):
+        if not least <= value <= most:
+            raise BadInput(f"{where}: {name} = {value:g}", hint=f"it is a number from {least:g} to {most:g}")
+    return rules
