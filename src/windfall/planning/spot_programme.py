@@ -11,9 +11,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+Table = NDArray[np.float32]
 IDLE, SPOT, ONDEMAND = 0, 1, 2
-NEVER = 1e9
+HERE = 0
+NEVER = np.float32(1e9)
 
 
 class Programme(Struct, frozen=True, kw_only=True):
@@ -24,75 +25,85 @@ class Programme(Struct, frozen=True, kw_only=True):
     changeover: int
     spot_price: float
     ondemand_price: float
-    ends: Array  # (steps + 1, 2, classes): a spell of this age ends within the step
-    ages: Array  # (classes,): a spell that does not end moves on to the next age class
+    ends: NDArray[np.float64]  # (steps + 1, 2, classes): a spell of this age ends within the step
+    ages: NDArray[np.float64]  # (classes,): a spell that does not end moves on to the next age class
+
+    def row(self, market: int, warming: int) -> int:
+        """The place of a market in the tables: idle, spot by the rest of its changeover, on-demand likewise.
+
+        A machine has paid the first step of its changeover before it can be met in a table.
+        """
+        begun = max(1, self.changeover)
+        return 0 if market == IDLE else 1 + min(warming, begun - 1) + (market - 1) * begun
+
+    @property
+    def rows(self) -> int:
+        return 1 + 2 * max(1, self.changeover)
 
 
-def row(changeover: int, market: int, warming: int) -> int:
-    """The place of a market in the tables: idle, spot by what is left of its changeover, on-demand likewise."""
-    return 0 if market == IDLE else 1 + warming + (market - 1) * (changeover + 1)
+def _expect(problem: Programme, steps: int, value: Table, mean: Table) -> None:
+    """Write the mean of the next step's value, by (spell, age, market, slack), into `mean`."""
+    ends = problem.ends[steps]
+    moves = problem.ages.copy()
+    moves[-1] = 0.0  # the oldest class has no older one
+    stays = ((1.0 - ends) * (1.0 - moves)).astype(np.float32)[:, :, None, None]
+    older = ((1.0 - ends) * moves).astype(np.float32)[:, :-1, None, None]
+    np.multiply(value, stays, out=mean)
+    mean[:, :-1] += older * value[:, 1:]
+    mean += ends.astype(np.float32)[:, :, None, None] * value[::-1, :1]
 
 
-def expected(value: Array, ends: Array, ages: Array) -> Array:
-    """The mean of the next step's value, by (spell, age, market, slack)."""
-    older = np.concatenate([value[:, 1:], value[:, -1:]], axis=1)
-    fresh = value[::-1, :1]
-    ends, ages = ends[:, :, None, None], ages[None, :, None, None]
-    result: Array = (1 - ends) * ((1 - ages) * value + ages * older) + ends * fresh
-    return result
+def _idle(problem: Programme, mean: Table, option: Table) -> None:
+    least = problem.changeover
+    option[...] = NEVER
+    option[..., least + 1 :] = mean[:, :, :1, least:-1]
 
 
-def _later(cost: Array, least: int) -> Array:
-    """The cost when a step passes without progress: slack falls by one and must not fall below `least`."""
-    shifted = np.full_like(cost, NEVER)
-    shifted[..., least + 1 :] = cost[..., least:-1]
-    return shifted
-
-
-def _spot(problem: Programme, mean: Array, warming: int, last: int) -> Array:
-    change, width = problem.changeover, mean.shape[-1]
-    if warming:
-        cost = problem.spot_price + _later(mean[:, :, row(change, SPOT, warming - 1)], change)
-    else:
-        cost = problem.spot_price + mean[:, :, row(change, SPOT, 0)]
-        cost[..., : min(change, width)] = NEVER
-        if 0 <= last < width:
-            cost[..., last] = problem.spot_price
-    cost[1] = NEVER
-    return cost
-
-
-def _ondemand(problem: Programme, mean: Array, warming: int) -> Array:
+def _market(problem: Programme, mean: Table, option: Table, market: int, left_one: int) -> None:
+    """Write the cost of a step in one market: go on with its machine, or start one from the other rows."""
     change = problem.changeover
-    if warming:
-        return problem.ondemand_price + _later(mean[:, :, row(change, ONDEMAND, warming - 1)], warming - 1)
-    result: Array = problem.ondemand_price + mean[:, :, row(change, ONDEMAND, 0)]
-    return result
+    price = np.float32(problem.spot_price if market == SPOT else problem.ondemand_price)
+    first, spells = problem.row(market, 0), slice(HERE, HERE + 1) if market == SPOT else slice(0, 2)
+    option[...] = NEVER
+    # Spot must leave room for a rescue by on-demand with its changeover; on-demand only for what is left of its own.
+    room = change if market == SPOT else 0
+    done = price + mean[spells, :, first, room:]
+    option[spells, :, first, room:] = done
+    if left_one < option.shape[-1]:
+        option[spells, :, first, left_one] = price
+    for warming in range(1, change):
+        least = change if market == SPOT else warming - 1
+        option[spells, :, first + warming, least + 1 :] = price + mean[spells, :, first + warming - 1, least:-1]
+    others = [row for row in range(problem.rows) if not first <= row < first + max(1, change)]
+    if change == 0:
+        option[spells, :, others] = option[spells, :, [first]]
+        return
+    least = change if market == SPOT else change - 1
+    fresh = price + mean[spells, :, first + change - 1, least:-1]
+    for row in others:
+        option[spells, :, row, least + 1 :] = fresh
 
 
 def solve(problem: Programme, keep: int) -> NDArray[np.int8]:
-    """The best choice by (steps before the last `keep`, spell, age, market row, slack); index 0 is `steps` itself."""
-    change, classes = problem.changeover, problem.ages.size
-    rows, width = 2 * change + 3, problem.slack + 1
-    value = np.full((2, classes, rows, width), NEVER)
+    """The best choices for the first `keep` steps, by (step from now, spell, age, market row, slack)."""
+    shape = (2, problem.ages.size, problem.rows, problem.slack + 1)
+    value = np.full(shape, NEVER, np.float32)
     value[..., 0] = 0.0
-    choices = np.zeros((min(keep, problem.steps), 2, classes, rows, width), np.int8)
-    options = np.empty((3, 2, classes, rows, width))
+    mean, options = np.empty_like(value), np.empty((3, *shape), np.float32)
+    keep = min(keep, problem.steps)
+    choices = np.zeros((keep, *shape), np.int8)
     for steps in range(1, problem.steps + 1):
-        mean = expected(value, problem.ends[steps], problem.ages)
-        options[IDLE] = _later(mean[:, :, 0], change)[:, :, None]
-        options[SPOT] = _spot(problem, mean, change, steps - 1)[:, :, None]
-        options[ONDEMAND] = _ondemand(problem, mean, change)[:, :, None]
-        for warming in range(change + 1):
-            options[SPOT, :, :, row(change, SPOT, warming)] = _spot(problem, mean, warming, steps - 1)
-            options[ONDEMAND, :, :, row(change, ONDEMAND, warming)] = _ondemand(problem, mean, warming)
-        value = options.min(axis=0)
+        _expect(problem, steps, value, mean)
+        _idle(problem, mean, options[IDLE])
+        _market(problem, mean, options[SPOT], SPOT, steps - 1)
+        _market(problem, mean, options[ONDEMAND], ONDEMAND, steps - 1)
+        np.minimum(options[IDLE], options[SPOT], out=value)
+        np.minimum(value, options[ONDEMAND], out=value)
         np.minimum(value, NEVER, out=value)
-        if steps < width:
-            value[..., steps] = 0.0
+        if steps <= problem.slack:
+            value[..., steps] = 0.0  # all done
             value[..., steps + 1 :] = NEVER
-        place = problem.steps - steps
-        if place < len(choices):
-            # Ties go to on-demand, then spot: what makes progress.
-            choices[place] = 2 - options[::-1].argmin(axis=0)
+        if problem.steps - steps < keep:
+            # Ties go to on-demand, then spot: to what makes progress.
+            choices[problem.steps - steps] = 2 - options[::-1].argmin(axis=0)
     return choices

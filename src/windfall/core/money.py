@@ -1,0 +1,149 @@
+"""What machines cost: meters, billing cycles, an exact ledger and budgets. Pure; money is integer micro-dollars.
+
+A meter runs while a machine is held and stands still while it is hibernated. Every begun cycle is owed in full, except
+the last one where the provider took the machine and the tariff says that this one is free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+# A billionth of a cycle over is a rounding error of the seconds, not a cycle.
+ROUNDING = 1e-9
+
+
+def microusd(usd: float) -> int:
+    """Dollars at the edge, micro-dollars inside."""
+    return round(usd * 1_000_000)
+
+
+def usd(amount_microusd: int) -> float:
+    return amount_microusd / 1_000_000
+
+
+class Tariff(Struct, frozen=True, kw_only=True):
+    """Price of one cycle; `minimum_s` is billed in any case (a second-by-second tariff often has a minute)."""
+
+    cycle_microusd: int
+    cycle_s: float
+    minimum_s: float = 0.0
+    free_if_taken: bool = True
+
+
+class Meter(Struct, frozen=True):
+    """Seconds held so far, and since when it runs; `since_t=None` while hibernated or after the end."""
+
+    held_s: float = 0.0
+    since_t: float | None = None
+    ended: bool = False
+    taken: bool = False
+
+
+def start(t: float) -> Meter:
+    return Meter(since_t=t)
+
+
+def held_s(meter: Meter, t: float) -> float:
+    """Billable seconds up to t."""
+    return meter.held_s + (max(0.0, t - meter.since_t) if meter.since_t is not None else 0.0)
+
+
+def pause(meter: Meter, t: float) -> Meter:
+    """The machine was hibernated. A second notice changes nothing."""
+    return replace(meter, held_s=held_s(meter, t), since_t=None)
+
+
+def resume(meter: Meter, t: float) -> Meter:
+    """The machine came back; one that has ended does not."""
+    if meter.ended or meter.since_t is not None:
+        return meter
+    return replace(meter, since_t=t)
+
+
+def end(meter: Meter, t: float, *, taken: bool = False) -> Meter:
+    """The machine is gone: given back by us, or taken by the provider. The first end counts."""
+    return meter if meter.ended else replace(pause(meter, t), ended=True, taken=taken)
+
+
+def owed_microusd(tariff: Tariff, meter: Meter, t: float) -> int:
+    """What is owed at t: all begun cycles, one at least."""
+    seconds = max(held_s(meter, t), tariff.minimum_s)
+    cycles = seconds / tariff.cycle_s
+    if meter.taken and tariff.free_if_taken:
+        return math.floor(cycles + ROUNDING) * tariff.cycle_microusd
+    return max(1, math.ceil(cycles - ROUNDING)) * tariff.cycle_microusd
+
+
+def paid_until_t(tariff: Tariff, meter: Meter, t: float) -> float:
+    """When the present cycle ends, if the machine is held until then; infinite while it is hibernated or gone."""
+    if meter.since_t is None:
+        return math.inf
+    seconds = held_s(meter, t)
+    begun = max(1, math.floor(seconds / tariff.cycle_s + ROUNDING) + 1)
+    return t + max(begun * tariff.cycle_s, tariff.minimum_s) - seconds
+
+
+class Entry(Struct, frozen=True):
+    """One amount: what machine, of what pool, for what job."""
+
+    t: float
+    pool: str
+    machine: str
+    job: str
+    amount_microusd: int
+
+
+class Ledger(Struct):
+    """Entries in the order they were made; sums are always taken from them, so they cannot drift apart."""
+
+    entries: list[Entry] = []
+
+    def settle(self, t: float, pool: str, machine: str, owed: int, shares: Mapping[str, float]) -> None:
+        """Bring a machine's entries up to what it owes, the difference divided among the jobs that used it."""
+        due = owed - self.total(machine=machine)
+        for job, amount in divide(due, shares).items():
+            if amount:
+                self.entries.append(Entry(t, pool, machine, job, amount))
+
+    def total(self, *, pool: str | None = None, machine: str | None = None, job: str | None = None) -> int:
+        return sum(
+            entry.amount_microusd
+            for entry in self.entries
+            if (pool is None or entry.pool == pool)
+            and (machine is None or entry.machine == machine)
+            and (job is None or entry.job == job)
+        )
+
+
+def divide(amount_microusd: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """An amount by shares, to the last micro-dollar: the largest remainders get what rounding left, ties by name."""
+    if not shares:
+        raise ValueError("an amount needs at least one share to be divided among")
+    whole = math.fsum(shares.values())
+    weights = {name: (share / whole if whole > 0 else 1.0 / len(shares)) for name, share in shares.items()}
+    exact = {name: amount_microusd * weight for name, weight in weights.items()}
+    parts = {name: math.floor(value) for name, value in exact.items()}
+    order = sorted(exact, key=lambda name: (parts[name] - exact[name], name))
+    left = amount_microusd - sum(parts.values())
+    for place in range(left):
+        parts[order[place % len(order)]] += 1
+    return parts
+
+
+class Budget(Struct, frozen=True):
+    """A limit on what may be committed. It stops launching and never ends what is already paid for."""
+
+    limit_microusd: int | None = None
+
+    def allows(self, committed: int, first_cycle_microusd: int) -> bool:
+        """Whether one more machine may be started: its first cycle is owed at once."""
+        return self.limit_microusd is None or committed + first_cycle_microusd <= self.limit_microusd
+
+
+def recount(tariffs: Mapping[str, Tariff], meters: Iterable[tuple[str, str, Meter]], t: float) -> dict[str, int]:
+    """What each machine owes, counted again from its meter alone: (machine, offer, meter) in, micro-dollars out."""
+    return {machine: owed_microusd(tariffs[offer], meter, t) for machine, offer, meter in meters}

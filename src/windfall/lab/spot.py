@@ -1,0 +1,179 @@
+"""`windfall lab spot`: all planners on all series, against the omniscient cost. Touches: series, processes, files."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from windfall.errors import BadInput
+from windfall.lab import cases, data
+from windfall.lab.figures import new_figure, save
+from windfall.lab.spot_bound import omniscient_usd
+from windfall.lab.spot_trace import Series, read_series, run, terms_of
+from windfall.planning.spot import Planner, Terms
+from windfall.planning.spot_law import fit_prior
+from windfall.planning.spot_windfall import PLANNERS, Windfall
+
+FOLDER = "spot/skypilot-spot-traces"
+LEFT_OUT = "windfall, folder left out"
+BOUND = "omniscient"
+GOALS = {52.0: 1.08, 70.0: 1.06}
+ONE_NODE = "availability/1-node"
+
+
+@cache
+def load(path: str) -> Series:
+    return read_series(Path(path))
+
+
+@cache
+def _everything(root: str) -> list[str]:
+    return sorted(str(path) for path in Path(root).rglob("*.json"))
+
+
+@cache
+def _without_folder(root: str, folder: str) -> Callable[[Terms], Planner]:
+    """Windfall with a prior that has seen no series of this folder: what an unknown kind of series would get."""
+    others = [load(path) for path in _everything(root) if str(Path(path).parent) != folder]
+    prior = fit_prior((series.tick_s, series.available) for series in others)
+    return lambda terms: Windfall(terms, prior)
+
+
+def work(case: cases.Case) -> cases.Case:
+    """One planner on one series from one start, or the bound."""
+    series, start = load(case["series"]), case["start"]
+    terms = terms_of(series.tick_s, **case["terms"])
+    if case["planner"] == BOUND:
+        future = series.available[start : start + terms.deadline_ticks]
+        return {"cost_usd": omniscient_usd(terms, future), "finish_h": None, "met": True}
+    if case["planner"] == LEFT_OUT:
+        make = _without_folder(case["root"], str(Path(case["series"]).parent))
+    else:
+        make = PLANNERS[case["planner"]]
+    result: cases.Case = msgspec.to_builtins(run(series, start, terms, make(terms)))
+    return result
+
+
+def starts_of(series: Series, longest_h: float, count: int) -> list[int]:
+    """Evenly spread first ticks that leave the longest deadline inside the series; none where it is too short."""
+    last = len(series.available) - int(longest_h * 3600.0 / series.tick_s)
+    return sorted({int((place + 0.5) * last / count) for place in range(count)}) if last > 0 else []
+
+
+def all_cases(root: Path, deadlines_h: list[float], starts: int, terms: dict[str, float]) -> list[cases.Case]:
+    return [
+        {"root": str(root), "series": path, "start": start, "planner": name, "terms": terms | {"deadline_h": hours}}
+        for path in _everything(str(root))
+        for start in starts_of(load(path), max(deadlines_h), starts)
+        for hours in deadlines_h
+        for name in (BOUND, *PLANNERS, LEFT_OUT)
+    ]
+
+
+def summarise(done: list[cases.Case], results: list[cases.Case]) -> dict[str, Any]:
+    """Sums of costs over sums of omniscient costs: by deadline, group of series and planner."""
+    sums: dict[tuple[float, str, str], float] = defaultdict(float)
+    misses: dict[tuple[float, str], int] = defaultdict(int)
+    for case, result in zip(done, results, strict=True):
+        hours, name = case["terms"]["deadline_h"], case["planner"]
+        series = str(Path(case["series"]).relative_to(case["root"]))
+        for group in ("all", ONE_NODE if series.startswith(ONE_NODE) else "other", series):
+            sums[hours, group, name] += result["cost_usd"]
+        misses[hours, name] += not result["met"]
+    ratios: dict[str, Any] = {}
+    for (hours, group, name), cost in sums.items():
+        if name != BOUND:
+            ratio = round(cost / sums[hours, group, BOUND], 4)
+            ratios.setdefault(f"{hours:g}", {}).setdefault(group, {})[name] = ratio
+    missed = {f"{hours:g}": {n: count for (h, n), count in misses.items() if h == hours} for hours, _ in misses}
+    return {"ratio": ratios, "missed": missed, "runs": len(results)}
+
+
+def markdown(summary: dict[str, Any], starts: int) -> str:
+    """The report: the figure by planner and deadline, then each series."""
+    names = [*PLANNERS, LEFT_OUT]
+    lines = [
+        "# Spot and on-demand against the omniscient planner",
+        "",
+        f"Sum of costs over sum of omniscient costs; {starts} evenly spread starts a series, {summary['runs']} runs.",
+        f"“{LEFT_OUT}” plans with a prior fitted without any series of the same folder: it is the figure to",
+        "expect on series that were never seen.",
+    ]
+    for hours, groups in summary["ratio"].items():
+        goal = GOALS.get(float(hours))
+        lines += ["", f"## Deadline {hours} h" + (f" (goal: at most {goal})" if goal else ""), ""]
+        lines += ["| series | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
+        for group in sorted(groups, key=lambda group: (group.endswith(".json"), group)):
+            lines.append(f"| {group} | " + " | ".join(f"{groups[group][name]:.3f}" for name in names) + " |")
+        lines.append("| deadlines missed | " + " | ".join(str(summary["missed"][hours][name]) for name in names) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(summary: dict[str, Any], path: Path) -> None:
+    """A dot per series and planner, a line at each planner's ratio of sums."""
+    names = [*PLANNERS, LEFT_OUT]
+    figure, axes = new_figure(1, len(summary["ratio"]), width=10, height=4.5, sharey=True, squeeze=False)
+    for axis, (hours, groups) in zip(axes[0], summary["ratio"].items(), strict=True):
+        for place, name in enumerate(names):
+            values = [ratios[name] for group, ratios in groups.items() if group.endswith(".json")]
+            axis.plot([place] * len(values), values, "o", alpha=0.5, color=f"C{place}")
+            axis.plot([place - 0.3, place + 0.3], [groups["all"][name]] * 2, color="black")
+            axis.annotate(
+                f"{groups['all'][name]:.3f}", (place, groups["all"][name]), (0, 4), textcoords="offset points"
+            )
+        if goal := GOALS.get(float(hours)):
+            axis.axhline(goal, color="grey", linestyle=":", label=f"goal {goal}")
+            axis.legend(loc="upper left")
+        axis.set_title(f"deadline {hours} h")
+        axis.set_xticks(range(len(names)), [name.replace(", ", ",\n") for name in names], rotation=20, ha="right")
+    axes[0][0].set_ylabel("cost / omniscient cost (dots: series)")
+    save(figure, path)
+
+
+@click.command("spot")
+@click.option("--data", "root", type=click.Path(path_type=Path), help="Folder of series [default: the shared traces].")
+@click.option("--starts", type=click.IntRange(1), default=12, show_default=True, help="Starts per series.")
+@click.option("--deadline-h", "deadlines", type=float, multiple=True, default=(52.0, 70.0), show_default=True)
+@click.option("--work-h", type=float, default=48.0, show_default=True)
+@click.option("--changeover-s", type=float, default=720.0, show_default=True)
+@click.option("--spot", "spot_usd", type=float, default=0.973, show_default=True, help="USD an hour.")
+@click.option("--ondemand", "ondemand_usd", type=float, default=3.06, show_default=True, help="USD an hour.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes [default: one per core].")
+@click.option("--resume", is_flag=True, help="Go on where a broken run of the same version stopped.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("lab"), show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def command(
+    root: Path | None,
+    starts: int,
+    deadlines: tuple[float, ...],
+    jobs: int | None,
+    resume: bool,
+    out: Path,
+    as_json: bool,
+    **terms: float,
+) -> None:
+    """Run every planner on every series from many starts, beside the exact cost of knowing the future.
+
+    Writes spot.md, spot.json and spot.png. Example: windfall lab spot --starts 3
+    """
+    root = root or data.find(FOLDER)
+    todo = all_cases(root, list(deadlines), starts, terms)
+    if not todo:
+        raise BadInput(f"no series in {root} lasts {max(deadlines):g} h", hint="name a folder of series with --data")
+    store = out / "spot-cases.ndjson"
+    if not resume:
+        store.unlink(missing_ok=True)
+    summary = summarise(todo, cases.run("spot", todo, work, store, jobs))
+    store.unlink()
+    report = markdown(summary, starts)
+    (out / "spot.md").write_text(report)
+    (out / "spot.json").write_text(json.dumps(summary, indent=1) + "\n")
+    draw(summary, out / "spot.png")
+    click.echo(json.dumps(summary) if as_json else report, nl=not as_json)
