@@ -26,7 +26,7 @@ from windfall.core.events import Settings
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadCredentials, BadInput
-from windfall.pools.config import LOCAL, PoolConfig
+from windfall.pools.config import LOCAL, SITE, PoolConfig
 from windfall.pools.contract import Pool
 from windfall.pools.local import LocalPool, Place
 from windfall.server.app import Application
