@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, bisect_right, insort_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from windfall.planning.workflow.model import NEVER, Problem
 from windfall.planning.workflow.timeline import Timeline, added_cost
+
+LOOK_AT_ALL = 128  # machines; in a larger fleet only those whose last task ends near the moment are tried
+NEAR = 12
+
+
+def _ends(machine: Timeline) -> int:
+    return machine.last
 
 
 class Option(NamedTuple):
@@ -27,6 +35,7 @@ class Fleet:
         self.problem = problem
         self.machines: list[Timeline] = []
         self.rented = [0] * len(problem.offers)
+        self._by_end: list[list[Timeline]] = [[] for _ in problem.offers]
         self.start = [-1] * problem.n
         self.end = [-1] * problem.n
         self.where: list[Timeline | None] = [None] * problem.n
@@ -62,8 +71,18 @@ class Fleet:
             return None
         return Option(problem.cost(offer, duration + lag), start + duration, start, offer, None)
 
+    def near(self, ready: int) -> list[Timeline]:
+        """The machines worth a look for a task that is ready then: all of them, or those that end nearest to it."""
+        if len(self.machines) <= LOOK_AT_ALL:
+            return self.machines
+        found: list[Timeline] = []
+        for row in self._by_end:
+            at = bisect_right(row, ready, key=_ends)
+            found += row[max(0, at - NEAR) : at + NEAR]
+        return found
+
     def options(self, task: int, ready: int, due: int) -> Iterator[Option]:
-        for machine in self.machines:
+        for machine in self.near(ready):
             option = self.on_machine(machine, task, ready, due)
             if option is not None:
                 yield option
@@ -82,8 +101,13 @@ class Fleet:
             machine = Timeline(self.problem, option.offer)
             self.machines.append(machine)
             self.rented[option.offer] += 1
+        else:
+            row = self._by_end[option.offer]
+            at = bisect_left(row, machine.last, key=_ends)
+            del row[next(k for k in range(at, len(row)) if row[k] is machine)]
         workflow = self.problem.workflow
         machine.add(task, option.start, option.end, workflow.cores[task], workflow.memory_bytes[task])
+        insort_right(self._by_end[option.offer], machine, key=_ends)
         self.start[task], self.end[task], self.where[task] = option.start, option.end, machine
         return machine
 

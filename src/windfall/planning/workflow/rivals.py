@@ -28,7 +28,7 @@ def greedy(problem: Problem) -> Plan:
 
 def _cheapest_machine(fleet: Fleet, task: int, ready: int, due: int) -> Option | None:
     """A live machine before a new one, and in each group the lowest price per hour, not the lowest cost."""
-    live = [fleet.on_machine(machine, task, ready, due) for machine in fleet.machines]
+    live = [fleet.on_machine(machine, task, ready, due) for machine in fleet.near(ready)]
     new = [fleet.on_new(offer, task, ready, due) for offer in fleet.by_price]
     for group in (live, new):
         usable = [option for option in group if option is not None]
@@ -44,7 +44,7 @@ def gain(problem: Problem) -> Plan:
 
     def same_type(fleet: Fleet, task: int, ready: int, due: int) -> Option | None:
         offer = offer_of[task]
-        live = [fleet.on_machine(m, task, ready, due) for m in fleet.machines if m.offer == offer]
+        live = [fleet.on_machine(m, task, ready, due) for m in fleet.near(ready) if m.offer == offer]
         usable = [option for option in live if option is not None]
         return min(usable, key=lambda o: (o.cost, o.end)) if usable else fleet.on_new(offer, task, ready, due)
 

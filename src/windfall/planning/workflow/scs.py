@@ -28,7 +28,7 @@ def _choose(fleet: Fleet, task: int, ready: int, due: int, offer: int, bundled: 
         option = fleet.on_machine(bundled, task, ready, due)
         if option is not None:
             return option
-    live = [o for m in fleet.machines if (o := fleet.on_machine(m, task, ready, due)) is not None]
+    live = [o for m in fleet.near(ready) if (o := fleet.on_machine(m, task, ready, due)) is not None]
     own = min((o for o in live if o.offer == offer), key=lambda o: (o.cost, o.end), default=None)
     if own is not None and own.cost <= 0:
         return own

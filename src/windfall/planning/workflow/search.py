@@ -104,15 +104,20 @@ class Search:
         ceiling = before - heat * math.log(self._random() + 1e-300)
         opened = self._open_one() if self._random() < OPEN else None
         if self._recreate(out, saved, ceiling) and self._close(opened) and self.value <= ceiling:
-            if self.value < self.best_value - 1e-12:
-                self.best_value = self.value
-                self.best = to_plan(self.problem, self.machines, "windfall")
+            self._remember()
             return
         self.value, self.machines, self.live = before, known, live
         for machine, twin in saved.values():
             machine.become(twin)
         for task, start, end, machine in old:
             self.start[task], self.end[task], self.where[task] = start, end, machine
+
+    def _remember(self) -> None:
+        """Keep what is cheaper than all before; writing a plan down is work too."""
+        if self.value < self.best_value - 1e-12:
+            self.best_value = self.value
+            self.best = to_plan(self.problem, self.machines, "windfall")
+            self.looks += self.problem.n // 4
 
     def _open_one(self) -> Timeline | None:
         """Rent an empty machine of any type, so that its price is no argument against the first task on it."""
@@ -327,6 +332,4 @@ class Search:
         value = sum(self._worth(m.offer, m.last - m.first) for m in moved)
         if value <= self.value + 1e-12 and max(end) <= self.problem.deadline:
             self._load(moved)
-            if value < self.best_value - 1e-12:
-                self.best_value = value
-                self.best = to_plan(self.problem, self.machines, "windfall")
+            self._remember()
