@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
+from math import ceil
 
 from hypothesis import given
-from hypothesis.strategies import integers, lists
+from hypothesis.strategies import floats, integers, lists
 
 from tests.support.engine import Hand
 from windfall.core.columns import DONE
 from windfall.core.engine import wake_at
 from windfall.core.events import ACCEPTED, STALE, WASTE, TaskClass, TimerFired
 from windfall.core.policy import DefaultPolicy
+from windfall.core.replicas import slow_after_s
 from windfall.core.tail import TailRule, in_tail
+from windfall.core.turnarounds import cell_of, quantile_s
 
 
 class Eager(DefaultPolicy):
@@ -143,3 +146,39 @@ def test_silence_is_late_enough_at_the_very_time_that_was_asked_for():
         hand.t = wake_at(hand.state)
         hand.step(TimerFired(hand.t))
         assert wake_at(hand.state) > hand.t
+
+
+def test_a_replica_gets_as_long_as_the_first_attempt_before_there_is_another():
+    hand = Hand()
+    hand.submit(11, [TaskClass()])
+    keys = hand.tasks("a", want=10, slots=20)
+    hand.wait(10)
+    hand.report("a", *keys, run_s=10)
+    (straggler,) = hand.tasks("a")
+    hand.wait(20)
+    assert hand.tasks("b") == [(1, straggler[1], 2)]
+    assert hand.tasks("c") == []
+    hand.wait(20)
+    assert hand.tasks("c") == [(1, straggler[1], 3)]
+
+
+def test_the_longer_the_bag_the_sooner_its_tail_may_be_replicated():
+    """The budget is a share of the bag: a long bag can afford to run its whole tail twice, a short one cannot."""
+    bags = []
+    for tasks in (40, 4000):
+        hand = Hand()
+        bag = hand.submit(tasks)
+        hand.ask("a", want=0, slots=100)
+        bag.turnarounds = {cell_of(float(seconds)): 1 for seconds in range(10, 20)}
+        bag.counts[DONE] = 10
+        bags.append(slow_after_s(hand.state, bag))
+    assert bags[0] > bags[1] >= 14.0
+
+
+@given(lists(floats(0.001, 1e7), min_size=1, max_size=200), floats(0.01, 1.0))
+def test_a_quantile_of_turnarounds_lies_at_most_a_cell_above_the_true_one(times, share):
+    cells: dict[int, int] = {}
+    for seconds in times:
+        cells[cell_of(seconds)] = cells.get(cell_of(seconds), 0) + 1
+    true = sorted(times)[max(0, ceil(share * len(times) - 1e-9) - 1)]
+    assert true <= quantile_s(cells, share) <= true * (1 + 1 / 15)

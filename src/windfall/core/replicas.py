@@ -7,7 +7,6 @@ on one host, and at most `max_replicas` at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from math import sqrt
 from typing import Any
 
 from windfall.core.ads import Ad, bag_ad, job_ad
@@ -15,21 +14,35 @@ from windfall.core.columns import DONE
 from windfall.core.events import TAIL_REPLICA, Assigned
 from windfall.core.policy import BagPolicy
 from windfall.core.state import Attempt, Bag, Host, State
+from windfall.core.turnarounds import quantile_s
 
 LOOKED_AT = 32
 """Tasks that one asking host makes us look at: an ask must not cost the length of the bag."""
-SLOW_FACTOR = 1.5
-"""Without a policy, an attempt is slow when it has taken this many times what most tasks took."""
+WASTE = 0.05
+"""Without a policy, replicas may cost about this share of the bag."""
 MIN_SAMPLES = 5
+SOONEST, LATEST = 0.5, 0.95
+"""The shares of results that are waited for at least and at most, before what is still out counts as slow."""
+LATE_FACTOR = 1.25
 
 
-def slow_after_s(bag: Bag) -> float | None:
-    """How long an attempt may take before a bag without a policy wants a replica; None while too little is known."""
-    if bag.counts[DONE] < MIN_SAMPLES:
+def slow_after_s(state: State, bag: Bag) -> float | None:
+    """How long an attempt may take before a bag without a policy wants a replica; None while too little is known.
+
+    A quantile of what the bag's attempts took, as early as the budget for waste allows: a tail is about as many
+    tasks as two rounds of the slots, and the share of them that is still out by then is run twice. What is out
+    counts among the attempts: those that are back first are the quick ones. If so many are out that the quantile
+    lies among them, perhaps because they are dead, what the others took and a quarter more must do.
+    """
+    done = bag.counts[DONE]
+    if done < MIN_SAMPLES:
         return None
-    mean = bag.turnaround_sum / bag.counts[DONE]
-    variance = max(0.0, bag.turnaround_squares / bag.counts[DONE] - mean * mean)
-    return SLOW_FACTOR * (mean + sqrt(variance))
+    tail = max(1, min(bag.total, 2 * state.live_slots))
+    share = max(SOONEST, min(LATEST, 1.0 - WASTE * bag.total / tail))
+    among_done = share * (done + len(bag.live)) / done
+    if among_done <= 1.0:
+        return quantile_s(bag.turnarounds, among_done)
+    return LATE_FACTOR * quantile_s(bag.turnarounds, LATEST)
 
 
 def replicas_for(
@@ -40,7 +53,7 @@ def replicas_for(
     host_, queue, pool = ads
     picked: list[Assigned] = []
     explicit = "ReplicationRequirements" in policy.expressions
-    patience_s = None if explicit else slow_after_s(bag)
+    patience_s = None if explicit else slow_after_s(state, bag)
     if not explicit and (patience_s is None or bag.rules.streaming):
         return picked
     bag_ = bag_ad(bag, t)
@@ -49,7 +62,8 @@ def replicas_for(
             break
         if any(attempt.host == host.number for attempt in attempts):
             continue
-        if patience_s is not None and t - attempts[0].sent < patience_s:
+        if patience_s is not None and t - attempts[-1].sent < patience_s:
+            # The newest counts: a replica gets as long as the first had before there is another.
             continue
         rules = bag.classes[bag.class_of(task)]
         number = bag.columns.attempts[task] + 1

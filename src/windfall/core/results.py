@@ -26,6 +26,7 @@ from windfall.core.events import (
     ResultsReported,
 )
 from windfall.core.state import FINAL, Bag, Host, State
+from windfall.core.turnarounds import cell_of
 from windfall.wire.messages import CANCELLED as CANCELLED_CAUSE
 from windfall.wire.messages import CAUSES, LOSSES
 from windfall.wire.messages import DONE as DONE_CAUSE
@@ -111,8 +112,8 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     _note(bag, host, result)
     bag.run_s += result.end - result.start
     turnaround_s = result.end - (attempt.sent if attempt else result.start)
-    bag.turnaround_sum += turnaround_s
-    bag.turnaround_squares += turnaround_s * turnaround_s
+    cell = cell_of(turnaround_s)
+    bag.turnarounds[cell] = bag.turnarounds.get(cell, 0) + 1
     bag.last_result_t = max(bag.last_result_t or 0.0, result.end)
     if host is not None:
         host.record.succeeded(turnaround_s, result.cpu_s)

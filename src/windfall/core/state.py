@@ -114,7 +114,8 @@ class Bag:
         self.counts = [0, 0, 0, 0, 0]
         self.levels: dict[int, dict[int, None]] = {}
         """Running tasks by the number of their live attempts, each level in the order of sending."""
-        self.turnaround_sum = self.turnaround_squares = 0.0
+        self.turnarounds: dict[int, int] = {}
+        """From handing out to result, counted in cells (core.turnarounds): when an attempt is slow."""
         self.run_s = 0.0
         """Sum of run times of accepted results; with counts[DONE] the mean that reports and plans use."""
         self.causes: dict[int, int] = {}
@@ -363,8 +364,7 @@ class SavedBag(Struct, array_like=True):
     attempts: int
     waste: int
     counts: list[int]
-    turnaround_sum: float
-    turnaround_squares: float
+    turnarounds: dict[int, int]
     levels: dict[int, list[int]]
     run_s: float
     causes: dict[int, int]
@@ -418,7 +418,7 @@ class SavedState(Struct, array_like=True):
 
 _BAG_PLAIN = (
     "number", "rules", "classes", "submitted_t", "sealed", "stopped", "finished_t", "last_result_t", "segments",
-    "live", "given_up", "tail", "attempts", "waste", "counts", "turnaround_sum", "turnaround_squares", "run_s",
+    "live", "given_up", "tail", "attempts", "waste", "counts", "turnarounds", "run_s",
     "causes", "blame",
 )  # fmt: skip
 _HOST_PLAIN = tuple(name for name in SavedHost.__struct_fields__ if name != "held")
@@ -516,6 +516,7 @@ def problems(state: State) -> list[str]:
     clients = Counter(host.pool for host in state.hosts.values() if host.state != GONE)
     if clients != state.clients:
         found.append(f"clients by pool are {dict(clients)}, counted {state.clients}")
+    found += [problem for site in state.sites.values() for problem in site.problems()]
     found += [f"pool {pool.rules.name} has {pool.queued} pending" for pool in state.pools.values() if pool.queued < 0]
     return found
 
