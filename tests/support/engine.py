@@ -50,6 +50,14 @@ class Hand:
         self.step(JobSealed(self.t, decided.job))
         return self.state.bags[decided.job]
 
+    def submit_mixed(self, count: int, classes: list[TaskClass], **rules: Any) -> Bag:
+        """`count` tasks of each class."""
+        decided = self.step(JobSubmitted(self.t, JobRules("bag", **rules), classes)).decided
+        for klass in range(len(classes)):
+            self.step(TasksAdded(self.t, decided.job, count, klass))
+        self.step(JobSealed(self.t, decided.job))
+        return self.state.bags[decided.job]
+
     def ask(self, host: str, want: int = 1, slots: int = 1, boot: str = "b", **ad: Any) -> HostAnswered:
         first = host not in self._n
         self._n[host] = self._n.get(host, 0) + 1

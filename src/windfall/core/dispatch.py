@@ -126,12 +126,28 @@ def tail_rule(state: State, host: Host) -> TailRule:
     return TailRule(ceil(state.settings.tail_enter * slots), None if leave is None else ceil(leave * slots))
 
 
+def narrowest(bag: Bag, classes: tuple[int, ...] | None) -> int:
+    """The fewest slots that a waiting task of these classes takes: with less than that a bag is not served at all."""
+    indices = range(len(bag.classes)) if classes is None else classes
+    widths = [max(1, ceil(bag.classes[index].cpus)) for index in indices if bag.queues[index].size]
+    return min(widths, default=1)
+
+
+def _in_turn(group: list[Wants], want: int) -> list[tuple[int, Wants]]:
+    """Bags of equal rank in the order in which they are served, each with the number of those still to be served."""
+    if len(group) > 1 and sum(narrowest(entry[0], entry[3]) for entry in group) <= want:
+        # All can have some: the shortest queue first, so that what it leaves of its share goes to the others.
+        group = sorted(group, key=lambda entry: entry[0].waiting)
+    return [(len(group) - place, entry) for place, entry in enumerate(group)]
+
+
 class Matcher:
     """One asking host against all bags."""
 
     def __init__(self, state: State, host: Host, t: float, policies: Policies) -> None:
         self.state, self.host, self.t, self.policies = state, host, t, policies
-        self.held = len(host.held)
+        self.held = self.jobs = len(host.held)
+        """Slots that are taken, and attempts on the host: one may take several slots."""
         self.memory_free = host.memory_bytes - host.memory_held
         self._ads: tuple[Ad, Ad, Ad] | None = None
         self.seen: Seen = {}
@@ -148,23 +164,21 @@ class Matcher:
         picked: list[Assigned] = []
         cap = UNLIMITED
         for group in self.by_rank():
-            if 1 < len(group) <= want:
-                # The shortest queue first: what it cannot take of its share goes to the others.
-                group.sort(key=lambda entry: entry[0].waiting)
-            for place, (bag, policy, concurrency, classes) in enumerate(group):
+            for left, (bag, policy, concurrency, classes) in _in_turn(group, want):
                 if want <= 0:
                     break
-                share = ceil(want / (len(group) - place))
                 # The highest-ranked bag's Concurrency caps every lower-ranked one.
                 cap = min(cap, concurrency)
-                room = min(share, self._fair_share(bag), cap - self.held)
-                taken, used = self._take_bag(bag, policy, classes, room)
+                share = max(ceil(want / left), narrowest(bag, classes))
+                room = min(want, share, self._fair_share(bag))
+                taken, used = self._take_bag(bag, policy, classes, room, cap - self.jobs)
                 picked += taken
                 want -= used
                 self.held += used
+                self.jobs += sum(piece.count for piece in taken)
             if want <= 0:
                 return picked
-        return picked + self._replicate(min(want, cap - self.held, self.host.slots - self.held))
+        return picked + self._replicate(min(want, cap - self.jobs, self.host.slots - self.held))
 
     def by_rank(self) -> Iterator[list[Wants]]:
         """The bags that want this host in groups of equal rank, the highest first; in each, the least served first."""
@@ -182,16 +196,19 @@ class Matcher:
         return max(slots - self.held, share)
 
     def _take_bag(
-        self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, room: int
+        self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, room: int, most: int
     ) -> tuple[list[Assigned], int]:
+        """Tasks of a bag for `room` slots, at most so many; and the slots that they take."""
         picked: list[Assigned] = []
         used = 0
         for index in range(len(bag.classes)) if classes is None else classes:
             queue, rules = bag.queues[index], bag.classes[index]
             width = max(1, ceil(rules.cpus))
             if queue.size and width <= self.host.slots and room - used >= width:
-                taken = self._take(bag, index, queue, (room - used) // width)
-                used += width * sum(piece.count for piece in taken)
+                taken = self._take(bag, index, queue, min(most, (room - used) // width))
+                count = sum(piece.count for piece in taken)
+                used += width * count
+                most -= count
                 seconds = self.deadline_s(bag, policy, class_ad(rules)) if taken else None
                 if seconds is not None:
                     for piece in taken:

@@ -116,14 +116,18 @@ class Ranking:
 
 
 def _ask(bag: Bag, policy: BagPolicy, ads: Ads, t: float, seen: Seen, ranked: dict[float, list[Wants]]) -> None:
-    """The answer of one bag, for each shape of its tasks; usually they all have the same."""
+    """The answer of one bag, for each shape of its tasks; usually they all get the same."""
     host, queue, pool = ads
     about = bag_ad(bag, t)
+    answers: dict[Verdict, tuple[int, ...] | None] = {}
     for job, classes in shapes(bag):
         verdict = policy.match(host, about, queue, pool, t, job, seen)
         if verdict.matches:
-            concurrency = verdict.concurrency if "Concurrency" in policy.expressions else UNLIMITED
-            ranked.setdefault(verdict.rank, []).append((bag, policy, concurrency, classes))
+            before = answers.get(verdict)
+            answers[verdict] = classes if before is None or classes is None else tuple(sorted(before + classes))
+    for verdict, classes in answers.items():
+        concurrency = verdict.concurrency if "Concurrency" in policy.expressions else UNLIMITED
+        ranked.setdefault(verdict.rank, []).append((bag, policy, concurrency, classes))
 
 
 def shapes(bag: Bag) -> list[tuple[Ad, tuple[int, ...] | None]]:
