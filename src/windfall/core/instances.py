@@ -137,5 +137,25 @@ class SiteState(Struct, array_like=True):
         """What takes up room on a host, in the order in which it was asked for."""
         return [one for one in self.instances.values() if one.host == host and one.state in OPEN]
 
+    def problems(self) -> list[str]:
+        """Every broken promise, in words. Empty is right. For tests."""
+        found = []
+        for host in self.hosts.values():
+            held = [one for one in self.on(host.name) if one.state in HOLDING]
+            for resource, amount in host.capacity.items():
+                used = sum(one.resources.get(resource, 0) for one in held)
+                if host.state == "live" and used > amount + 1e-6:
+                    found.append(f"{host.name} of {self.rules.name} holds {used:g} of {amount:g} {resource}")
+            if host.state == "gone" and self.on(host.name):
+                found.append(f"{host.name} is gone and runs {len(self.on(host.name))} instances")
+        for one in self.instances.values():
+            if (one.state in OPEN) != bool(one.host) and one.state != ENDED:
+                found.append(f"{self.name_of(one.number)} is {one.state} on '{one.host}'")
+            if one.evicted_by is not None and one.wish is not None:
+                found.append(f"{self.name_of(one.number)} is normal and was evicted")
+            if (one.state in (ENDED, REFUSED)) != (one.number in self.ended):
+                found.append(f"{self.name_of(one.number)} is {one.state}: wrong about its end")
+        return found
+
     def waiting(self) -> list[Instance]:
         return [one for one in self.instances.values() if one.state == WAITING]

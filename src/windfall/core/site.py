@@ -48,6 +48,8 @@ from windfall.placement.model import to_units
 from windfall.wire.messages import CANCELLED, LOST, PREEMPTED
 
 COSTS: Mapping[str, Cost] = {"work": Work(), "period": Period(), "count": Count(), "revenue": Revenue()}
+OVERTAKEN = "a newer report has come"
+GIVEN_UP = "the host was given up: what it runs counts as lost, and it has to begin anew"
 EXPLAINED_HOSTS = 50
 """On larger sites the reasons leave out the weights of the hosts that were not chosen."""
 
@@ -161,11 +163,16 @@ def _place(scratch: Scratch, asked: list[Instance], settled: SiteSettled) -> Non
 def on_site_host_reported(state: State, event: SiteHostReported, policies: Any) -> SiteSettled:
     site = state.sites[event.site]
     known = site.hosts.get(event.host)
-    if known is None and event.capacity is None:
-        return SiteSettled(refused="the first report of a host must say what it offers")
     same_boot = known is not None and known.boot == event.boot
-    if known is not None and same_boot and event.n <= known.n:
-        return SiteSettled(repeat=True) if event.n == known.n else SiteSettled(refused="a newer report has come")
+    if known is not None and same_boot and event.n < known.n:
+        return SiteSettled(refused=OVERTAKEN)
+    # Numbers have no gaps: one means that our log was cut off behind an answer that the agent has seen.
+    if (known is None and event.capacity is None) or (
+        known is not None and same_boot and (known.state == GONE or event.n > known.n + 1)
+    ):
+        return SiteSettled(refused=GIVEN_UP)
+    if known is not None and same_boot and event.n == known.n:
+        return SiteSettled(repeat=True)
     settled = SiteSettled()
     reported = {end.number: end for end in event.ended}
     ended = []

@@ -6,6 +6,7 @@ made good by the next one (docs/reference/protocol.md).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import isfinite
 from typing import Any
 
@@ -16,6 +17,7 @@ from starlette.responses import Response
 
 from windfall.core.events import Record, SiteHostReported, SiteSettled
 from windfall.core.instances import LEAVING, PLACED, Instance, InstanceEnd, SiteState
+from windfall.core.site import GIVEN_UP, OVERTAKEN
 from windfall.errors import BadInput
 from windfall.placement.model import LARGEST_AMOUNT
 from windfall.server.exchange import MAX_HOST_CHARS, UsedId, WrongVersion
@@ -69,17 +71,20 @@ async def exchange(site: Site, request: Request) -> Response:
     event = reported(ask, owned.rules.name, site.driver.clock())
     record = (await site.driver.submit([event], lambda made: Batch(outputs=_kept(made, outputs))))[0]
     assert isinstance(record.decided, SiteSettled)
-    if record.decided.refused:
-        raise TurnedAway(f"report {ask.n} of '{ask.host}' is refused: {record.decided.refused}")
-    if ask.wait_s > 0 and not ask.leaving:
-        await site.change(lambda: version_of(owned, ask.host) != ask.version, ask.wait_s)
+    if record.decided.refused == OVERTAKEN:
+        raise TurnedAway(f"report {ask.n} of '{ask.host}' is older than the last one")
+    reset = record.decided.refused == GIVEN_UP
+    if ask.wait_s > 0 and not ask.leaving and not reset:
+        await site.change(lambda: version_of(owned.on(ask.host)) != ask.version, ask.wait_s)
         await _tell(site, owned, ask)
     answer = {
         "v": VERSION,
         "n": ask.n,
         "site": owned.rules.name,
-        "orders": [order(owned, one) for one in owned.on(ask.host)],
-        "version": version_of(owned, ask.host),
+        # Those that were not told by a record are told by the next answer: no host runs what the log may not hold.
+        "orders": [] if reset else [order(owned, one) for one in owned.on(ask.host) if one.told],
+        "version": version_of(one for one in owned.on(ask.host) if one.told),
+        "reset": reset,
         "next_s": site.state.settings.lease_s / 3,
     }
     return Response(frames.join(_encode(answer), []), media_type=frames.CONTENT_TYPE)
@@ -91,7 +96,7 @@ async def _tell(site: Site, owned: SiteState, ask: Ask) -> None:
         return
     again = SiteHostReported(site.driver.clock(), owned.rules.name, ask.host, ask.boot, ask.n)
     decided = (await site.driver.submit([again]))[0].decided
-    if isinstance(decided, SiteSettled) and decided.refused:
+    if isinstance(decided, SiteSettled) and decided.refused == OVERTAKEN:
         raise TurnedAway(f"report {ask.n} of '{ask.host}' was overtaken by a newer one")
 
 
@@ -172,9 +177,9 @@ def reported(ask: Ask, name: str, now: float) -> SiteHostReported:
     return SiteHostReported(now, name, ask.host, ask.boot, ask.n, ask.capacity, ask.tags, started, ended, ask.leaving)
 
 
-def version_of(owned: SiteState, host: str) -> str:
+def version_of(instances: Iterable[Instance]) -> str:
     """Changes when the orders of a host do."""
-    return " ".join(f"{one.number}{'-' if one.state == LEAVING else '+'}" for one in owned.on(host))
+    return " ".join(f"{one.number}{'-' if one.state == LEAVING else '+'}" for one in instances)
 
 
 def order(owned: SiteState, one: Instance) -> Json:

@@ -7,7 +7,6 @@ workers and runners die with this process, and orphans fall to it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -92,9 +91,6 @@ class SiteAgent:
                 self._turn()
         finally:
             self._link.close()
-            for one in self._running.values():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(one.pid, signal.SIGKILL)
             system.kill_orphans()
             workdir.remove(self._folder)
         return self._exit_code
@@ -143,6 +139,10 @@ class SiteAgent:
     # -- instances --------------------------------------------------------------------------------------------------
 
     def _follow(self, orders: list[dict[str, Any]]) -> None:
+        listed = {order["id"] for order in orders}
+        for number, one in self._running.items():
+            if number not in listed and number not in self._ends:
+                one.leave(m.PREEMPTED, "the server knows it no more", self._longest_grace_s)
         for order in orders:
             number, do = order["id"], order["do"]
             if do == "end":
@@ -152,6 +152,17 @@ class SiteAgent:
                 self._waiting[number] = order
                 if self._leaving:
                     self._never_began(number, m.PREEMPTED, "the agent of its host leaves")
+
+    def _begin_anew(self) -> None:
+        """The server gave this host up and lost count of it: nothing may run that it does not know of."""
+        self._say("the server had given this host up; ending what runs and beginning anew")
+        system.kill_orphans()
+        for one in self._running.values():
+            one.close()
+            self._cores.give_back(one.cores)
+        for book in (self._waiting, self._running, self._started, self._ends):
+            book.clear()
+        self._boot, self._n, self._version = secrets.token_hex(8), 0, ""
 
     def _knows(self, number: int) -> bool:
         return number in self._waiting or number in self._running or number in self._ends
@@ -256,12 +267,15 @@ class SiteAgent:
         if isinstance(outcome, Exception):
             raise outcome
         answer = json.loads(bytes(frames.split(outcome)[0]))
+        self._next_s = float(answer["next_s"])
+        if answer["reset"]:
+            self._begin_anew()
+            return
         started, ends = self._sent
         for number in started:
             self._started.pop(number, None)
         for number in ends:
             self._ends.pop(number, None)
-        self._next_s = float(answer["next_s"])
         self._version = answer["version"]
         self._follow(answer["orders"])
 
