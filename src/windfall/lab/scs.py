@@ -230,7 +230,7 @@ def _figures(rows: list[Row], summary: Row, target: Path) -> None:
             for row in (0, 1):
                 panels[row][column].grid(alpha=0.3)
                 panels[row][column].set_ylim(bottom=0)
-        panels[0][0].set_ylabel("cost of 72 h ($)")
+        panels[0][0].set_ylabel("cost of the run ($)")
         panels[1][0].set_ylabel("utilisation")
         panels[0][0].legend(fontsize=8)
         figure.suptitle(f"Figure {number}: {application}")
