@@ -42,9 +42,9 @@ class Cluster:
 
     # --- the server ---
 
-    def start_server(self) -> None:
+    def start_server(self, *extra: str) -> None:
         command = [*WINDFALL, "server", "--listen", f"127.0.0.1:{self.port}", "--state", str(self.state)]
-        command += ["--lease", str(self.lease_s)]
+        command += ["--lease", str(self.lease_s), *extra]
         self.server = self._spawn(command, "server.log", self.server_env)
         self.await_server()
 
@@ -86,10 +86,12 @@ class Cluster:
 
     # --- workers ---
 
-    def start_worker(self, name: str, slots: int = 2, url: str = "", extra: tuple[str, ...] = ()) -> None:
+    def start_worker(
+        self, name: str, slots: int = 2, url: str = "", extra: tuple[str, ...] = (), env: dict[str, str] | None = None
+    ) -> None:
         command = [*WINDFALL, "worker", "--server", url or self.url, "--slots", str(slots), "--name", name]
         command += ["--dir", str(self.directory / name), *extra]
-        self.workers[name] = self._spawn(command, f"{name}.log", {"WINDFALL_TOKEN": self.token})
+        self.workers[name] = self._spawn(command, f"{name}.log", {"WINDFALL_TOKEN": self.token, **(env or {})})
 
     def _spawn(self, command: list[str], log: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
         with open(self.directory / log, "ab") as file:
@@ -102,11 +104,13 @@ class Cluster:
     def close(self) -> None:
         for client in self.clients:
             client.close()
-        for process in [*self.workers.values(), self.server]:
-            if process is not None and process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for process in [*self.workers.values(), self.server]:
-            if process is not None:
+        # Workers first: a goodbye to a server that is gone takes its time.
+        for processes in ([*self.workers.values()], [self.server]):
+            running = [process for process in processes if process is not None]
+            for process in running:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGTERM)
+            for process in running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(20)
                 process.kill()

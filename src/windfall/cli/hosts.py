@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -37,7 +38,7 @@ def list_(place: Place, as_json: bool) -> None:
         click.echo("no host has asked for work yet.  try: windfall worker --server URL --token T")
     else:
         print_table(
-            ["host", "state", "slots", "held", "done", "failed", "lost", "seen"],
+            ["host", "state", "slots", "held", "done", "failed", "lost", "seen", "remark"],
             (
                 [
                     row["host"],
@@ -48,6 +49,7 @@ def list_(place: Place, as_json: bool) -> None:
                     row["failed"],
                     row["lost"],
                     f"{span(row['seen_s_ago'])} ago",
+                    _remark(row),
                 ]
                 for row in hosts
             ),
@@ -56,7 +58,18 @@ def list_(place: Place, as_json: bool) -> None:
 
 def _state(row: Json) -> str:
     marks = [name for name in ("blocked", "draining") if row[name]]
+    marks += ["probation"] if row["probation_until"] is not None else []
     return f"{row['state']} ({', '.join(marks)})" if marks else str(row["state"])
+
+
+def _remark(row: Json) -> str:
+    """Why it gets nothing, or left."""
+    if row["blocked"]:
+        return str(row["blocked"])
+    if row["probation_until"] is not None:
+        left_s = row["probation_until"] - time.time()
+        return f"{row['suspicion']}; " + (f"next test in {span(left_s)}" if left_s > 0 else "a test is due")
+    return f"left: {row['left']}" if row["left"] else ""
 
 
 @host.command()
