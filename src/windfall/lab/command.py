@@ -11,6 +11,7 @@ EXPERIMENTS: dict[str, tuple[str, str, str]] = {
     "opie": ("windfall.lab.opie", "command", "OPIE: tables 3 to 6, figure 2, a week of real pods."),
     "scs": ("windfall.lab.scs", "command", "SCS: figures 8 to 14, a stream of workflows for 72 hours."),
     "workflows": ("windfall.lab.workflows", "command", "All workflow planners on real workflows, against a bound."),
+    "gridbot": ("windfall.lab.gridbot", "command", "GridBot: figures 5 to 9, the replication table, our tail rule."),
     "spot-trace": ("windfall.lab.spot_trace", "command", "One planner on one availability series."),
     "spot": ("windfall.lab.spot", "command", "All planners on all series, against the omniscient cost."),
 }

@@ -97,13 +97,16 @@ class Ground:
         self.notes_presence = pool.presence.kind != "fixed" or pool.presence.parameters["value"] != 1.0
 
     def describe(self, host: Host) -> None:
-        """What a host is like, for good."""
-        pool, index = self.pool, host.index
-        host.speed = max(LEAST_SPEED, self._speed(self._streams["speed"](index)))
-        kind = self._streams["kind"](index)
+        """What a host is like, for good; or until its next coming, where that is another host."""
+        pool, index, life = self.pool, host.index, 0
+        if pool.identity == "new":
+            life = host.boots
+            host.name = f"{pool.name}-{index}.{life}"
+        host.speed = max(LEAST_SPEED, self._speed(self._streams["speed"](index, life)))
+        kind = self._streams["kind"](index, life)
         host.black_hole = kind < pool.black_holes
         host.errors = pool.faulty_errors if kind > 1.0 - pool.faulty else pool.errors
-        host.presence = max(LEAST_PRESENCE, min(1.0, self.presence(self._streams["presence"](index))))
+        host.presence = max(LEAST_PRESENCE, min(1.0, self.presence(self._streams["presence"](index, life))))
         host.ad = self._ad(host)
 
     def _ad(self, host: Host) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     wait: Law
     stay: Law
     leaves: str
+    identity: str
     notice: float
     idle_s: float
     presence: Law

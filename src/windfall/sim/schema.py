@@ -72,6 +72,10 @@ POOL = (
         "leaves", "choice", "what happens to its work then: lost, or it goes on when the host is back", "kill",
         ("kill", "suspend"),
     ),
+    Field(
+        "identity", "choice", "who comes after a stay: the same host, or another one that nobody knows yet", "same",
+        ("same", "new"),
+    ),
     Field("notice", "share", "how often a killed host can still say so; else it just falls silent", 0.0),
     Field("idle", "duration", "a host without work for so long leaves, and queues again", "never"),
     Field("presence", "number law", "share of the time in which a host works on our tasks (0.01 to 1)", 1.0),

@@ -49,6 +49,8 @@ class World:
         self.grounds = [Ground(pool, seed) for pool in scenario.pools]
         self.hosts: list[Host] = []
         self.jobs: dict[int, Work] = {}
+        self.arrived: dict[str, dict[int, int]] = {pool.name: {} for pool in scenario.pools}
+        """Accepted results by pool and by the hour in which they reached the server."""
         self._to_come = submissions(scenario.bags, seed)
         self._unfinished: list[int] = []
         self._cut_off_until = 0.0
@@ -126,7 +128,10 @@ class World:
 
     def _come(self, host: Host, gone_s: float) -> None:
         books, driver = host.pool.books, self.driver
-        books.hosts += host.boots == 0
+        another = host.pool.pool.identity == "new" and not host.boot
+        if another and host.boots:
+            host.pool.describe(host)
+        books.hosts += another or not host.boots
         books.stays += 1
         host.here, host.since_s, host.idle_since = True, driver.now, inf
         host.polls = host.retries = 0
@@ -228,8 +233,10 @@ class World:
         results, books = host.results, host.pool.books
         host.results = []
         verdicts = self.driver.submit(ResultsReported(self.driver.now, host.name, results)).decided.verdicts  # type: ignore[union-attr]
+        arrived, hour = self.arrived[host.pool.pool.name], int(self.driver.now // 3600)
         for result, verdict in zip(results, verdicts, strict=True):
             if verdict == ACCEPTED:
+                arrived[hour] = arrived.get(hour, 0) + 1
                 books.done += 1
                 books.useful_s += result.cpu_s
             elif result.cause == DONE_CODE and verdict == WASTE:
