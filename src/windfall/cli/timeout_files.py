@@ -1,4 +1,4 @@
-"""Latencies from files: CSV (or one number a line) and Standard Workload Format, plain or gzipped. Reads files only."""
+"""Latencies from files: CSV, one number a line, Standard Workload Format, or a Windfall state. Reads files only."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
+from windfall.cli.timeout_state import is_state, latencies, read_log
 from windfall.errors import BadInput
 from windfall.timeouts.dependence import Observations
 
@@ -42,6 +43,10 @@ class Latencies(Struct, frozen=True):
 
 
 def read_latencies(path: str, columns: Columns) -> Latencies:
+    if is_state(path):
+        seen = latencies(read_log(path), path)
+        found = ([s.seconds for s in seen], [s.censored for s in seen], [s.pool for s in seen], [s.sent for s in seen])
+        return Latencies(_in_order(*found), "latency", 0)
     text = _text(path)
     lines = text.splitlines()
     if not any(line.strip() for line in lines):
@@ -62,7 +67,8 @@ def _text(path: str) -> str:
     except FileNotFoundError:
         raise BadInput(f"there is no file {path}") from None
     except IsADirectoryError:
-        raise BadInput(f"{path} is a directory", hint="give a CSV or SWF file") from None
+        hint = "give a CSV or SWF file, or the state directory of a server (.windfall)"
+        raise BadInput(f"{path} is a directory, but no Windfall state", hint=hint) from None
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not text", hint="give a CSV or SWF file, plain or gzipped") from None
     except (OSError, EOFError) as error:
