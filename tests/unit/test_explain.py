@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from tests.support.engine import Hand
-from windfall.core.events import HostBlocked, JobChanged, JobRules, TaskClass
+from windfall.core.events import (
+    HostBlocked,
+    JobChanged,
+    JobRules,
+    OverlayDue,
+    PoolAnswered,
+    PoolsConfigured,
+    TaskClass,
+)
 from windfall.core.explain import explain
+from windfall.core.overlay import ERRORS_TO_OPEN, PoolRules
 from windfall.policy.compiled import compile_policies
 
 
@@ -82,3 +91,47 @@ def test_the_story_of_a_task_names_every_attempt_and_why_it_was_made():
     ]  # fmt: skip
     assert story[0]["why"] == "first attempt" and story[3]["why"] == "its host fell silent"
     assert second[2] == 2
+
+
+def test_a_pool_that_will_give_clients_keeps_a_job_from_being_stuck_and_one_that_fails_does_not():
+    hand = Hand(compile_policies)
+    hand.step(PoolsConfigured(hand.t, [PoolRules("p", limit=2), PoolRules("q", limit=2)]))
+    bag = hand.submit(1, policies={"GridPolicy": 'Pool.Name == "p"'})
+    waiting = told(hand, bag)["waiting"]
+    assert not waiting["stuck"]
+    assert waiting["pools"] == [
+        {"pool": "p", "what": "a client is asked for"},
+        {"pool": "q", "what": "GridPolicy does not admit it"},
+    ]
+    for _ in range(ERRORS_TO_OPEN):
+        hand.step(OverlayDue(hand.t))
+        hand.step(PoolAnswered(hand.t, "p", 1, "quota exceeded"))
+    waiting = told(hand, bag)["waiting"]
+    assert waiting["stuck"] and "quota exceeded" in waiting["pools"][0]["what"]
+
+
+def test_a_host_that_merely_is_busy_leaves_no_job_stuck():
+    hand = Hand()
+    hand.submit(1)
+    hand.tasks("a")
+    waiting = told(hand, hand.submit(1))["waiting"]
+    assert waiting["waits"] and not waiting["stuck"] and waiting["reasons"][0]["what"] == "busy"
+
+
+def test_a_task_that_is_due_for_the_fail_over_pool_says_so():
+    hand = Hand(failover_pool="home")
+    bag = hand.submit(1, [TaskClass(max_failures=5)])
+    for host in ("a", "b"):
+        (key,) = hand.tasks(host, pool="grid")
+        hand.report(host, key, cause="exit")
+    waiting = told(hand, bag, 0)["waiting"]
+    assert {reason["what"] for reason in waiting["reasons"]} == {"failover"} and waiting["stuck"]
+    assert hand.tasks("a") == hand.tasks("b") == []
+
+
+def test_the_nearest_miss_counts_only_hosts_that_lack_nothing_else():
+    hand = Hand(compile_policies)
+    hand.ask("a", want=0, memory_mb=7000, tags={"site": "rio"})
+    hand.ask("b", want=0, memory_mb=6000, tags={"site": "haifa"})
+    bag = hand.submit(1, policies={"JobRequirements": 'Host.Memory >= 8192 && Host.site == "haifa"'})
+    assert told(hand, bag)["waiting"]["nearest"] == "1 host fails 'Host.Memory >= 8192' alone, b by 2192"

@@ -70,6 +70,7 @@ def waiting_lines(waiting: Json) -> list[str]:
         found.append(f"  {reason['hosts']:>4}  {reason['clause']:<{width}}   {reason['detail']}".rstrip())
     if waiting.get("nearest"):
         found.append(f"  nearest miss: {waiting['nearest']}")
+    found += [f"  pool {pool['pool']}: {pool['what']}" for pool in waiting["pools"]]
     found += [f"  try: {text}" for text in waiting["try"][:_MOST_TRIES]]
     return found
 

@@ -257,7 +257,7 @@ class Matcher:
                 break
             if others and self.host.number in bag.blame.get(task, ()) and self.t - bag.columns.end[task] < AVOID_S:
                 continue
-            if failover and self.host.pool != failover and _needs_failover(bag, task):
+            if failover and self.host.pool != failover and needs_failover(bag, task):
                 continue
             picked.append(task)
         return picked
@@ -276,7 +276,7 @@ class Matcher:
         return picked
 
 
-def _needs_failover(bag: Bag, task: int) -> bool:
+def needs_failover(bag: Bag, task: int) -> bool:
     return bag.columns.failures[task] >= FAILOVER_FAILURES or bag.columns.losses[task] >= FAILOVER_LOSSES
 
 

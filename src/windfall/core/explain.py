@@ -12,7 +12,7 @@ from msgspec import Struct
 from windfall.core import patience
 from windfall.core.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import HELD, STATE_NAMES, WAITING
-from windfall.core.dispatch import Matcher, is_blocked
+from windfall.core.dispatch import Matcher, is_blocked, needs_failover
 from windfall.core.events import (
     VERDICT_NAMES,
     WHY_NAMES,
@@ -24,6 +24,7 @@ from windfall.core.events import (
     TimeJudged,
 )
 from windfall.core.policy import BagPolicy
+from windfall.core.pools import outlook
 from windfall.core.state import Bag, Host, State
 from windfall.wire.messages import CAUSES
 
@@ -35,6 +36,8 @@ Kind = tuple[str, str]
 """What a reason is about, and its clause."""
 PASSING = frozenset({"busy", "rank", "concurrency", "blame"})
 """Reasons that go away by themselves; if a host has no other, the task is not stuck."""
+MOST_HOSTS = 2000
+"""Hosts that one explanation looks at: it is made while others wait for their answers."""
 
 
 class Reason(Struct):
@@ -54,38 +57,61 @@ def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t:
     held_up = _job_reason(bag, task)
     if held_up:
         about = {"waits": True, "stuck": False, "because": held_up[0], "hosts": len(state.live_hosts)}
-        return about | {"reasons": [], "try": held_up[1]}
-    if not state.live_hosts:
-        return {
-            "waits": True,
-            "stuck": True,
-            "because": "no host is connected",
-            "hosts": 0,
-            "reasons": [],
-            "try": ["windfall worker --server URL --token TOKEN   on any host"],
-        }
-    reasons: dict[Kind, Reason] = {}
-    alone: dict[Kind, Reason] = {}
-    willing = possible = 0
-    for number in state.live_hosts:
-        found = host_reasons(state, policies, bag, task, state.hosts[number], t)
-        willing += not found
-        possible += all(reason.what in PASSING for reason in found)
-        if len(found) == 1:
-            _count(alone, found[0])
-        for reason in found:
-            _count(reasons, reason)
-    ordered = sorted(reasons.values(), key=lambda reason: -reason.hosts)
+        return about | {"reasons": [], "pools": [], "try": held_up[1]}
+    look = Look(state, policies, bag, task, t)
+    pools = outlook(state, policies, bag, ceil(bag.classes[_class_of(bag, task)].cpus), t)
+    help_comes = any(pool.hopeful for pool in pools)
+    ordered = sorted(look.reasons.values(), key=lambda reason: -reason.hosts)
+    tries = [reason.try_ for reason in ordered if reason.try_]
+    if not state.live_hosts and not help_comes:
+        tries.append("windfall worker --server URL --token TOKEN   on any host")
     return {
-        "waits": willing == 0,
-        "stuck": possible == 0,
-        "because": _summary(willing, possible, len(state.live_hosts)),
+        "waits": look.willing == 0,
+        "stuck": look.possible == 0 and look.is_complete and not help_comes,
+        "because": look.summary(),
         "hosts": len(state.live_hosts),
-        "willing": willing,
+        "willing": look.willing,
         "reasons": [_shown(reason) for reason in ordered],
-        "nearest": _nearest(list(alone.values())),
-        "try": list(dict.fromkeys(reason.try_ for reason in ordered if reason.try_)),
+        "nearest": _nearest(list(look.alone.values())),
+        "pools": [{"pool": pool.pool, "what": pool.what} for pool in pools],
+        "try": list(dict.fromkeys(tries)),
     }
+
+
+class Look:
+    """What keeps each of the connected hosts from a task; of very many hosts only so many are looked at."""
+
+    def __init__(self, state: State, policies: Policies, bag: Bag, task: int | None, t: float) -> None:
+        step = ceil(len(state.live_hosts) / MOST_HOSTS) or 1
+        self.hosts = list(state.live_hosts)[::step]
+        self.is_complete = step == 1
+        self.reasons: dict[Kind, Reason] = {}
+        self.alone: dict[Kind, Reason] = {}
+        """Reasons that are all that keeps a host away."""
+        self.willing = self.possible = 0
+        for number in self.hosts:
+            found = host_reasons(state, policies, bag, task, state.hosts[number], t)
+            self.willing += not found
+            self.possible += all(reason.what in PASSING for reason in found)
+            if len(found) == 1:
+                _count(self.alone, found[0])
+            for reason in found:
+                _count(self.reasons, reason)
+
+    def summary(self) -> str:
+        count = len(self.hosts)
+        hosts = _hosts(count) if self.is_complete else f"{count} hosts that were looked at"
+        if not count:
+            return "no host is connected"
+        if self.willing:
+            return f"{self.willing} of {hosts} may run it and will get it when they ask next"
+        if self.possible:
+            return f"{self.possible} of {hosts} may run it later"
+        if not self.is_complete:
+            return f"none of {hosts} may run it"
+        return (
+            "the one connected host may not run it" if count == 1 else f"none of the {count} connected hosts may run it"
+        )
 
 
 def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
@@ -103,14 +129,6 @@ def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
     return None
 
 
-def _summary(willing: int, possible: int, hosts: int) -> str:
-    if willing:
-        return f"{willing} of {_hosts(hosts)} may run it and will get it when they ask next"
-    if possible:
-        return f"{possible} of {_hosts(hosts)} may run it later"
-    return "the one connected host may not run it" if hosts == 1 else f"none of the {hosts} connected hosts may run it"
-
-
 def _hosts(count: int) -> str:
     return "1 host" if count == 1 else f"{count} hosts"
 
@@ -123,6 +141,10 @@ def host_reasons(state: State, policies: Policies, bag: Bag, task: int | None, h
     needs = _needs(bag, task, host)
     if needs:
         return needs
+    failover = state.settings.failover_pool
+    if failover and task is not None and host.pool != failover and needs_failover(bag, task):
+        detail = f"it failed {bag.columns.failures[task]} times and was lost {bag.columns.losses[task]} times elsewhere"
+        return [Reason("failover", f'Host.Pool == "{failover}"', detail, 1, host.name)]
     policy = policies.of(bag.rules.policies)
     clauses = _clauses(state, policy, bag, task, host, t)
     if clauses:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from windfall.core import overlay
 from windfall.core.ads import Ad, bag_ad, pool_ad, queue_ad
 from windfall.core.dispatch import is_blocked
@@ -46,14 +48,18 @@ def _wants(state: State, policies: Policies, t: float) -> list[tuple[int, Pools]
     return [want for bag in state.ready.values() for want in _wants_of(state, policies, bag, ads, queue, t)]
 
 
+def _admitted(policies: Policies, bag: Bag, pools: dict[str, Ad], queue: Ad, t: float) -> list[str]:
+    policy = policies.of(bag.rules.policies)
+    if "GridPolicy" not in policy.expressions:
+        return list(pools)
+    about = bag_ad(bag, t)
+    return [name for name, pool in pools.items() if policy.wants_pool(about, pool, t, queue)]
+
+
 def _wants_of(
     state: State, policies: Policies, bag: Bag, pools: dict[str, Ad], queue: Ad, t: float
 ) -> list[tuple[int, Pools]]:
-    policy = policies.of(bag.rules.policies)
-    admitted = list(pools)
-    if "GridPolicy" in policy.expressions:
-        about = bag_ad(bag, t)
-        admitted = [name for name, pool in pools.items() if policy.wants_pool(about, pool, t, queue)]
+    admitted = _admitted(policies, bag, pools, queue, t)
     found = []
     for rules, waiting in zip(bag.classes, bag.queues, strict=True):
         width = max(1, ceil(rules.cpus))
@@ -79,6 +85,40 @@ def supply_of(state: State, t: float) -> dict[str, Supply]:
         if not (host.draining or is_blocked(host, t) or host.record.probation_until is not None):
             given.free_slots += host.slots - busy
     return supply
+
+
+class Outlook(Struct):
+    """What a pool can still do for a bag."""
+
+    pool: str
+    what: str
+    hopeful: bool = False
+
+
+def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) -> list[Outlook]:
+    """Of every pool that can be asked: will it give clients for tasks of this bag that take `width` slots?"""
+    supply = supply_of(state, t)
+    ads = {name: pool_ad(state, name) for name in state.pools}
+    admitted = _admitted(policies, bag, ads, queue_ad(state), t)
+    found = []
+    for name, pool in state.pools.items():
+        given = supply[name]
+        if pool.rules.joins_itself:
+            continue
+        if name not in admitted:
+            found.append(Outlook(name, "GridPolicy does not admit it"))
+        elif not _is_wide_enough(pool, width):
+            found.append(Outlook(name, f"its clients have {pool.rules.slots} slots, a task takes {width}"))
+        elif pool.queued:
+            found.append(Outlook(name, f"{pool.queued} clients are on their way", hopeful=True))
+        elif given.clients >= pool.rules.limit:
+            found.append(Outlook(name, f"all of its {pool.rules.limit} clients are there"))
+        elif given.free_slots >= width:
+            found.append(Outlook(name, f"{given.free_slots} slots of its clients are free"))
+        else:
+            allowed, held_back = overlay.allowance(pool, 1, t)
+            found.append(Outlook(name, held_back or "a client is asked for", hopeful=allowed > 0))
+    return found
 
 
 # --- applying -------------------------------------------------------------------------------------------------------
