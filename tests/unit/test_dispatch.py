@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from tests.support.engine import Hand
-from windfall.core.events import JobChanged, JobRules, TaskClass
+from windfall.core.engine import Engine
+from windfall.core.events import (
+    HostAsked,
+    JobChanged,
+    JobRules,
+    JobSealed,
+    JobSubmitted,
+    Result,
+    ResultsReported,
+    TaskClass,
+    TasksAdded,
+)
 from windfall.core.policy import DefaultPolicy, Verdict
+from windfall.core.state import State
+from windfall.policy.compiled import compile_policies
 
 
 class Table(DefaultPolicy):
@@ -161,3 +174,25 @@ def test_an_answer_hands_out_nothing_of_a_job_that_stops_with_it():
     hand.tasks("a")
     assert hand.ask("a", boot="c").assigned == []
     assert bag.stopped
+
+
+def test_fifty_bags_of_1200_tasks_with_classad_ranks_run_strictly_in_order_on_several_hosts():
+    """GridBot's experiment on priorities, at its size."""
+    engine, state = Engine(compile_policies), State()
+    for number in range(50):
+        engine.step(
+            state, JobSubmitted(0.0, JobRules(f"b{number}", policies={"Rank": str(50 - number)}), [TaskClass()])
+        )
+        engine.step(state, TasksAdded(0.0, number + 1, 1200))
+        engine.step(state, JobSealed(0.0, number + 1))
+    order: list[int] = []
+    for exchange in range(1, 10_000):
+        t, host = float(exchange), f"h{exchange % 3}"
+        ask = HostAsked(t, host, "b", exchange, 100, 100, {} if exchange <= 3 else None)
+        pieces = engine.step(state, ask).decided.assigned
+        if not pieces:
+            break
+        order += [piece.job for piece in pieces for _ in range(piece.count)]
+        done = [Result(p.job, p.first + i, p.attempt, 0, 0, t, t) for p in pieces for i in range(p.count)]
+        engine.step(state, ResultsReported(t, host, done))
+    assert order == [job for job in range(1, 51) for _ in range(1200)]
