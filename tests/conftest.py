@@ -1,4 +1,4 @@
-"""Settings of all tests: no example is judged by the clock, and continuous integration draws the same ones every time."""
+"""Settings of all tests: no example is judged by the clock; continuous integration draws the same ones every time."""
 
 from __future__ import annotations
 

@@ -84,6 +84,11 @@ class Renderer:
         self._outputs = compile_texts(spec.outputs, scope, "outputs") if spec.outputs else None
         self.extend(heads)
 
+    @property
+    def heads(self) -> list[Head]:
+        """The chunks known so far, in order."""
+        return self._heads
+
     def extend(self, heads: Iterable[Head]) -> None:
         """More chunks, behind those known so far."""
         for head in heads:

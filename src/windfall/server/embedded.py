@@ -82,7 +82,7 @@ class Server:
         self.host, self.port = split_listen(options.listen)
         if bool(options.tls_cert) != bool(options.tls_key):
             raise BadInput("--tls-cert and --tls-key go together")
-        options.state.mkdir(parents=True, exist_ok=True)
+        options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._socket = self._bind()
         try:
             self.store: Store = open_store(options.store or options.state)

@@ -87,8 +87,10 @@ class Site:
         return spec
 
     def replace_spec(self, job: int, spec: JobSpec) -> None:
+        """The job is another one from now on; chunks that are being written stay known."""
+        heads = self.renderer(job).heads
         self._specs[job] = spec
-        self._renderers.pop(job, None)
+        self._renderers[job] = Renderer(spec, heads, partial(self.store.chunk, job))
 
     def renderer(self, job: int) -> Renderer:
         renderer = self._renderers.get(job)
