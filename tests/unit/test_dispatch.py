@@ -137,6 +137,15 @@ def test_a_failed_task_waits_only_a_little_for_another_host():
     assert hand.tasks("a") == [(1, 0, 2)]
 
 
+def test_a_task_that_failed_on_every_host_does_not_wait_for_another_one():
+    hand = Hand()
+    hand.ask("b", want=0)
+    hand.submit(1)
+    for host in ("a", "b"):
+        hand.report(host, *hand.tasks(host), cause="exit")
+    assert hand.tasks("b") == [(1, 0, 3)]
+
+
 def test_a_lone_host_gets_a_failed_task_again():
     hand = Hand()
     hand.submit(1)

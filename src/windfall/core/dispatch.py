@@ -248,19 +248,25 @@ class Matcher:
         return picked
 
     def _returned(self, bag: Bag, queue: TaskQueue, most: int) -> list[int]:
-        """Tasks that came back, but rather not to the host where they just failed while there are others."""
-        others = self.state.others_there(self.host, self.t)
+        """Tasks that came back, and that this host should have."""
         failover = self.state.settings.failover_pool
         picked: list[int] = []
         for position, task in enumerate(queue.again):
             if len(picked) >= most or position >= most + OTHER_HOST_LOOKAHEAD:
                 break
-            if others and self.host.number in bag.blame.get(task, ()) and self.t - bag.columns.end[task] < AVOID_S:
+            if self.avoids(bag, task):
                 continue
             if failover and self.host.pool != failover and needs_failover(bag, task):
                 continue
             picked.append(task)
         return picked
+
+    def avoids(self, bag: Bag, task: int) -> bool:
+        """Rather not to a host where the task just failed, while there is one where it did not."""
+        tried = bag.blame.get(task, ())
+        if self.host.number not in tried or self.t - bag.columns.end[task] >= AVOID_S:
+            return False
+        return len(self.state.live_hosts) > len(tried) and self.state.others_there(self.host, self.t)
 
     def _replicate(self, most: int) -> list[Assigned]:
         """Algorithm 2's speculative part, for what room is left."""

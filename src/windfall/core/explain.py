@@ -229,7 +229,7 @@ def _competition(state: State, policies: Policies, bag: Bag, task: int | None, h
         return [Reason("rank", "Rank", f"higher-ranked jobs go first: {names}", 1, host.name)]
     if len(host.held) >= host.slots:
         return [Reason("busy", "the host is busy", "it will ask when a slot is free", 1, host.name)]
-    if task is not None and host.number in bag.blame.get(task, ()) and state.others_there(host, t):
+    if task is not None and matcher.avoids(bag, task):
         return [Reason("blame", "the task failed here before", "another host is tried first", 1, host.name)]
     return []
 
