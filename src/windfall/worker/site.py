@@ -216,7 +216,9 @@ class SiteAgent:
 
     def _speak(self, now_s: float) -> None:
         goodbye = self._leaving is not None and not self._running
-        if self._leaving and now_s > self._leave_by_s:
+        down_since_s = self._link.down_since_s
+        nobody_hears = goodbye and down_since_s is not None and now_s - down_since_s > 1.0
+        if self._leaving and (now_s > self._leave_by_s or nobody_hears):
             self._exit_code = 0
         elif self._in_flight:
             if (self._has_news() or goodbye) and self._wait_s > 2 * _GAP_S and not self._nudged:

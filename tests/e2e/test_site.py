@@ -1,0 +1,246 @@
+"""A site, live: three agents on this machine, filled with workers that run a bag, and normal requests that evict them.
+
+Real processes. Who had to make way is recomputed from the log: by the library, and by trying every set of victims.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import WINDFALL, Cluster, cluster
+from windfall.core.engine import Engine
+from windfall.core.events import InstanceRequested, Record, SiteSettled, decode_record
+from windfall.core.instances import HOLDING, SiteState
+from windfall.core.site import Scratch
+from windfall.core.state import State
+from windfall.placement import Request
+from windfall.store import open_store
+
+GRACE_S = 20.0
+HOSTS = ("a", "b", "c")
+TASKS = 72
+
+
+class SiteCluster:
+    """A server with a site, and agents that offer two cores each."""
+
+    def __init__(self, running: Cluster) -> None:
+        self.cluster = running
+        self.client = running.client()
+
+    def __getattr__(self, name: str):
+        return getattr(self.cluster, name)
+
+    def create(self, grace_s: float) -> None:
+        self.typed("create", "lab", "--instance-vcpu", "1", "--instance-ram", "1000", "--grace", f"{grace_s:g}s")
+
+    def start_agent(self, name: str) -> None:
+        command = [*WINDFALL, "site", "agent", "--server", self.url, "--name", self.full(name), "--vcpu", "2"]
+        command += ["--ram", "2000", "--dir", str(self.directory)]
+        self.workers[name] = self._spawn(command, f"agent-{name}.log", {"WINDFALL_TOKEN": self.token})
+
+    def stop(self) -> None:
+        """Agents first: they take their leave of a server that is there."""
+        for process in self.workers.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.workers.values():
+            process.wait(30)
+        self.stop_server()
+
+    def full(self, name: str) -> str:
+        """Names of hosts are locked on a machine: other tests may run beside this one."""
+        return f"{name}-{self.port}"
+
+    def typed(self, *arguments: str, code: int = 0) -> dict:
+        """`windfall site ...` as a person types it, and its JSON."""
+        words = list(arguments)
+        at = words.index("--") if "--" in words else len(words)
+        words[at:at] = ["--json", "--server", self.url, "--token", self.token]
+        done = subprocess.run([*WINDFALL, "site", *words], capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
+
+    def site(self) -> dict:
+        return self.client.transport.get("/v1/sites/lab")
+
+    def request(self, name: str) -> dict:
+        return self.client.transport.get(f"/v1/site/requests/{name}")
+
+    def ask(self, vcpu: float, *command: str) -> str:
+        """The same by HTTP; the name of the request."""
+        body = {"resources": {"vcpu": vcpu, "ram_mb": 500}, "command": list(command)}
+        return self.client.transport.post("/v1/site/requests", body)["name"]
+
+    def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, (self.site(), self.logs())
+            time.sleep(0.05)
+
+    def until_ended(self, *names: str) -> list[dict]:
+        self.until(lambda: all(self.request(name)["state"] == "ended" for name in names))
+        return [self.request(name) for name in names]
+
+    def until_full(self, workers: int) -> None:
+        """So many workers run, and each of them has a task."""
+        self.until(lambda: sum(host["held"] > 0 for host in self.client.hosts() if host["state"] == "live") == workers)
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text()[-1500:] for path in self.directory.glob("*.log"))
+
+    def records(self) -> list[Record]:
+        """The whole log. The server must be stopped."""
+        store = open_store(self.state)
+        try:
+            found: list[Record] = []
+            while rows := store.records(found[-1].seq if found else 0, 1000):
+                found += [decode_record(row.data) for row in rows]
+            return found
+        finally:
+            store.close()
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[SiteCluster]:
+    with cluster(tmp_path, lease_s=6.0) as running:
+        running.start_server()
+        site = SiteCluster(running)
+        yield site
+        site.stop()
+
+
+def test_requests_start_within_the_grace_of_the_cheapest_victims_and_the_bag_loses_nothing(made: SiteCluster):
+    made.create(GRACE_S)
+    for name in HOSTS:
+        made.start_agent(name)
+    job = made.client.submit("sh -c 'sleep 0.5; echo {}'", params=range(TASKS), name="bag")
+    made.until(lambda: job.status()["tasks"]["done"] >= 12)
+    made.until_full(6)
+
+    asked = [made.ask(vcpu, "sh", "-c", "echo here; sleep 2") for vcpu in (2, 1, 1)]
+    assert made.typed("request", "--vcpu", "3", "--refuse", "--", "true", code=1)["state"] == "refused"
+    ended = made.until_ended(*asked)
+    job.wait(90)
+
+    for row in ended:
+        assert row["cause"] == "done" and row["victims"], row
+        assert row["started_s"] - row["placed_s"] <= GRACE_S, row
+    assert made.typed("output", asked[0])["stdout"] == "here\n"
+    tasks = made.client.transport.get(f"/v1/jobs/{job.id}/tasks")["tasks"]
+    assert all(task["state"] == "done" and task["failures"] == 0 for task in tasks)
+    assert sum(task["losses"] for task in tasks) > 0, "somebody was evicted at work"
+
+    made.stop()
+    assert made.accepted() == {(job.id, task): 1 for task in range(TASKS)}
+    evictions = check_victims(made.records())
+    assert evictions == [len(row["victims"]) for row in ended]
+
+
+def check_victims(records: list[Record]) -> list[int]:
+    """Decide again on every request from the logged state; how many had to make way for each that was placed."""
+    engine, state, found = Engine(), State(), []
+    for record in records:
+        event, decided = record.event, record.decided
+        if isinstance(event, InstanceRequested):
+            assert isinstance(decided, SiteSettled)
+            assert engine.decide(state, event).decided == decided
+            site = state.sites[event.site]
+            scratch = Scratch(state, site, event.t, site.hosts)
+            named = scratch.scheduler.decide(Request(False, event.wish.resources), event.t)
+            least = cheapest(scratch, site, event)
+            assert (named.host is None) == (not decided.placed) == (least is None)
+            for placed in decided.placed:
+                assert (placed.cost, len(placed.victims)) == (named.cost, len(named.victims)) == least
+                assert all(site.instances[victim].preemptible for victim in placed.victims)
+                found.append(len(placed.victims))
+        engine.apply(state, record)
+    return found
+
+
+def cheapest(scratch: Scratch, site: SiteState, event: InstanceRequested) -> tuple[int, int] | None:
+    """(cost, victims) of the best host, by trying every set; what evicting costs is told by the library's columns."""
+    library, needs = scratch.library, event.wish.resources
+    now_us, found = round(event.t * 1e6), []
+    for h, name in enumerate(library.names):
+        held = [one for one in site.on(name) if one.state in HOLDING]
+        free = {key: site.hosts[name].capacity.get(key, 0) for key in needs}
+        for one in held:
+            free = {key: amount - one.resources.get(key, 0) for key, amount in free.items()}
+        costs = {
+            identity: int(scratch.scheduler.cost(library.preemptibles(slice(h, h + 1)), now_us)[0, slot])
+            for slot, identity in enumerate(library.slot_ids[h])
+            if identity
+        }
+        workers = [one for one in held if one.preemptible]
+        for count in range(len(workers) + 1):
+            for chosen in combinations(workers, count):
+                gain = {key: sum(one.resources.get(key, 0) for one in chosen) for key in needs}
+                if all(free[key] + gain[key] >= needs[key] for key in needs):
+                    found.append((sum(costs[site.name_of(one.number)] for one in chosen), count))
+    return min(found, default=None)
+
+
+def test_tasks_that_ignore_the_notice_are_killed_and_run_again(made: SiteCluster):
+    made.create(2.0)
+    made.start_agent("a")
+    job = made.client.submit("sh -c 'trap \"\" TERM; sleep 3; echo {}'", params=range(2), name="stubborn")
+    made.until_full(2)
+    asked = made.typed("request", "--vcpu", "2", "--ram", "500", "--wait", "--", "echo", "at last")
+    assert (asked["stdout"], asked["cause"], len(asked["victims"])) == ("at last\n", "done", 2)
+    job.wait(60)
+    rows = made.client.transport.get(f"/v1/jobs/{job.id}/tasks")["tasks"]
+    assert [(row["state"], row["failures"], row["losses"]) for row in rows] == [("done", 0, 1)] * 2
+
+
+def test_a_request_is_kept_to_its_memory_its_time_and_its_place_in_the_queue(made: SiteCluster):
+    made.create(2.0)
+    made.start_agent("a")
+    hog = "b = bytearray(400 << 20); print(len(b))"
+    over = made.typed("request", "--ram", "100", "--wait", "--", "python3", "-c", hog, code=1)
+    assert over["cause"] == "oom" and over["stdout"] == ""
+    first = made.typed("request", "--vcpu", "2", "--for", "2s", "--", "sleep", "600")["name"]
+    second = made.typed("request", "--vcpu", "2", "--", "sh", "-c", "sleep 600 & sleep 600")["name"]
+    assert made.typed("why", second)["state"] == "waiting"
+    assert made.until_ended(first)[0]["cause"] == "time"
+    made.until(lambda: made.request(second)["state"] == "running")
+    made.typed("cancel", second)
+    assert made.until_ended(second)[0]["cause"] == "cancelled"
+    assert processes(["sleep", "600"], made.directory) == []
+
+
+def test_an_agent_that_is_killed_leaves_nothing_behind_and_its_tasks_run_again(made: SiteCluster):
+    made.create(2.0)
+    made.start_agent("a")
+    job = made.client.submit("sh -c 'sleep 1; echo {}'", params=range(6), name="bag")
+    made.until_full(2)
+    asked = made.typed("request", "--vcpu", "1", "--ram", "500", "--", "sleep", "600")["name"]
+    made.until(lambda: made.request(asked)["state"] == "running")
+    made.kill_worker("a")
+    made.until(lambda: not processes([], made.directory))
+    made.start_agent("a")
+    assert made.until_ended(asked)[0]["cause"] == "lost"
+    job.wait(60)
+    made.stop()
+    assert made.accepted() == {(job.id, task): 1 for task in range(6)}
+
+
+def processes(words: list[str], directory: Path) -> list[int]:
+    """Processes of the site's instances that still run: those in its directory, with these words in their command."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            cwd = (entry / "cwd").readlink() if entry.name.isdigit() else None
+            line = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0") if cwd else []
+        except OSError:
+            continue
+        if cwd is not None and "site-" in str(cwd) and cwd.is_relative_to(directory) and line[: len(words)] == words:
+            found.append(int(entry.name))
+    return found
