@@ -135,3 +135,11 @@ def test_the_nearest_miss_counts_only_hosts_that_lack_nothing_else():
     hand.ask("b", want=0, memory_mb=6000, tags={"site": "haifa"})
     bag = hand.submit(1, policies={"JobRequirements": 'Host.Memory >= 8192 && Host.site == "haifa"'})
     assert told(hand, bag)["waiting"]["nearest"] == "1 host fails 'Host.Memory >= 8192' alone, b by 2192"
+
+
+def test_what_to_try_is_the_condition_without_the_clause_that_fails():
+    hand = Hand(compile_policies)
+    hand.ask("a", want=0, memory_mb=4096, tags={"site": "rio"})
+    bag = hand.submit(1, policies={"JobRequirements": 'Host.Memory >= 8192 &&  (Host.site == "rio" || BOT.Tail)'})
+    (tried,) = told(hand, bag)["waiting"]["try"]
+    assert tried == "windfall change bag --require '(Host.site == \"rio\" || BOT.Tail)'"

@@ -46,13 +46,13 @@ def lines(told: Json) -> list[str]:
         if waiting is None:
             return [f"{job} has ended: {told['state']}."]
         head = f"{job} {'waits' if waiting['waits'] else 'is ' + told['state']}."
-        written = [f"  {name} = {text}" for name, text in told["policies"].items()]
+        written = [f"    {name} = {text}" for name, text in told["policies"].items()]
         return [head, *waiting_lines(waiting), *(["  its policies:", *written] if written else [])]
     found = [f"task {told['task']} of {job} {_standing(told)}."]
     if "waiting" in told:
         found += waiting_lines(told["waiting"])
     if told["story"]:
-        found += ["  its story:", *(f"    {_step(step, told['story'])}" for step in told["story"])]
+        found += ["  its story:", *(f"    {_step(step)}" for step in told["story"])]
     return found
 
 
@@ -75,12 +75,12 @@ def waiting_lines(waiting: Json) -> list[str]:
     return found
 
 
-def _step(step: Json, story: list[Json]) -> str:
+def _step(step: Json) -> str:
     when = f"{moment(step['t'])}  "
     attempt = f"attempt {step['attempt']} " if "attempt" in step else ""
     if step["what"] == "sent":
-        until = f", given up after {span(step['deadline'] - step['t'])}" if step["deadline"] else ""
-        return f"{when}{attempt}sent to {step['host']}: {step['why']}{until}"
+        patience = f" (patience {span(step['deadline'] - step['t'])})" if step["deadline"] else ""
+        return f"{when}{attempt}sent to {step['host']}: {step['why']}{patience}"
     if step["what"] == "given up":
         return f"{when}{attempt}given up: {step['why']}; {step['then']}"
     if "cause" in step:

@@ -23,7 +23,7 @@ from windfall.core.events import (
     TasksChosen,
     TimeJudged,
 )
-from windfall.core.policy import BagPolicy
+from windfall.core.policy import BagPolicy, Clause
 from windfall.core.pools import outlook
 from windfall.core.state import Bag, Host, State
 from windfall.wire.messages import CAUSES
@@ -203,14 +203,30 @@ def _clauses(state: State, policy: BagPolicy, bag: Bag, task: int | None, host: 
         return []
     ads = (host_ad(host, t), bag_ad(bag, t), queue_ad(state), pool_ad(state, host.pool))
     clauses = policy.explain(*ads, t, shared=class_ad(bag.classes[_class_of(bag, task)]))
+    text = policy.expressions.get("JobRequirements", "")
     return [
         Reason(
             "policy", clause.text, clause.detail, 1, host.name, clause.missing,
-            f"windfall change {bag.rules.name} --require '...'   without or with a weaker '{clause.text}'",
+            f"windfall change {bag.rules.name} --require {_without(clause, clauses, text)}",
         )
         for clause in clauses
         if not clause.ok
     ]  # fmt: skip
+
+
+def _without(clause: Clause, clauses: list[Clause], text: str) -> str:
+    """The condition without one of its clauses, as it would be typed."""
+    rest, kept = " ".join(text.split()), []
+    for each in clauses:
+        plain = " ".join(each.text.split())
+        part = next((part for part in (plain, f"({plain})") if rest.startswith(part)), None)
+        if part is None:
+            break
+        rest = rest.removeprefix(part).removeprefix(" && ")
+        kept += [] if each is clause else [part]
+    if rest or "'" in text:
+        return f"'...'   without, or with a weaker, {clause.text}"
+    return f"'{' && '.join(kept)}'"
 
 
 def _competition(state: State, policies: Policies, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
