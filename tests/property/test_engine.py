@@ -31,9 +31,11 @@ from windfall.core.events import (
     decode_record,
     encode_record,
 )
+from windfall.core.invariants import problems
 from windfall.core.overlay import PoolRules
 from windfall.core.policy import DefaultPolicy
-from windfall.core.state import State, load, problems, save
+from windfall.core.snapshot import load, save
+from windfall.core.state import State
 from windfall.wire.messages import CAUSES
 
 POLICIES = [{}, {"ReplicationRequirements": "true", "Deadline": "7"}, {"GridPolicy": "dear"}]

@@ -22,8 +22,10 @@ from windfall.core.events import (
     encode_record,
 )
 from windfall.core.instances import HOLDING, LEAVING, PLACED, InstanceEnd, SiteRules, Wish
+from windfall.core.invariants import problems
 from windfall.core.site import GIVEN_UP, room, silences
-from windfall.core.state import GONE, State, load, problems, save
+from windfall.core.snapshot import load, save
+from windfall.core.state import GONE, State
 
 SIZE = {"vcpu": 1.0, "ram_mb": 10.0}
 

@@ -22,7 +22,8 @@ from windfall.core.events import (
     TasksAdded,
     TimerFired,
 )
-from windfall.core.state import Bag, State, problems
+from windfall.core.invariants import problems
+from windfall.core.state import Bag, State
 from windfall.wire.messages import CAUSES
 
 

@@ -7,7 +7,7 @@ from windfall.core import patience
 from windfall.core.ads import pool_ad
 from windfall.core.events import TaskClass
 from windfall.core.explain import explain
-from windfall.core.state import load, save
+from windfall.core.snapshot import load, save
 from windfall.policy.compiled import compile_policies
 
 

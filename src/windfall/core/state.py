@@ -1,26 +1,26 @@
 """The engine's state: bags, hosts, attempts, and how they are saved. Pure data with the few moves that keep it whole.
 
-Only `apply` (engine.py) calls the moves. `problems` lists broken invariants; tests call it after every step.
+Only `apply` (engine.py) calls the moves. How it is saved stands in snapshot.py, what must hold in it in invariants.py.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
-from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, WAITING, Columns, SavedColumns
+from windfall.core.columns import CANCELLED, DONE, FAILED, WAITING, Columns
 from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
 from windfall.core.hosts import Reliability
 from windfall.core.instances import SiteState
-from windfall.core.overlay import Flow, Matching, PoolState
+from windfall.core.overlay import Matching, PoolState
 from windfall.timeouts.online import Decision, Memory
 
 LIVE, UNKNOWN, GONE = "live", "unknown", "gone"
+FINAL = frozenset({DONE, FAILED, CANCELLED})
 
 
 class Attempt(Struct, array_like=True):
@@ -340,236 +340,3 @@ class State:
                 self.tails = dict(sorted(self.tails.items()))
         else:
             self.tails.pop(bag.number, None)
-
-
-# --- snapshots ------------------------------------------------------------------------------------------------------
-
-
-class SavedBag(Struct, array_like=True):
-    number: int
-    rules: JobRules
-    classes: list[TaskClass]
-    submitted_t: float
-    sealed: bool
-    stopped: str
-    finished_t: float | None
-    last_result_t: float | None
-    columns: SavedColumns
-    segments: list[tuple[int, int]]
-    fresh: list[list[tuple[int, int]]]
-    again: list[list[int]]
-    live: dict[int, list[Attempt]]
-    given_up: dict[int, list[Attempt]]
-    tail: bool
-    attempts: int
-    waste: int
-    counts: list[int]
-    turnarounds: dict[int, int]
-    levels: dict[int, list[int]]
-    run_s: float
-    causes: dict[int, int]
-    blame: dict[int, list[int]]
-    order: bytes
-
-
-class SavedHost(Struct, array_like=True):
-    number: int
-    name: str
-    boot: str
-    n: int
-    state: str
-    ad: dict[str, Any]
-    ad_version: int
-    ad_t: float
-    slots: int
-    memory_bytes: int
-    memory_held: int
-    joined_t: float
-    seen_t: float
-    heard_t: float
-    draining: bool
-    blocked: str
-    blocked_until: float | None
-    left: str
-    held: list[Key]
-    to_cancel: list[Key]
-    assigned: list[Assigned]
-    cancelled: list[Key]
-    record: Reliability
-
-
-class SavedState(Struct, array_like=True):
-    seq: int
-    t: float
-    settings: Settings
-    bags: list[SavedBag]
-    hosts: list[SavedHost]
-    live_hosts: list[int]
-    unknown_hosts: list[int]
-    deadlines: list[tuple[float, int, int, int]]
-    next_job: int
-    next_host: int
-    pools: list[PoolState] = field(default_factory=list)
-    flow: Flow = field(default_factory=list)
-    memory: Memory = field(default_factory=Memory)
-    advice: dict[str, Advice] = field(default_factory=dict)
-    sites: list[SiteState] = field(default_factory=list)
-
-
-_BAG_PLAIN = (
-    "number", "rules", "classes", "submitted_t", "sealed", "stopped", "finished_t", "last_result_t", "segments",
-    "live", "given_up", "tail", "attempts", "waste", "counts", "turnarounds", "run_s",
-    "causes", "blame",
-)  # fmt: skip
-_HOST_PLAIN = tuple(name for name in SavedHost.__struct_fields__ if name != "held")
-
-
-def save(state: State) -> bytes:
-    """The whole state as bytes; equal states give equal bytes."""
-    bags = [
-        SavedBag(
-            columns=bag.columns.save(),
-            order=bag.order.tobytes(),
-            levels={level: list(tasks) for level, tasks in bag.levels.items()},
-            fresh=[list(queue.fresh) for queue in bag.queues],
-            again=[list(queue.again) for queue in bag.queues],
-            **{name: getattr(bag, name) for name in _BAG_PLAIN},
-        )
-        for bag in state.bags.values()
-    ]
-    hosts = [
-        SavedHost(held=list(host.held), **{name: getattr(host, name) for name in _HOST_PLAIN})
-        for host in state.hosts.values()
-    ]
-    saved = SavedState(
-        state.seq, state.t, state.settings, bags, hosts, list(state.live_hosts),
-        list(state.unknown_hosts), state.deadlines, state.next_job, state.next_host,
-        pools=list(state.pools.values()), flow=state.matching.listed(), memory=state.memory, advice=state.advice,
-        sites=list(state.sites.values()),
-    )  # fmt: skip
-    return msgspec.msgpack.encode(saved)
-
-
-def load(data: bytes) -> State:
-    saved = msgspec.msgpack.decode(data, type=SavedState)
-    state = State()
-    state.seq, state.t, state.settings = saved.seq, saved.t, saved.settings
-    state.next_job, state.next_host = saved.next_job, saved.next_host
-    state.deadlines = saved.deadlines
-    state.pools = {pool.rules.name: pool for pool in saved.pools}
-    state.matching = Matching.of(saved.flow)
-    state.memory, state.advice = saved.memory, saved.advice
-    state.sites = {site.rules.name: site for site in saved.sites}
-    for saved_bag in saved.bags:
-        bag = _load_bag(saved_bag)
-        state.bags[bag.number] = bag
-        if bag.rules.key:
-            state.keys[bag.rules.key] = bag.number
-        state.refresh(bag)
-    for saved_host in saved.hosts:
-        host = Host(saved_host.number, saved_host.name, saved_host.joined_t)
-        for name in _HOST_PLAIN:
-            setattr(host, name, getattr(saved_host, name))
-        host.held = dict.fromkeys(saved_host.held)
-        state.hosts[host.number] = host
-        state.names[host.name] = host.number
-        if host.state == LIVE:
-            state.live_slots += host.slots
-        if host.state != GONE:
-            state.count_client(host.pool, 1)
-        if host.to_cancel:
-            state.hosts_to_tell[host.number] = None
-    state.live_hosts = OrderedDict.fromkeys(saved.live_hosts)
-    state.unknown_hosts = OrderedDict.fromkeys(saved.unknown_hosts)
-    return state
-
-
-def _load_bag(saved: SavedBag) -> Bag:
-    bag = Bag(saved.number, saved.rules, saved.classes, saved.submitted_t)
-    for name in _BAG_PLAIN:
-        setattr(bag, name, getattr(saved, name))
-    bag.columns = Columns.load(saved.columns)
-    bag.order.frombytes(saved.order)
-    bag.levels = {level: dict.fromkeys(tasks) for level, tasks in saved.levels.items()}
-    for queue, fresh, again in zip(bag.queues, saved.fresh, saved.again, strict=True):
-        queue.fresh.extend(fresh)
-        queue.again.extend(again)
-        queue.size = len(again) + sum(end - start for start, end in fresh)
-    return bag
-
-
-# --- invariants -----------------------------------------------------------------------------------------------------
-
-
-def problems(state: State) -> list[str]:
-    """Every broken promise of the state, in words. Empty is right. Slow: for tests."""
-    found: list[str] = []
-    for bag in state.bags.values():
-        found += _bag_problems(state, bag)
-    for host in state.hosts.values():
-        books = [LIVE] * (host.number in state.live_hosts) + [UNKNOWN] * (host.number in state.unknown_hosts)
-        if books != ([] if host.state == GONE else [host.state]):
-            found.append(f"host {host.name} is {host.state} and stands among {books}")
-    slots = sum(host.slots for host in state.hosts.values() if host.state == LIVE)
-    if slots != state.live_slots:
-        found.append(f"live slots are {slots}, counted {state.live_slots}")
-    clients = Counter(host.pool for host in state.hosts.values() if host.state != GONE)
-    if clients != state.clients:
-        found.append(f"clients by pool are {dict(clients)}, counted {state.clients}")
-    found += [problem for site in state.sites.values() for problem in site.problems()]
-    found += [f"pool {pool.rules.name} has {pool.queued} pending" for pool in state.pools.values() if pool.queued < 0]
-    return found
-
-
-def _bag_problems(state: State, bag: Bag) -> list[str]:
-    found: list[str] = []
-    name = f"job {bag.number}"
-    by_state = [0] * 5
-    for value in bag.columns.state:
-        by_state[value] += 1
-    if by_state != bag.counts:
-        found.append(f"{name}: counters {bag.counts}, columns {by_state}")
-    queued = [task for queue in bag.queues for task in queue]
-    if len(queued) != len(set(queued)):
-        found.append(f"{name}: a task is queued twice")
-    if sum(queue.size for queue in bag.queues) != len(queued):
-        found.append(f"{name}: queue sizes do not add up")
-    waiting = {task for task, value in enumerate(bag.columns.state) if value == WAITING}
-    if not bag.stopped and waiting != set(queued):
-        found.append(f"{name}: waiting and queued differ by {sorted(waiting ^ set(queued))[:5]}")
-    levels = {task: level for level, tasks in bag.levels.items() for task in tasks}
-    if levels != {task: len(attempts) for task, attempts in bag.live.items()}:
-        found.append(f"{name}: levels do not count the live attempts")
-    if (bag.number in state.tails) != bool(bag.tail and bag.live and not bag.rules.paused):
-        found.append(f"{name}: wrong about its tail")
-    for task, attempts in bag.live.items():
-        found += _attempt_problems(state, bag, task, attempts)
-    held = {task for task, value in enumerate(bag.columns.state) if value == HELD}
-    if held != set(bag.live):
-        found.append(f"{name}: held and live differ by {sorted(held ^ set(bag.live))[:5]}")
-    if (bag.number in state.ready) != bag.dispatchable:
-        found.append(f"{name}: ready {bag.number in state.ready}, dispatchable {bag.dispatchable}")
-    for task in range(bag.total):
-        rules = bag.classes[bag.class_of(task)]
-        # Each replica that was out may add one more while others still run.
-        spare = state.settings.max_replicas
-        failures, losses = bag.columns.failures[task], bag.columns.losses[task]
-        if failures > rules.max_failures + spare or losses > rules.max_losses + spare:
-            found.append(f"{name}.{task}: more retries than allowed")
-    return found
-
-
-def _attempt_problems(state: State, bag: Bag, task: int, attempts: list[Attempt]) -> list[str]:
-    found = []
-    if not attempts:
-        found.append(f"job {bag.number}.{task}: live without an attempt")
-    for attempt in attempts:
-        host = state.hosts.get(attempt.host)
-        if host is None or host.state == GONE:
-            found.append(f"job {bag.number}.{task}#{attempt.number} runs on a host that is gone")
-        elif (bag.number, task, attempt.number) not in host.held:
-            found.append(f"job {bag.number}.{task}#{attempt.number} is not held by {host.name}")
-    return found
-
-
-FINAL = frozenset({DONE, FAILED, CANCELLED})

@@ -13,7 +13,8 @@ from typing import Any
 
 from windfall.core.engine import Engine, wake_at
 from windfall.core.events import AnyEvent, Record, ServerStarted, Settings, TimerFired
-from windfall.core.state import State, load, save
+from windfall.core.snapshot import load, save
+from windfall.core.state import State
 
 Call = Callable[..., None]
 

@@ -1,0 +1,173 @@
+"""The state as bytes and back: what a restart begins with. Pure.
+
+Fields are arrays: new ones go to the end, with a default, so that a newer version reads an older snapshot.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from windfall.core.columns import Columns, SavedColumns
+from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
+from windfall.core.hosts import Reliability
+from windfall.core.instances import SiteState
+from windfall.core.overlay import Flow, Matching, PoolState
+from windfall.core.state import GONE, LIVE, Advice, Attempt, Bag, Host, State
+from windfall.timeouts.online import Memory
+
+
+class SavedBag(Struct, array_like=True):
+    number: int
+    rules: JobRules
+    classes: list[TaskClass]
+    submitted_t: float
+    sealed: bool
+    stopped: str
+    finished_t: float | None
+    last_result_t: float | None
+    columns: SavedColumns
+    segments: list[tuple[int, int]]
+    fresh: list[list[tuple[int, int]]]
+    again: list[list[int]]
+    live: dict[int, list[Attempt]]
+    given_up: dict[int, list[Attempt]]
+    tail: bool
+    attempts: int
+    waste: int
+    counts: list[int]
+    turnarounds: dict[int, int]
+    levels: dict[int, list[int]]
+    run_s: float
+    causes: dict[int, int]
+    blame: dict[int, list[int]]
+    order: bytes
+
+
+class SavedHost(Struct, array_like=True):
+    number: int
+    name: str
+    boot: str
+    n: int
+    state: str
+    ad: dict[str, Any]
+    ad_version: int
+    ad_t: float
+    slots: int
+    memory_bytes: int
+    memory_held: int
+    joined_t: float
+    seen_t: float
+    heard_t: float
+    draining: bool
+    blocked: str
+    blocked_until: float | None
+    left: str
+    held: list[Key]
+    to_cancel: list[Key]
+    assigned: list[Assigned]
+    cancelled: list[Key]
+    record: Reliability
+
+
+class SavedState(Struct, array_like=True):
+    seq: int
+    t: float
+    settings: Settings
+    bags: list[SavedBag]
+    hosts: list[SavedHost]
+    live_hosts: list[int]
+    unknown_hosts: list[int]
+    deadlines: list[tuple[float, int, int, int]]
+    next_job: int
+    next_host: int
+    pools: list[PoolState] = field(default_factory=list)
+    flow: Flow = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
+    advice: dict[str, Advice] = field(default_factory=dict)
+    sites: list[SiteState] = field(default_factory=list)
+
+
+_BAG_PLAIN = (
+    "number", "rules", "classes", "submitted_t", "sealed", "stopped", "finished_t", "last_result_t", "segments",
+    "live", "given_up", "tail", "attempts", "waste", "counts", "turnarounds", "run_s",
+    "causes", "blame",
+)  # fmt: skip
+_HOST_PLAIN = tuple(name for name in SavedHost.__struct_fields__ if name != "held")
+
+
+def save(state: State) -> bytes:
+    """The whole state as bytes; equal states give equal bytes."""
+    bags = [
+        SavedBag(
+            columns=bag.columns.save(),
+            order=bag.order.tobytes(),
+            levels={level: list(tasks) for level, tasks in bag.levels.items()},
+            fresh=[list(queue.fresh) for queue in bag.queues],
+            again=[list(queue.again) for queue in bag.queues],
+            **{name: getattr(bag, name) for name in _BAG_PLAIN},
+        )
+        for bag in state.bags.values()
+    ]
+    hosts = [
+        SavedHost(held=list(host.held), **{name: getattr(host, name) for name in _HOST_PLAIN})
+        for host in state.hosts.values()
+    ]
+    saved = SavedState(
+        state.seq, state.t, state.settings, bags, hosts, list(state.live_hosts),
+        list(state.unknown_hosts), state.deadlines, state.next_job, state.next_host,
+        pools=list(state.pools.values()), flow=state.matching.listed(), memory=state.memory, advice=state.advice,
+        sites=list(state.sites.values()),
+    )  # fmt: skip
+    return msgspec.msgpack.encode(saved)
+
+
+def load(data: bytes) -> State:
+    saved = msgspec.msgpack.decode(data, type=SavedState)
+    state = State()
+    state.seq, state.t, state.settings = saved.seq, saved.t, saved.settings
+    state.next_job, state.next_host = saved.next_job, saved.next_host
+    state.deadlines = saved.deadlines
+    state.pools = {pool.rules.name: pool for pool in saved.pools}
+    state.matching = Matching.of(saved.flow)
+    state.memory, state.advice = saved.memory, saved.advice
+    state.sites = {site.rules.name: site for site in saved.sites}
+    for saved_bag in saved.bags:
+        bag = _load_bag(saved_bag)
+        state.bags[bag.number] = bag
+        if bag.rules.key:
+            state.keys[bag.rules.key] = bag.number
+        state.refresh(bag)
+    for saved_host in saved.hosts:
+        host = Host(saved_host.number, saved_host.name, saved_host.joined_t)
+        for name in _HOST_PLAIN:
+            setattr(host, name, getattr(saved_host, name))
+        host.held = dict.fromkeys(saved_host.held)
+        state.hosts[host.number] = host
+        state.names[host.name] = host.number
+        if host.state == LIVE:
+            state.live_slots += host.slots
+        if host.state != GONE:
+            state.count_client(host.pool, 1)
+        if host.to_cancel:
+            state.hosts_to_tell[host.number] = None
+    state.live_hosts = OrderedDict.fromkeys(saved.live_hosts)
+    state.unknown_hosts = OrderedDict.fromkeys(saved.unknown_hosts)
+    return state
+
+
+def _load_bag(saved: SavedBag) -> Bag:
+    bag = Bag(saved.number, saved.rules, saved.classes, saved.submitted_t)
+    for name in _BAG_PLAIN:
+        setattr(bag, name, getattr(saved, name))
+    bag.columns = Columns.load(saved.columns)
+    bag.order.frombytes(saved.order)
+    bag.levels = {level: dict.fromkeys(tasks) for level, tasks in saved.levels.items()}
+    for queue, fresh, again in zip(bag.queues, saved.fresh, saved.again, strict=True):
+        queue.fresh.extend(fresh)
+        queue.again.extend(again)
+        queue.size = len(again) + sum(end - start for start, end in fresh)
+    return bag
