@@ -6,8 +6,7 @@ A task that has not started is not an object; a million of them are ten arrays.
 from __future__ import annotations
 
 from array import array
-
-from msgspec import Struct
+from collections.abc import Sequence
 
 WAITING, HELD, DONE, FAILED, CANCELLED = range(5)
 STATE_NAMES = ("waiting", "running", "done", "failed", "cancelled")
@@ -61,27 +60,13 @@ class Columns:
             column: array[int] = getattr(self, name)
             column.frombytes(bytes(column.itemsize * count))
 
-    def save(self) -> SavedColumns:
-        return SavedColumns(**{name: getattr(self, name).tobytes() for name in LAYOUT})
+    def save(self) -> list[bytes]:
+        """The columns as bytes, in the order of the layout."""
+        return [getattr(self, name).tobytes() for name in LAYOUT]
 
     @classmethod
-    def load(cls, saved: SavedColumns) -> Columns:
+    def load(cls, saved: Sequence[bytes | memoryview]) -> Columns:
         columns = cls()
-        for name in LAYOUT:
-            getattr(columns, name).frombytes(getattr(saved, name))
+        for name, data in zip(LAYOUT, saved, strict=True):
+            getattr(columns, name).frombytes(data)
         return columns
-
-
-class SavedColumns(Struct, array_like=True):
-    """Columns as bytes, for a snapshot."""
-
-    state: bytes
-    attempts: bytes
-    attempt: bytes
-    failures: bytes
-    losses: bytes
-    host: bytes
-    start: bytes
-    end: bytes
-    exit: bytes
-    cause: bytes

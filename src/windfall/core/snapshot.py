@@ -5,13 +5,14 @@ Fields are arrays: new ones go to the end, with a default, so that a newer versi
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
-from windfall.core.columns import Columns, SavedColumns
+from windfall.core.columns import Columns
 from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
 from windfall.core.hosts import Reliability
 from windfall.core.instances import SiteState
@@ -29,7 +30,8 @@ class SavedBag(Struct, array_like=True):
     stopped: str
     finished_t: float | None
     last_result_t: float | None
-    columns: SavedColumns
+    columns: list[int]
+    """Lengths of the columns, whose bytes stand behind the header."""
     segments: list[tuple[int, int]]
     fresh: list[list[tuple[int, int]]]
     again: list[list[int]]
@@ -44,7 +46,7 @@ class SavedBag(Struct, array_like=True):
     run_s: float
     causes: dict[int, int]
     blame: dict[int, list[int]]
-    order: bytes
+    order: int
 
 
 class SavedHost(Struct, array_like=True):
@@ -101,32 +103,56 @@ _HOST_PLAIN = tuple(name for name in SavedHost.__struct_fields__ if name != "hel
 
 def save(state: State) -> bytes:
     """The whole state as bytes; equal states give equal bytes."""
-    bags = [
-        SavedBag(
-            columns=bag.columns.save(),
-            order=bag.order.tobytes(),
-            levels={level: list(tasks) for level, tasks in bag.levels.items()},
-            fresh=[list(queue.fresh) for queue in bag.queues],
-            again=[list(queue.again) for queue in bag.queues],
-            **{name: getattr(bag, name) for name in _BAG_PLAIN},
-        )
-        for bag in state.bags.values()
-    ]
+    return b"".join(pieces(state))
+
+
+def pieces(state: State) -> list[bytes]:
+    """The same in pieces that nothing changes any more: another thread may join them while the state goes on.
+
+    A header, and behind it the columns as they are: a million tasks are copied once, not packed.
+    """
+    columns: list[bytes] = []
+    bags = []
+    for bag in state.bags.values():
+        mine = [*bag.columns.save(), bag.order.tobytes()]
+        bags.append(_saved_bag(bag, [len(column) for column in mine]))
+        columns += mine
+    header = msgspec.msgpack.encode(_saved_state(state, bags))
+    return [_LENGTH.pack(len(header)), header, *columns]
+
+
+_LENGTH = struct.Struct(">Q")
+
+
+def _saved_bag(bag: Bag, lengths: list[int]) -> SavedBag:
+    return SavedBag(
+        columns=lengths[:-1],
+        order=lengths[-1],
+        levels={level: list(tasks) for level, tasks in bag.levels.items()},
+        fresh=[list(queue.fresh) for queue in bag.queues],
+        again=[list(queue.again) for queue in bag.queues],
+        **{name: getattr(bag, name) for name in _BAG_PLAIN},
+    )
+
+
+def _saved_state(state: State, bags: list[SavedBag]) -> SavedState:
     hosts = [
         SavedHost(held=list(host.held), **{name: getattr(host, name) for name in _HOST_PLAIN})
         for host in state.hosts.values()
     ]
-    saved = SavedState(
+    return SavedState(
         state.seq, state.t, state.settings, bags, hosts, list(state.live_hosts),
         list(state.unknown_hosts), state.deadlines, state.next_job, state.next_host,
         pools=list(state.pools.values()), flow=state.matching.listed(), memory=state.memory, advice=state.advice,
         sites=list(state.sites.values()),
     )  # fmt: skip
-    return msgspec.msgpack.encode(saved)
 
 
 def load(data: bytes) -> State:
-    saved = msgspec.msgpack.decode(data, type=SavedState)
+    (length,) = _LENGTH.unpack_from(data)
+    view = memoryview(data)[_LENGTH.size :]
+    saved = msgspec.msgpack.decode(view[:length], type=SavedState)
+    at = length
     state = State()
     state.seq, state.t, state.settings = saved.seq, saved.t, saved.settings
     state.next_job, state.next_host = saved.next_job, saved.next_host
@@ -137,6 +163,7 @@ def load(data: bytes) -> State:
     state.sites = {site.rules.name: site for site in saved.sites}
     for saved_bag in saved.bags:
         bag = _load_bag(saved_bag)
+        at = _load_columns(bag, saved_bag, view, at)
         state.bags[bag.number] = bag
         if bag.rules.key:
             state.keys[bag.rules.key] = bag.number
@@ -163,11 +190,20 @@ def _load_bag(saved: SavedBag) -> Bag:
     bag = Bag(saved.number, saved.rules, saved.classes, saved.submitted_t)
     for name in _BAG_PLAIN:
         setattr(bag, name, getattr(saved, name))
-    bag.columns = Columns.load(saved.columns)
-    bag.order.frombytes(saved.order)
     bag.levels = {level: dict.fromkeys(tasks) for level, tasks in saved.levels.items()}
     for queue, fresh, again in zip(bag.queues, saved.fresh, saved.again, strict=True):
         queue.fresh.extend(fresh)
         queue.again.extend(again)
         queue.size = len(again) + sum(end - start for start, end in fresh)
     return bag
+
+
+def _load_columns(bag: Bag, saved: SavedBag, view: memoryview, at: int) -> int:
+    """Cut a bag's columns out of what stands behind the header; returns where the next one begins."""
+    cut = []
+    for length in [*saved.columns, saved.order]:
+        cut.append(view[at : at + length])
+        at += length
+    bag.columns = Columns.load(cut[:-1])
+    bag.order.frombytes(cut[-1])
+    return at

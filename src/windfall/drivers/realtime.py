@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,7 +31,7 @@ from windfall.core.events import (
     decode_record,
     encode_record,
 )
-from windfall.core.snapshot import load, save
+from windfall.core.snapshot import load, pieces, save
 from windfall.core.state import State
 from windfall.drivers.clock import SteadyClock
 from windfall.errors import BadInput
@@ -79,7 +80,7 @@ class Realtime:
             for _, data in loaded.records:
                 self.engine.apply(self.state, decode_record(data))
                 self._since_snapshot += 1
-        except msgspec.ValidationError as error:
+        except (msgspec.DecodeError, struct.error) as error:
             raise BadInput(
                 f"this state was written by another version of Windfall and cannot be read ({error})",
                 hint="use the version that wrote it, or begin anew with --state OTHER",
@@ -180,9 +181,9 @@ class Realtime:
                 return
 
     async def _snapshot(self) -> None:
-        seq, data = self.state.seq, save(self.state)
+        seq, copied = self.state.seq, pieces(self.state)
         try:
-            await self._in_writer(self.store.save_snapshot, seq, data)
+            await self._in_writer(lambda: self.store.save_snapshot(seq, b"".join(copied)))
             await self._in_writer(self.store.prune, seq, (HEARTBEAT,))
         except StoreError as error:
             log.warning("no snapshot: %s", error)
