@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -20,6 +21,7 @@ from windfall.core.events import HostAnswered, HostAsked, JobRules, JobSealed, J
 from windfall.core.state import State
 
 GROWTH = (1, 10, 100, 1_000)
+GROWTH_HOSTS = 2_000
 TASKS_GROWTH = (1, 1_000, 1_000_000)
 TASKS_GROWTH_BAGS = 100
 MEMORY_MB = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
@@ -52,15 +54,22 @@ def command(bags: int, hosts: int, tasks: int, seconds: float, seed: int, as_jso
         document[f"{profile}_matched_share"] = measured.matched_share
         document[f"{profile}_ratio_to_floor"] = document[f"{profile}_per_s"] / document["floor_per_s"]
     sizes = sorted({*(size for size in GROWTH if size < bags), bags})
-    document["us_by_bags"] = grown(sizes, lambda n: Measured(n, hosts, tasks, "mixed", seed).rate(seconds / 2))
+    for profile in ("mixed", "distinct"):
+        document[f"us_by_bags_{profile}"] = grown(sizes, partial(growth_rate, hosts, tasks, profile, seed, seconds / 2))
     document["us_by_tasks"] = grown(
-        list(TASKS_GROWTH), lambda n: Measured(TASKS_GROWTH_BAGS, hosts, n, "mixed", seed).rate(seconds / 2)
+        list(TASKS_GROWTH), lambda n: growth_rate(hosts, n, "mixed", seed, seconds / 2, TASKS_GROWTH_BAGS)
     )
     show("")
     report({key: value for key, value in document.items() if as_json or not isinstance(value, dict)}, as_json)
     if not as_json:
-        _draw("microseconds of one exchange by bags", document["us_by_bags"])
+        for profile in ("mixed", "distinct"):
+            _draw(f"microseconds of one exchange by bags, {profile}", document[f"us_by_bags_{profile}"])
         _draw(f"microseconds of one exchange by tasks in each of {TASKS_GROWTH_BAGS} bags", document["us_by_tasks"])
+
+
+def growth_rate(hosts: int, tasks: int, profile: str, seed: int, seconds: float, bags: int) -> float:
+    # The hosts of a growth are few: what one exchange costs does not depend on how many others there are.
+    return Measured(bags, min(hosts, GROWTH_HOSTS), tasks, profile, seed).rate(seconds)
 
 
 def grown(sizes: list[int], rate: Callable[[int], float]) -> dict[int, float]:
