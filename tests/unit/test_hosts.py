@@ -152,3 +152,43 @@ def test_a_failed_replica_does_not_requeue_a_task_that_still_runs_elsewhere():
     (replica,) = hand.tasks("b")
     assert hand.report("b", replica, cause="exit") == [OTHERS_RUN]
     assert bag.waiting == 0 and bag.counts[DONE] == 10
+
+
+def fail_in_a_row(hand, count: int) -> None:
+    for _ in range(count):
+        (key,) = hand.tasks("hole")
+        hand.wait(1)
+        hand.report("hole", key, cause="exit")
+
+
+def test_a_black_hole_is_starved_before_anybody_else_is_done():
+    """Others have been running since before its failures began: that is witness enough."""
+    hand = Hand()
+    hand.submit(50, [TaskClass(max_failures=9)])
+    hand.tasks("good", want=6, slots=6)
+    hand.wait(1)
+    fail_in_a_row(hand, 5)
+    answer = hand.ask("hole")
+    assert answer.assigned == [] and "5 tasks failed" in answer.probation[1]
+
+
+def test_nobody_is_starved_for_a_bag_that_fails_everywhere_at_once():
+    hand = Hand()
+    hand.submit(50, [TaskClass(max_failures=9)])
+    for _ in range(6):
+        keys = hand.tasks("other", want=6, slots=6)
+        hand.wait(1)
+        hand.report("other", *keys, cause="exit")
+        fail_in_a_row(hand, 1)
+    assert hand.ask("hole").probation is None
+
+
+def test_a_black_hole_that_failed_a_hundred_tasks_needs_no_hundred_witnesses():
+    hand = Hand()
+    bag = hand.submit(300, [TaskClass(max_failures=9)])
+    fail_in_a_row(hand, 100)
+    keys = hand.tasks("good", want=5, slots=5)
+    hand.wait(1)
+    hand.report("good", *keys)
+    assert bag.counts[DONE] == 5
+    assert hand.ask("hole").probation is not None

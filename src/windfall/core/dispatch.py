@@ -92,7 +92,7 @@ def is_blocked(host: Host, t: float) -> bool:
 def _excluded_because(state: State, host: Host) -> str:
     """Why to starve this host, unless too many are starved already."""
     failed_in = state.bags.get(host.record.failed_job)
-    reason = hosts.suspicion(host.record, failed_in.counts[DONE] if failed_in else 0)
+    reason = hosts.suspicion(host.record, _witnesses(failed_in, host) if failed_in else 0)
     if not reason:
         return ""
     starved = sum(
@@ -102,6 +102,21 @@ def _excluded_because(state: State, host: Host) -> str:
     )
     too_many = starved + host.slots > hosts.MOST_EXCLUDED * max(state.live_slots, host.slots)
     return "" if too_many else reason
+
+
+def _witnesses(bag: Bag, host: Host) -> int:
+    """How many tasks of the bag speak against this host, as far as that matters: done, or running elsewhere since
+    before its failures began."""
+    needed, since = hosts.SUSPECT_IN_A_ROW, host.record.failing_since
+    found = bag.counts[DONE]
+    if found >= needed or host.record.failures_in_a_row < needed:
+        return found
+    for task in bag.levels.get(1, ()):
+        attempt = bag.live[task][0]
+        if attempt.sent > since or found >= needed:
+            break
+        found += attempt.host != host.number
+    return found
 
 
 def _tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tuple[int, bool]]:

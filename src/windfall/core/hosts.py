@@ -28,6 +28,8 @@ class Reliability(Struct, array_like=True):
     probation_until: float | None = None
     probations: int = 0
     suspicion: str = ""
+    failing_since: float = 0.0
+    """When the present row of failures began."""
 
     @property
     def weight(self) -> float:
@@ -67,6 +69,8 @@ class Reliability(Struct, array_like=True):
 
     def failed_task(self, job: int, cpu_s: float) -> None:
         """A task failed here. Nobody is blamed yet: it may fail everywhere (see `blamed`)."""
+        if not self.failures_in_a_row:
+            self.failing_since = self.weighed_t
         self.failed += 1
         self.failed_job = job
         self.cpu_s += cpu_s
@@ -100,16 +104,18 @@ MOST_EXCLUDED = 0.5
 """At most this share of the live slots is ever starved: a bad bag must not shut a good pool down."""
 
 
-def suspicion(record: Reliability, done_in_failed_job: int) -> str:
+def suspicion(record: Reliability, witnesses: int) -> str:
     """Why this host looks like a black hole, or nothing.
 
-    Blame needs proof: the tasks that failed here succeeded elsewhere, or others of the same job do while everything
-    fails here. A task that fails everywhere is nobody's fault but its own.
+    Blame needs proof: the tasks that failed here succeeded elsewhere, or everything fails here while others of the same
+    job (`witnesses`) do not: they are done, or have been running elsewhere since before the failures began. A few are
+    enough: a black hole fails faster than others can succeed. A task that fails everywhere is nobody's fault but its
+    own.
     """
     if record.weight >= SUSPECT_WEIGHT and record.error_rate >= SUSPECT_RATE:
         return f"{record.error_rate:.0%} of its recent tasks failed here and succeeded elsewhere"
-    if record.failures_in_a_row >= SUSPECT_IN_A_ROW and done_in_failed_job >= record.failures_in_a_row:
-        return f"its last {record.failures_in_a_row} tasks failed while others of the same job succeed"
+    if record.failures_in_a_row >= SUSPECT_IN_A_ROW and witnesses >= SUSPECT_IN_A_ROW:
+        return f"its last {record.failures_in_a_row} tasks failed while others of the same job do not"
     return ""
 
 
