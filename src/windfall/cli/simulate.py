@@ -79,7 +79,9 @@ def run_command(
         _list(as_json)
         return
     if (scenario is None) == (replay is None):
-        raise BadInput("name a scenario, or a state with --replay", hint="windfall simulate --list names the ready ones")
+        raise BadInput(
+            "name a scenario, or a state with --replay", hint="windfall simulate --list names the ready ones"
+        )
     if seed is not None and seeds is not None:
         raise BadInput("--seed is one run, --seeds many", hint="give one of the two")
     if seeds is not None and seeds > 1 and (log or report):
@@ -123,7 +125,9 @@ def compare_command(
         if len(values_of(first, measure)) == len(values_of(second, measure)) == seeds
     ]
     if as_json:
-        print_json({"a": a, "b": b, "seeds": seeds, "comparisons": found, "significant": [c.significant for c in found]})
+        print_json(
+            {"a": a, "b": b, "seeds": seeds, "comparisons": found, "significant": [c.significant for c in found]}
+        )
         return
     rows = [
         (
@@ -139,7 +143,9 @@ def compare_command(
     main = found[0]
     if main.significant:
         word = "lower" if main.difference.mean < 0 else "higher"
-        click.echo(f"\nB's turnaround is {word} by {abs(main.relative or 0):.1%}: significant (p = {main.p_value:.2g}),")
+        click.echo(
+            f"\nB's turnaround is {word} by {abs(main.relative or 0):.1%}: significant (p = {main.p_value:.2g}),"
+        )
     else:
         click.echo("\nThe turnarounds do not differ significantly,")
     click.echo(f"paired over {main.seeds} seeds; B was quicker in {main.b_lower} of them.")
@@ -260,7 +266,9 @@ def show_outcome(outcome: Any) -> None:
     state = "done after" if outcome.finished else "NOT done after"
     met = "" if outcome.met is None else ("   deadline met" if outcome.met else "   deadline MISSED")
     cost = f"   cost ${outcome.cost_usd:,.2f}" if outcome.cost_usd else ""
-    click.echo(f"{outcome.scenario}, seed {outcome.seed}: {state} {span(outcome.turnaround_s)}{met}{cost}")
+    failed = sum(bag.failed for bag in outcome.bags)
+    bad = f"   {plural(failed, 'task')} FAILED" if failed else ""
+    click.echo(f"{outcome.scenario}, seed {outcome.seed}: {state} {span(outcome.turnaround_s)}{met}{cost}{bad}")
     click.echo(
         f"  utilisation {outcome.utilisation:.1%}   replicas {outcome.replicas:.1%} of tasks"
         f"   wasted on replicas {outcome.waste:.1%} of the useful time   lost to failures {outcome.lost:.1%}"
@@ -327,6 +335,8 @@ def _value(measure: str, value: float | None, signed: bool = False) -> str:
         return "-"
     if measure == "turnaround_s":
         return f"-{span(-value)}" if value < 0 else span(value)
+    if measure == "failed":
+        return f"{value:,.1f}"
     if measure == "cost_usd":
         return f"{'-' if value < 0 else ''}${abs(value):,.2f}"
     return f"{value:+.2%}" if signed else f"{value:.2%}"

@@ -16,7 +16,9 @@ from windfall.lab.gridbot_experiments import EXPERIMENTS, Finding, Means
 
 @click.command("gridbot")
 @click.argument("names", nargs=-1, type=click.Choice(list(EXPERIMENTS)), metavar="[EXPERIMENT]...")
-@click.option("--scale", type=click.FloatRange(0.005, 1), default=0.1, show_default=True, help="Share of the paper's size.")
+@click.option(
+    "--scale", type=click.FloatRange(0.005, 1), default=0.1, show_default=True, help="Share of the paper's size."
+)
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each experiment.")
 @click.option("--jobs", type=click.IntRange(1), default=None, metavar="P", help="Runs at a time; default: all cores.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("lab"), show_default=True, help="Where to write.")

@@ -111,7 +111,9 @@ def figure6(means: Means) -> Finding:
             hourly[hour] += count
     place = np.arange(len(ends))
     middle = (ends > 2 * 86400) & (ends < 13 * 86400)
-    miss = np.abs(np.polyval(np.polyfit(ends[middle], place[middle], 1), ends[middle]) - place[middle]).max() / len(ends)
+    miss = np.abs(np.polyval(np.polyfit(ends[middle], place[middle], 1), ends[middle]) - place[middle]).max() / len(
+        ends
+    )
     cpu_years = sum(book.useful_s for book in books.values()) / 86400 / 365
     tail_s = outcome.bags[0].tail_s or 0.0
     return Finding(
@@ -146,7 +148,7 @@ LEFT = (1000, 500, 100, 50, 0)
 def figure7(means: Means) -> Finding:
     scenario = worlds.ranked_run(means.scale)
     means.show(scenario.name)
-    outcome, world = run(scenario, 1)
+    _, world = run(scenario, 1)
     bags = sorted(world.driver.state.bags.values(), key=lambda bag: bag.rules.priority)
     marks = [max(0, round(left * means.scale)) for left in LEFT]
     times = np.array([[_reached(bag, left) for bag in bags] for left in marks]) / H
@@ -159,8 +161,8 @@ def figure7(means: Means) -> Finding:
     return Finding(
         "figure7",
         "Figure 7: 50 bags of 1,200 tasks by rank",
-        "Ranks 1 to 50, tasks of 2 to 4 minutes, grids of about 1,600 hosts at a time and 3,000 volunteers that ask and "
-        "are turned away.",
+        "Ranks 1 to 50, tasks of 2 to 4 minutes, grids of about 1,600 hosts at a time and 3,000 volunteers that "
+        "ask and are turned away.",
         ["tasks left", "inversions of rank order", "correlation of rank and time"],
         [[str(left), f"{inversions[i]} of {len(bags) - 1}", f"{order[i]:.3f}"] for i, left in enumerate(LEFT)],
         [
@@ -202,8 +204,14 @@ def figure8(means: Means) -> Finding:
         [[name, _spread(times[name]), f"{tail[name]:.0f}"] for name in names],
         [
             ("a larger bundle makes a longer tail (B1 longer than B3)", tail["B1"] > tail["B3"]),
-            ("reliable hosts only (B4) has a shorter tail than bundles (B1, B2)", tail["B4"] < min(tail["B1"], tail["B2"])),
-            ("reserving the cluster for the tail (B5) delays the bag: its tail is longer than B4's", tail["B5"] > tail["B4"]),
+            (
+                "reliable hosts only (B4) has a shorter tail than bundles (B1, B2)",
+                tail["B4"] < min(tail["B1"], tail["B2"]),
+            ),
+            (
+                "reserving the cluster for the tail (B5) delays the bag: its tail is longer than B4's",
+                tail["B5"] > tail["B4"],
+            ),
         ],
         {"turnaround_min": times, "tail_min": tails, "mean_min": mean},
         {bag.rules.name: incomplete(bag) for bag in world.driver.state.bags.values()},
@@ -238,7 +246,8 @@ def table(means: Means) -> Finding:
             ("restrictive replication is quicker than none", restrictive < none),
             ("unlimited replication wastes several times as much as the restrictive one",
              data["permissive/permissive"]["waste"] > 3 * data["restrictive/restrictive"]["waste"]),
-            ("unlimited replication is slower than the restrictive one", found["permissive", "permissive"] > restrictive),
+            ("unlimited replication is slower than the restrictive one",
+             found["permissive", "permissive"] > restrictive),
             ("without replication, reliable hosts in the tail make it slower, not quicker",
              found["disabled", "restrictive"] > none),
         ],
@@ -293,7 +302,11 @@ TAIL_SEEDS = 200
 def tail(means: Means) -> Finding:
     """Our rule against GridBot's restrictive pair and against none, over many seeds and three lengths of bag."""
     rows, claims, data = [], [], {}
-    policies = {"none": ("disabled", "permissive"), "GridBot": ("restrictive", "restrictive"), "ours": ("ours", "permissive")}
+    policies = {
+        "none": ("disabled", "permissive"),
+        "GridBot": ("restrictive", "restrictive"),
+        "ours": ("ours", "permissive"),
+    }
     for tasks in TAIL_SIZES:
         runs = {
             name: means.sweep(worlds.replication_run(*pair, 0.1, tasks), max(means.seeds, TAIL_SEEDS))
@@ -304,13 +317,16 @@ def tail(means: Means) -> Finding:
             saved, waste = _saved(base, runs[name])
             data[f"{tasks}/{name}"] = {"saved": saved, "waste": waste}
             rows.append([
-                f"{tasks:,}", name, f"{base.mean() / H:.2f}", f"{np.mean(values_of(runs[name], 'turnaround_s')) / H:.2f}",
+                f"{tasks:,}", name, f"{base.mean() / H:.2f}",
+                f"{np.mean(values_of(runs[name], 'turnaround_s')) / H:.2f}",
                 f"{saved.mean:.1%} ({saved.low:.1%} to {saved.high:.1%})", f"{waste.mean:.2%}",
             ])  # fmt: skip
         ours, gridbot = data[f"{tasks}/ours"], data[f"{tasks}/GridBot"]
         met = ours["saved"].low >= 0.4 and ours["waste"].mean <= 0.05
         claims.append((f"{tasks:,} tasks: at least 40 % below no replication at 5 % waste or less", met))
-        claims.append((f"{tasks:,} tasks: quicker than GridBot's restrictive pair", ours["saved"].mean > gridbot["saved"].mean))
+        claims.append(
+            (f"{tasks:,} tasks: quicker than GridBot's restrictive pair", ours["saved"].mean > gridbot["saved"].mean)
+        )
     return Finding(
         "tail",
         f"Our tail rule, GridBot's restrictive pair and no replication, {max(means.seeds, TAIL_SEEDS)} seeds",

@@ -61,7 +61,13 @@ def collaborative(scale: float, hosts: int = 2600) -> list[Json]:
 
 def cluster(scale: float) -> Json:
     """The Technion's own: 100 cores, nobody preempts."""
-    return {"name": "cluster", "hosts": max(1, round(100 * scale)), "heartbeat": "never", "poll": "30s", "poll_max": "4m"}
+    return {
+        "name": "cluster",
+        "hosts": max(1, round(100 * scale)),
+        "heartbeat": "never",
+        "poll": "30s",
+        "poll_max": "4m",
+    }
 
 
 def volunteers(hosts: int, scale: float, **more: Any) -> Json:
@@ -113,7 +119,7 @@ def naive_run(naive: bool, scale: float) -> Scenario:
             "JobRequirements": '!BOT.Tail || Host.Pool != "volunteers"',
             "Deadline": 'Host.Pool == "volunteers" ? 259200 : 6000',
             "ReplicationRequirements": (
-                'Job.NumberOfReplicas < 5 && (Job.Replica1.Host.Pool == "volunteers" || Now - Job.Replica1.SentTime > 3000)'
+                f'Job.NumberOfReplicas < 5 && ({RUNS_ON}.Pool == "volunteers" || Now - Job.Replica1.SentTime > 3000)'
             ),
         }
     pools = [*collaborative(scale, 2000), cluster(scale), volunteers(5000, scale)]

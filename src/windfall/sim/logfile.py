@@ -13,25 +13,13 @@ from windfall.core.events import Record
 
 
 def spelled(record: Record) -> dict[str, Any]:
-    """A record with its field names, for people and scripts."""
-    event = record.event
-    return {
-        "seq": record.seq,
-        "t": event.t,
-        "type": type(event).__name__,
-        "job": getattr(event, "job", None),
-        "event": _spell(event),
-        "decided": _spell(record.decided),
-    }
+    """A record as the live server shows it."""
+    from windfall.drivers.realtime import log_row
+    from windfall.server.queries import spell
 
-
-def _spell(value: Any) -> Any:
-    if isinstance(value, msgspec.Struct):
-        named = {"type": type(value).__name__} if value.__struct_config__.tag else {}
-        return named | {name: _spell(getattr(value, name)) for name in value.__struct_fields__ if name != "t"}
-    if isinstance(value, list | tuple):
-        return [_spell(item) for item in value]
-    return value
+    row = log_row(record)
+    named = {"event": spell(record.event), "decided": spell(record.decided)}
+    return {"seq": row.seq, "t": row.t, "type": row.kind, "job": row.job, **named}
 
 
 class LogFile:

@@ -47,6 +47,7 @@ class Outcome(Struct):
     turnaround_s: float
     cost_usd: float
     met: bool | None
+    failed: int
     replicas: float
     discarded: float
     waste: float
@@ -113,6 +114,7 @@ def outcome_of(world: World, notes: Notes, seed: int) -> Outcome:
         turnaround_s=max((bag.submitted_s + (bag.turnaround_s or end_s) for bag in bags), default=end_s),
         cost_usd=sum(books.cost_microusd for books in pools.values()) / 1e6,
         met=all(met) if met else None,
+        failed=sum(bag.failed for bag in bags),
         replicas=sum(bag.replicas for bag in bags) / tasks,
         discarded=sum(bag.discarded for bag in bags) / tasks,
         waste=sum(books.discarded_s for books in pools.values()) / useful,

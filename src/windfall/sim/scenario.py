@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import tomllib
 from difflib import get_close_matches
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +222,7 @@ def _settings(document: dict[str, Any], name: str) -> Settings:
     values = schema.read_table(raw, schema.SERVER, f"{name}, server")
     if not values["lease_s"] > 0:
         raise BadInput(f"{name}, server.lease: a lease lasts for some time", hint='as in "60s"', code="bad-scenario")
-    return Settings(**values | {"tail_leave": values["tail_leave"] or None, "host_forget_s": inf})
+    return Settings(**values | {"tail_leave": values["tail_leave"] or None})
 
 
 def _pool(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Pool:

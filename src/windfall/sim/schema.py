@@ -45,7 +45,7 @@ KINDS = {
     "share": "a number from 0 to 1",
     "choice": "one of the words named",
     "path": 'a file beside the scenario, or "data:..." below WINDFALL_DATA',
-    "time law": 'a time as above, or { law = "exponential", mean = "6h" }',
+    "time law": 'a time with its unit, as in "90s" or "6h", or { law = "exponential", mean = "6h" }',
     "number law": 'a number, or { law = "lognormal", median = 1.0, sigma = 0.3 }',
     "table": "a table of names and values",
 }

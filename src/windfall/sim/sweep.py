@@ -21,6 +21,7 @@ MEASURES = {
     "turnaround_s": "turnaround",
     "cost_usd": "cost",
     "met": "deadline met",
+    "failed": "tasks failed",
     "replicas": "replicas",
     "discarded": "results discarded",
     "waste": "time wasted on replicas",

@@ -73,8 +73,7 @@ def availability(name: str, place: str, where: Path, data: Path | None) -> Serie
 
 
 def _lines(path: Path) -> Iterator[str]:
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else open(path)
-    with opened as file:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else open(path) as file:
         yield from file
 
 

@@ -96,7 +96,7 @@ class World:
             unfinished.pop()
         return not unfinished and not self._to_come
 
-    # --- the server's side ----------------------------------------------------------------------------------------------
+    # --- the server's side --------------------------------------------------------------------------------------------
 
     def _submit(self, work: Work) -> None:
         driver = self.driver
@@ -118,7 +118,7 @@ class World:
         self.driver.stop_server()
         self.driver.at(gap.at_s + gap.lasts_s, self.driver.start_server, self.scenario.settings)
 
-    # --- a host comes and goes ------------------------------------------------------------------------------------------
+    # --- a host comes and goes ----------------------------------------------------------------------------------------
 
     def _ask_for(self, host: Host) -> None:
         """A host is queued or booted; it will be here after its wait."""
@@ -202,7 +202,7 @@ class World:
         host.boot = ""
         self._ask_for(host)
 
-    # --- the exchange ---------------------------------------------------------------------------------------------------
+    # --- the exchange -------------------------------------------------------------------------------------------------
 
     def _exchange(self, host: Host) -> None:
         """Report, ask, and begin what was given."""
@@ -299,7 +299,7 @@ class World:
             if not host.running:
                 self._exchange(host)
 
-    # --- attempts -------------------------------------------------------------------------------------------------------
+    # --- attempts -----------------------------------------------------------------------------------------------------
 
     def _fill(self, host: Host) -> None:
         """Begin what waits, on every free slot."""

@@ -1,0 +1,116 @@
+"""The page of a simulated run: figures in one HTML file that needs nothing else. Touches: that file."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windfall.cli.output import span
+from windfall.lab.figures import new_figure
+from windfall.sim.run import Outcome, completions
+from windfall.sim.world import World
+
+MOST_ROWS, MOST_BAGS, BINS = 60, 12, 120
+COLOURS = {"done": "#4c9f70", "exit": "#c0392b", "lost": "#8e44ad", "cancelled": "#bdc3c7"}
+
+
+def write(path: Path, outcome: Outcome, world: World, seen: list[tuple[Any, ...]]) -> None:
+    """`seen`: (host, key, start, end, cause) of every attempt."""
+    figures = [
+        ("Incomplete tasks over time", _incomplete(outcome, world)),
+        ("Tasks done an hour, by pool", _throughput(world, seen)),
+        ("Machines", _gantt(seen)),
+    ]
+    if outcome.cost_usd:
+        figures.append(("Cost by pool", _cost(outcome)))
+    met = "" if outcome.met is None else (", deadline met" if outcome.met else ", deadline missed")
+    title = f"{outcome.scenario}, seed {outcome.seed}"
+    facts = (
+        f"{'done' if outcome.finished else 'not done'} after {span(outcome.turnaround_s)}{met}; "
+        f"cost ${outcome.cost_usd:,.2f}; utilisation {outcome.utilisation:.1%}; "
+        f"replicas {outcome.replicas:.1%} of tasks; "
+        f"wasted on replicas {outcome.waste:.1%} and lost to failures {outcome.lost:.1%} of the useful time"
+    )
+    body = "".join(f"<h2>{name}</h2><img alt='{name}' src='data:image/png;base64,{png}'>" for name, png in figures)
+    path.write_text(
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
+        "<style>body{font:16px system-ui;max-width:60em;margin:2em auto;padding:0 1em}img{max-width:100%}</style>"
+        f"<h1>{html.escape(title)}</h1><p>{html.escape(world.scenario.about)}</p><p>{html.escape(facts)}</p>{body}</html>"
+    )
+
+
+def _png(figure: Any) -> str:
+    import matplotlib.pyplot as plt
+
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    plt.close(figure)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _incomplete(outcome: Outcome, world: World) -> str:
+    figure, axes = new_figure(width=9)
+    bags = list(world.driver.state.bags.values())[:MOST_BAGS]
+    for bag, found in zip(bags, outcome.bags, strict=False):
+        ends = completions(bag)
+        if not len(ends):
+            continue
+        x = np.concatenate([[bag.submitted_t], ends]) / 3600
+        (line,) = axes.step(x, bag.total - np.arange(len(x)), where="post", label=found.name)
+        if found.tail_s is not None:
+            axes.axvline((bag.submitted_t + found.tail_s) / 3600, color=line.get_color(), ls=":", lw=1)
+    axes.set(xlabel="hours (dotted: the tail begins)", ylabel="incomplete tasks", ylim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return _png(figure)
+
+
+def _throughput(world: World, seen: list[tuple[Any, ...]]) -> str:
+    figure, axes = new_figure(width=9)
+    pool_of = {host.name: host.pool.pool.name for host in world.hosts}
+    edges = np.linspace(0, max(world.driver.now, 1.0), BINS + 1)
+    rows = []
+    for ground in world.grounds:
+        name = ground.pool.name
+        ends = [
+            end for host, _, _, end, cause in seen if cause == 0 and pool_of.get(host, host.rsplit("-", 1)[0]) == name
+        ]
+        rows.append(np.histogram(ends, edges)[0] * 3600 / (edges[1] - edges[0]))
+    axes.stackplot(edges[:-1] / 3600, rows, labels=[ground.pool.name for ground in world.grounds], step="post")
+    axes.set(xlabel="hours", ylabel="tasks done an hour")
+    axes.legend(loc="upper right")
+    return _png(figure)
+
+
+def _gantt(seen: list[tuple[Any, ...]]) -> str:
+    """Every attempt of some hosts, spread evenly over all of them by name."""
+    from windfall.wire.messages import CAUSES
+
+    hosts = sorted({attempt[0] for attempt in seen})
+    shown = hosts[:: max(1, -(-len(hosts) // MOST_ROWS))]
+    rows = {host: place for place, host in enumerate(shown)}
+    figure, axes = new_figure(width=9, height=max(2.5, 0.14 * len(rows) + 1))
+    for host, _, start, end, cause in seen:
+        if host in rows:
+            colour = COLOURS.get(CAUSES[cause], "#e67e22")
+            axes.broken_barh([(start / 3600, (end - start) / 3600)], (rows[host] + 0.1, 0.8), facecolors=colour)
+    axes.set_yticks([place + 0.5 for place in rows.values()], list(rows), fontsize=5)
+    axes.set(xlabel="hours (" + ", ".join(f"{name}: {colour}" for name, colour in _words().items()) + ")")
+    return _png(figure)
+
+
+def _words() -> dict[str, str]:
+    return {"done": "green", "failed": "red", "lost": "violet", "cancelled": "grey"}
+
+
+def _cost(outcome: Outcome) -> str:
+    figure, axes = new_figure(width=9, height=2.5)
+    names = list(outcome.pools)
+    axes.barh(names, [outcome.pools[name].cost_microusd / 1e6 for name in names])
+    axes.set(xlabel="USD")
+    return _png(figure)
