@@ -16,7 +16,7 @@ import click
 
 from windfall.bags.units import parse_duration
 from windfall.cli.options import BehindDashes, Place, json_option, place_options
-from windfall.cli.output import moment, print_json, print_table, span
+from windfall.cli.output import moment, plural, print_json, print_table, span
 from windfall.client import Client
 from windfall.errors import BadInput
 
@@ -140,7 +140,7 @@ def info(name: str, place: Place, as_json: bool) -> None:
         print_json(row)
         return
     click.echo(
-        f"site {name}: {row['hosts_live']} hosts, {row['preemptible']} preemptible instances of "
+        f"site {name}: {plural(row['hosts_live'], 'host')}, {plural(row['preemptible'], 'preemptible instance')} of "
         f"{_amounts(row['instance'])} (room for {row['room']} more), {row['normal']} normal, {row['waiting']} waiting"
     )
     for host in row["hosts"]:

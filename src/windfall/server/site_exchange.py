@@ -135,7 +135,7 @@ def the_site(site: Site, ask: Ask) -> SiteState:
         return sites[ask.site]
     if not ask.site and len(sites) == 1:
         return next(iter(sites.values()))
-    what = f"there is no site '{ask.site}'" if ask.site else f"the site is not named, and there are {len(sites)}"
+    what = f"there is no site '{ask.site}'" if ask.site else f"there are {len(sites)} sites: name one with --site"
     raise TurnedAway(
         what,
         hint=f"the sites are: {', '.join(sites)}" if sites else "make one: windfall site create lab --instance-vcpu 1",

@@ -206,7 +206,7 @@ class SiteAgent:
         self._cores.give_back(one.cores)
         end.ended_s = time.monotonic()
         self._ends[one.number] = end
-        self._say(f"ended {one.number}: {end.cause} {end.text}".rstrip())
+        self._say(f"ended {one.name}: {end.cause} {end.text}".rstrip())
 
     # -- exchanges --------------------------------------------------------------------------------------------------
 

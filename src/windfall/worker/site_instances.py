@@ -75,6 +75,7 @@ class WorkerInstance:
 
     def __init__(self, order: dict[str, Any], address: Address, folder: str, cores: list[int]) -> None:
         self.number: int = order["id"]
+        self.name: str = order["name"]
         self.cores = cores
         self._cause, self._text = "", ""
         self._kill_at_s: float | None = None
@@ -142,6 +143,7 @@ class CommandInstance:
         self, order: dict[str, Any], host: str, folder: str, cores: list[int], selector: selectors.BaseSelector
     ) -> None:
         self.number: int = order["id"]
+        self.name: str = order["name"]
         self.cores = cores
         self._selector = selector
         self._folder = os.path.join(folder, order["name"])
