@@ -148,12 +148,20 @@ def narrowest(bag: Bag, classes: tuple[int, ...] | None) -> int:
     return min(widths, default=1)
 
 
-def _in_turn(group: list[Wants], want: int) -> list[tuple[int, Wants]]:
-    """Bags of equal rank in the order in which they are served, each with the number of those still to be served."""
-    if len(group) > 1 and sum(narrowest(entry[0], entry[3]) for entry in group) <= want:
+def _in_turn(group: list[Wants], want: int) -> list[Wants]:
+    """Bags of equal rank in the order in which they are served: the least served first."""
+    if 1 < len(group) <= want and sum(narrowest(entry[0], entry[3]) for entry in group) <= want:
         # All can have some: the shortest queue first, so that what it leaves of its share goes to the others.
-        group = sorted(group, key=lambda entry: entry[0].waiting)
-    return [(len(group) - place, entry) for place, entry in enumerate(group)]
+        return sorted(group, key=_queue_length)
+    return sorted(group, key=_served) if len(group) > 1 else group
+
+
+def _queue_length(entry: Wants) -> int:
+    return entry[0].waiting
+
+
+def _served(entry: Wants) -> int:
+    return len(entry[0].live)
 
 
 class Matcher:
@@ -179,12 +187,13 @@ class Matcher:
         picked: list[Assigned] = []
         cap = UNLIMITED
         for group in self.by_rank():
-            for left, (bag, policy, concurrency, classes) in _in_turn(group, want):
+            group = _in_turn(group, want)
+            for place, (bag, policy, concurrency, classes) in enumerate(group):
                 if want <= 0:
                     break
                 # The highest-ranked bag's Concurrency caps every lower-ranked one.
                 cap = min(cap, concurrency)
-                share = max(ceil(want / left), narrowest(bag, classes))
+                share = max(ceil(want / (len(group) - place)), narrowest(bag, classes))
                 room = min(want, share, self._fair_share(bag))
                 taken, used = self._take_bag(bag, policy, classes, room, cap - self.jobs)
                 picked += taken
@@ -196,13 +205,9 @@ class Matcher:
         return picked + self._replicate(min(want, cap - self.jobs, self.host.slots - self.held))
 
     def by_rank(self) -> Iterator[list[Wants]]:
-        """The bags that want this host in groups of equal rank, the highest first; in each, the least served first."""
+        """The bags that want this host in groups of equal rank, the highest first."""
         ranking = self.policies.ranking(self.state)
-        ads = self.ads if ranking.needs_ads else NO_ADS
-        for group in ranking.by_rank(ads, self.t, self.seen):
-            if len(group) > 1:
-                group.sort(key=lambda entry: (len(entry[0].live), entry[0].number))
-            yield group
+        return ranking.by_rank(self.ads if ranking.needs_ads else NO_ADS, self.t, self.seen)
 
     def _fair_share(self, bag: Bag) -> int:
         """How many a host may hold ready of what is left, so that the last tasks spread over all hosts."""

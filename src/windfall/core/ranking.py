@@ -97,7 +97,9 @@ class Ranking:
 
     def by_rank(self, ads: Ads, t: float, seen: Seen) -> Iterator[list[Wants]]:
         """Groups of equal rank, the highest first. Lazy: a host that is content with the first costs no more."""
-        ranked = {rank: list(group) for rank, group in self._plain.items()}
+        ranked = self._plain
+        if self._looking:
+            ranked = {rank: list(group) for rank, group in ranked.items()}
         for bag, policy in self._looking:
             _ask(bag, policy, ads, t, seen, ranked)
         crowd = iter(()) if self._crowd is None else self._crowd.by_rank(ads, t, seen)
@@ -106,10 +108,11 @@ class Ranking:
             while following is not None and following[0] > rank:
                 yield following[1]
                 following = next(crowd, None)
+            group = ranked[rank]
             if following is not None and following[0] == rank:
-                ranked[rank] += following[1]
+                group = group + following[1]
                 following = next(crowd, None)
-            yield ranked[rank]
+            yield group
         while following is not None:
             yield following[1]
             following = next(crowd, None)
