@@ -96,3 +96,11 @@ def test_the_pool_ad_says_what_policies_may_ask():
         "Name": "cheap", "Kind": "local", "Limit": 4, "Queued": 1, "Running": 1, "Price": 0.1,
     }  # fmt: skip
     assert pool_ad(hand.state, "elsewhere") == {"Name": "elsewhere", "Running": 0}
+
+
+def test_for_tasks_that_must_fail_over_only_the_fail_over_pool_is_asked():
+    hand = hand_with(CHEAP, DEAR, failover_pool="dear")
+    hand.submit(1, [TaskClass(max_failures=5)])
+    for host in ("a", "b"):
+        hand.report(host, *hand.tasks(host), cause="exit")
+    assert asked(hand) == {"dear": 1}

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from windfall.core import overlay
 from windfall.core.ads import Ad, bag_ad, pool_ad, queue_ad
-from windfall.core.dispatch import is_blocked
+from windfall.core.dispatch import is_blocked, needs_failover
 from windfall.core.events import ClientsAsked, Nothing, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured
 from windfall.core.overlay import Ask, Matching, Pools, PoolState, Supply
 from windfall.core.site import with_room
@@ -60,11 +60,14 @@ def _wants_of(
     state: State, policies: Policies, bag: Bag, pools: dict[str, Ad], queue: Ad, t: float
 ) -> list[tuple[int, Pools]]:
     admitted = _admitted(policies, bag, pools, queue, t)
+    failover = state.settings.failover_pool
     found = []
     for rules, waiting in zip(bag.classes, bag.queues, strict=True):
         width = max(1, ceil(rules.cpus))
         fitting = tuple(name for name in admitted if _is_wide_enough(state.pools[name], width))
-        found.append((waiting.size * width, fitting))
+        special = sum(needs_failover(bag, task) for task in waiting.again) if failover else 0
+        found.append(((waiting.size - special) * width, fitting))
+        found.append((special * width, tuple(name for name in fitting if name == failover)))
     return found
 
 
