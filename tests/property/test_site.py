@@ -188,7 +188,7 @@ class SiteMachine(RuleBasedStateMachine):
     def cost(self, one):
         if self.site.rules.cost == "count":
             return 1
-        started = self.t if one.started_t is None else one.started_t
+        started = one.placed_t if one.started_t is None else one.started_t
         return round((self.t - started) * 1e6) % (3600 * 10**6)
 
     @rule(which=st.integers(0, 20))

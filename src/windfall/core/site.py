@@ -1,7 +1,6 @@
 """The site in the engine: which host runs an instance and who makes way for it (OPIE, carried out live). Pure.
 
-`placement` decides on a copy of what the state says, made for each decision: so the same log gives the same victims,
-whether the server was restarted in between or not. Victims give their room away when they are chosen; whatever is
+`placement` decides on what the state says (`site_view`). Victims give their room away when they are chosen; whatever is
 placed on a host starts when those that leave it have gone (`after`).
 """
 
@@ -40,9 +39,9 @@ from windfall.core.instances import (
     SiteState,
 )
 from windfall.core.overlay import PoolState
+from windfall.core.site_view import SiteView
 from windfall.core.state import GONE, LIVE, UNKNOWN, State
-from windfall.placement import Cost, Count, Host, Period, Request, Revenue, Scheduler, Site, Work
-from windfall.placement import Instance as Placed
+from windfall.placement import Cost, Count, Decision, Period, Request, Revenue, Scheduler, Work
 from windfall.placement.explain import why as reasons
 from windfall.placement.model import to_units
 from windfall.wire.messages import CANCELLED, LOST, PREEMPTED
@@ -55,29 +54,17 @@ EXPLAINED_HOSTS = 50
 
 
 class Scratch:
-    """A site as the placement library sees it at one moment, to be changed while a decision is made."""
+    """A site at one moment, to be changed while a decision is made; the state stays as it is."""
 
     def __init__(
         self, state: State, site: SiteState, t: float, hosts: Mapping[str, SiteHost], ended: Collection[int] = ()
     ) -> None:
-        self.t, self.name_of = t, site.name_of
-        held: dict[str, list[Placed]] = {name: [] for name, host in hosts.items() if host.state == LIVE}
-        for one in site.instances.values():
-            if one.state in HOLDING and one.host in held and one.number not in ended:
-                held[one.host].append(self._placed(state, site, one))
-        self.library = Site(
-            [Host(name, hosts[name].capacity, tuple(held[name]), tuple(hosts[name].tags)) for name in held], t
-        )
+        self.t, self._name_of = t, site.name_of
+        self._view = state.site_views.setdefault(site.rules.name, SiteView())
+        self._view.sync(state, site, t, hosts, ended)
+        self.library = self._view.library
         # Ties are broken by the place in the log: no generator whose state would have to be saved.
         self.scheduler = Scheduler(self.library, COSTS[site.rules.cost], rng=np.random.default_rng(state.seq))
-
-    def _placed(self, state: State, site: SiteState, one: Instance) -> Placed:
-        run_s = max(0.0, self.t - (self.t if one.started_t is None else one.started_t))
-        saved_s = run_s
-        if one.preemptible:
-            saved_s = max(0.0, run_s - _work_at_risk_s(state, site.name_of(one.number), self.t))
-        price = site.rules.price_usd or None
-        return Placed(site.name_of(one.number), one.preemptible, run_s, one.resources, price, checkpoint_s=saved_s)
 
     def place(self, number: int, request: Request) -> Placement:
         """Find a host and take the room. `host` is empty where there is none."""
@@ -86,31 +73,21 @@ class Scratch:
             return Placement(number, "", why=["no host of the site is there"])
         if unknown:
             return Placement(number, "", why=[f"no host of the site has any {name}" for name in unknown])
-        few = len(self.library.names) <= EXPLAINED_HOSTS
-        weighed = (self.scheduler.weigh if few else self.scheduler.outline)(request, self.t)
-        decision = weighed.decision
-        why = reasons(self.scheduler, request, weighed)
+        decision, why = self._decide(request)
         if decision.host is None:
             return Placement(number, "", why=why)
-        for victim in decision.victims:
-            self.library.remove(victim)
-        self.library.boot(
-            decision.host, Placed(self.name_of(number), request.preemptible, 0.0, request.resources), self.t
-        )
-        return Placement(
-            number, decision.host, [int(victim.rpartition("-")[2]) for victim in decision.victims], decision.cost, why
-        )
+        self._view.take(decision.host, decision.victims, self._name_of(number), request, self.t)
+        victims = [int(victim.rpartition("-")[2]) for victim in decision.victims]
+        return Placement(number, decision.host, victims, decision.cost, why)
 
-
-def _work_at_risk_s(state: State, worker: str, t: float) -> float:
-    """How long the oldest attempt of a worker has been out: what evicting it throws away."""
-    host = state.host(worker)
-    oldest = t
-    for job, task, number in host.held if host is not None and host.state != GONE else ():
-        for attempt in state.bags[job].live.get(task, ()):
-            if attempt.number == number:
-                oldest = min(oldest, attempt.sent)
-    return t - oldest
+    def _decide(self, request: Request) -> tuple[Decision, list[str]]:
+        if request.preemptible:
+            # They come by the hundred, and there is little to say of them.
+            decision = self.scheduler.decide(request, self.t)
+            return decision, [f"{decision.host} has room" if decision.host else "no host of the site has room"]
+        few = len(self.library.names) <= EXPLAINED_HOSTS
+        weighed = (self.scheduler.weigh if few else self.scheduler.outline)(request, self.t)
+        return weighed.decision, reasons(self.scheduler, request, weighed)
 
 
 def _request(one: Instance) -> Request:
@@ -182,7 +159,7 @@ def on_site_host_reported(state: State, event: SiteHostReported, policies: Any) 
             settled.returned.append(one.number)
         elif end is not None:
             ended.append(one.number)
-        elif event.leaving or (one.told and not same_boot):
+        elif event.leaving or not same_boot:
             _lose(one, settled, f"the agent of {event.host} left" if event.leaving else "its host's agent restarted")
     ended += [number for number, _, _ in settled.ended]
     settled.lost = _attempts_lost(state, site, ended)

@@ -17,6 +17,7 @@ from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
 from windfall.core.hosts import Reliability
 from windfall.core.instances import SiteState
 from windfall.core.overlay import Matching, PoolState
+from windfall.core.site_view import SiteView
 from windfall.timeouts.online import Decision, Memory
 
 LIVE, UNKNOWN, GONE = "live", "unknown", "gone"
@@ -302,6 +303,8 @@ class State:
         """Latencies by pool and by bag, and below what they advise: see core.patience."""
         self.advice: dict[str, Advice] = {}
         self.sites: dict[str, SiteState] = {}
+        self.site_views: dict[str, SiteView] = {}
+        """The sites as the placement library keeps them: made from the state, not saved."""
         self.next_job = 1
         self.next_host = 1
 
