@@ -53,7 +53,7 @@ def command(
             if not as_json:
                 click.echo(as_markdown(finding, scale))
     if as_json:
-        click.echo(msgspec.json.encode([_plain(finding, scale) for finding in found]).decode())
+        click.echo(_encoded([_plain(finding, scale) for finding in found]).decode())
     else:
         note(f"written to {out}/gridbot-*.md, .png and .json")
 
@@ -75,11 +75,14 @@ def _plain(finding: Finding, scale: float) -> dict[str, object]:
     }
 
 
+def _encoded(document: object) -> bytes:
+    """JSON; numbers of numpy are numbers."""
+    return msgspec.json.encode(document, enc_hook=float)
+
+
 def write(finding: Finding, out: Path, scale: float) -> None:
     (out / f"gridbot-{finding.name}.md").write_text(as_markdown(finding, scale))
-    (out / f"gridbot-{finding.name}.json").write_bytes(
-        msgspec.json.format(msgspec.json.encode(_plain(finding, scale)), indent=1)
-    )
+    (out / f"gridbot-{finding.name}.json").write_bytes(msgspec.json.format(_encoded(_plain(finding, scale)), indent=1))
     if finding.curves:
         figure, axes = new_figure(width=8)
         for label, (x, y) in finding.curves.items():

@@ -1,7 +1,7 @@
 """A live log made into a world: run times, latencies and losses as they were, and a scenario to ask "what if" of.
 
 Touches the state that it reads. What is fitted: the run times of every job (their quantiles), when hosts came, how
-long they stayed, how often their attempts were lost or failed, how long a task lay on a host before it began.
+long they stayed, how often their attempts were lost or failed, and what an attempt costs a slot beyond its run time.
 """
 
 from __future__ import annotations
@@ -66,6 +66,12 @@ class SeenHost(Struct):
     came_s: float
     last_s: float
     lost: bool = False
+    runs: list[tuple[float, float]] = field(default_factory=list)
+
+    def gaps_s(self) -> list[float]:
+        """How long a slot stood empty between two attempts: what an attempt costs it beyond its run time."""
+        starts, ends = sorted(start for start, _ in self.runs), sorted(end for _, end in self.runs)
+        return [max(0.0, start - end) for start, end in zip(starts[self.slots :], ends, strict=False)]
 
 
 class Fitted(Struct):
@@ -116,12 +122,13 @@ class Fitted(Struct):
         return pool
 
     def _bag(self, number: int, job: SeenJob) -> dict[str, Any]:
-        # A task that waits on its host for its start costs the slot as if it ran.
-        latency_s = float(np.median(self.latencies_s)) if self.latencies_s else 0.0
+        gaps = [gap_s for host in self.hosts.values() for gap_s in host.gaps_s()]
+        # The median: a slot that waited because there was no work must not count.
+        gap_s = float(np.median(gaps)) if gaps else 0.0
         return {
             "name": f"{number}-{job.name}",
             "tasks": job.tasks,
-            "run": _law([run_s + latency_s for run_s in job.runs_s]),
+            "run": _law([run_s + gap_s for run_s in job.runs_s]),
             "submit": _seconds(max(0.0, job.submitted_s - self.began_s)),
             "priority": max(0.0, job.priority),
             "cpus": max(1, round(job.cpus)),
@@ -235,6 +242,8 @@ def _reported(
         if verdict == ACCEPTED:
             job.runs_s.append(max(1e-6, result.end - result.start))
             job.done += 1
+            if event.host in fitted.hosts:
+                fitted.hosts[event.host].runs.append((result.start, result.end))
             job.finished_s = max(job.finished_s, event.t)
             if sent_s is not None:
                 fitted.latencies_s.append(max(0.0, result.start - sent_s))
