@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from windfall.planning.spot import Greedy, Market, OnDemand, Planner, State, Terms, UniformProgress, guarded, slack
 from windfall.planning.spot_law import AGES_H, Learning, Memory, Prior, age_class, rates, remember
-from windfall.planning.spot_programme import IDLE, ONDEMAND, SPOT, Programme, solve
+from windfall.planning.spot_programme import (
+    IDLE,
+    ONDEMAND,
+    SPOT,
+    Programme,
+    at_deadline,
+    choices,
+    coarse_slack,
+    refine,
+    values,
+)
 
 MARKETS = {Market.IDLE: IDLE, Market.SPOT: SPOT, Market.ONDEMAND: ONDEMAND}
 CHOICES = {place: market for market, place in MARKETS.items()}
@@ -25,21 +35,31 @@ PRIOR = Prior(
     here=(1.844, 1.3562, 0.9668, 0.7113, 0.4254, 0.3009, 0.1852, 0.1502, 0.0955, 0.0868, 0.0353),
     away=(2.3137, 1.6966, 1.1804, 0.8143, 0.5037, 0.4337, 0.248, 0.1391, 0.1189, 0.1188, 0.0459),
 )
-LEARNING = Learning(prior_weight=5.0, series_weight=3.0, recent_weight=2.0, recent_half_life_h=8.0, recent_fades_h=8.0)
-REPLAN_H = 3.0
-# Cells of one programme; what they cost is a tenth of a second or so, and a deadline of days needs a few dozen of them.
-MOST_CELLS = 1_000_000
+LEARNING = Learning(
+    prior_weight=10.0, series_weight=10.0, recent_weight=2.0, recent_half_life_h=8.0, recent_fades_h=8.0
+)
+REPLAN_H = 2.0
+# Fine steps in a changeover at most, and cells of the coarse tables: what keeps one plan below a tenth of a second.
+FINEST = 12
+MOST_CELLS = 400_000
 
 
-def step_ticks(terms: Terms) -> int:
-    """Ticks of one planning step: a fraction of the changeover, as small as the size of the programme allows."""
-    change = terms.changeover_ticks
-    for parts in (4, 3, 2, 1):
-        step = max(1, round(change / parts))
-        rows = 2 * math.ceil(change / step) + 1
-        if terms.deadline_ticks / step * (terms.deadline_ticks - terms.work_ticks) / step * rows <= MOST_CELLS:
-            return step
-    return max(1, change)
+class Grid(Struct, frozen=True):
+    """Ticks of a fine step, and fine steps of a coarse one."""
+
+    step: int
+    factor: int
+
+
+def grid_of(terms: Terms) -> Grid:
+    """Fine steps as fine as the changeover needs; coarse ones of half a changeover, or coarser for their size."""
+    step = max(1, math.ceil(terms.changeover_ticks / FINEST))
+    steps, slack_steps = terms.deadline_ticks / step, max(1, terms.deadline_ticks - terms.work_ticks) / step
+    changeover = math.ceil(terms.changeover_ticks / step)
+    factor = max(1, changeover // 2)
+    while steps / factor * (slack_steps / factor + 2) * (2 * math.ceil(changeover / factor) + 1) > MOST_CELLS:
+        factor += max(1, factor // 2)
+    return Grid(step, factor)
 
 
 class Plan(Struct, frozen=True):
@@ -55,7 +75,7 @@ class Windfall:
     def __init__(self, terms: Terms, prior: Prior = PRIOR, learning: Learning = LEARNING) -> None:
         self.terms, self.prior, self.learning = terms, prior, learning
         self.memory = Memory()
-        self.step = step_ticks(terms)
+        self.grid = grid_of(terms)
         self.plan: Plan | None = None
 
     def observe(self, available: bool) -> None:
@@ -64,35 +84,47 @@ class Windfall:
     def choose(self, state: State) -> Market:
         if slack(self.terms, state) <= 0:
             return Market.ONDEMAND
-        steps = max(1, round((self.terms.deadline_ticks - state.tick) / self.step))
+        steps = max(1, round((self.terms.deadline_ticks - state.tick) / self.grid.step))
         if self.plan is None or self.plan.programme.steps - steps >= len(self.plan.choices):
             self.plan = self._make_plan(state, steps)
         wish = self._look_up(self.plan, state, steps)
         return guarded(self.terms, state, bool(self.memory.available), wish)
 
     def _make_plan(self, state: State, steps: int) -> Plan:
-        """The plan for the next hours under what is known now."""
-        step_h = self.step * self.terms.tick_s / 3600.0
-        ahead_h = np.arange(steps, -1, -1, dtype=np.float64) * step_h
+        """The plan for the next hours under what is known now: coarse from their end on, fine until then."""
+        factor = self.grid.factor
+        step_h = self.grid.step * self.terms.tick_s / 3600.0
+        far = max(0, steps - max(1, round(REPLAN_H / step_h))) // factor
+        keep, high = steps - far * factor, slack(self.terms, state) // self.grid.step
+        fine = self._programme(steps, 1, low=max(0, high - keep - 1), high=high, now=steps)
+        if far == 0:
+            return Plan(fine, choices(fine, at_deadline(fine), keep))
+        coarse = self._programme(far, factor, low=0, high=coarse_slack(high, factor), now=steps)
+        tail = refine(coarse, values(coarse), fine, factor, far * factor)
+        return Plan(fine, choices(fine, tail, keep))
+
+    def _programme(self, steps: int, factor: int, *, low: int, high: int, now: int) -> Programme:
+        """The problem in steps of `factor` fine ones; `now` is the present in fine steps before the deadline."""
+        step_h = factor * self.grid.step * self.terms.tick_s / 3600.0
+        ahead_h = np.maximum(0.0, now / factor - np.arange(steps + 1, dtype=np.float64)) * step_h
         law = rates(self.memory, self.prior, self.learning, ahead_h)
-        widths_h = np.diff(np.array([*AGES_H, math.inf]))
-        programme = Programme(
+        return Programme(
             steps=steps,
-            slack=slack(self.terms, state) // self.step,
-            changeover=math.ceil(self.terms.changeover_ticks / self.step),
-            spot_price=self.terms.spot_usd,
-            ondemand_price=self.terms.ondemand_usd,
+            low=low,
+            high=high,
+            changeover=math.ceil(self.terms.changeover_ticks / (factor * self.grid.step)),
+            spot_price=factor * self.terms.spot_usd,
+            ondemand_price=factor * self.terms.ondemand_usd,
             ends=1.0 - np.exp(-law * step_h),
-            ages=np.minimum(1.0, step_h / widths_h),
+            ages=np.minimum(1.0, step_h / np.diff(np.array([*AGES_H, math.inf]))),
         )
-        return Plan(programme, solve(programme, keep=max(1, round(REPLAN_H / step_h))))
 
     def _look_up(self, plan: Plan, state: State, steps: int) -> Market:
         programme, spell = plan.programme, 0 if self.memory.available else 1
-        row = programme.row(MARKETS[state.market], math.ceil(state.warming / self.step))
-        room = min(slack(self.terms, state) // self.step, steps - 1)
+        row = programme.row(MARKETS[state.market], math.ceil(state.warming / self.grid.step))
+        room = min(slack(self.terms, state) // self.grid.step, steps - 1)
         age = age_class(self.memory.age_ticks, self.terms.tick_s)
-        return CHOICES[int(plan.choices[programme.steps - steps, spell, age, row, room])]
+        return CHOICES[int(plan.choices[programme.steps - steps, spell, age, row, programme.place(room)])]
 
 
 PLANNERS: dict[str, Callable[[Terms], Planner]] = {
