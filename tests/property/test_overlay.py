@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 
 from windfall.core.overlay import (
     ERRORS_TO_OPEN,
+    Matching,
     PoolRules,
     PoolState,
     Supply,
@@ -19,6 +20,7 @@ from windfall.core.overlay import (
     joined,
     refused,
     solve,
+    useful,
 )
 
 NAMES = ("a", "b", "c", "d")
@@ -69,6 +71,12 @@ def test_a_matching_is_maximum_and_cheapest(demand, capacity, price):
 @given(demands, demands, capacities, capacities, prices)
 def test_a_mended_matching_is_as_good_as_a_new_one(before, after, old, new, price):
     check(solve(after, new, price, solve(before, old, price)), after, new, price)
+
+
+def test_room_in_one_pool_draws_demand_out_of_a_dear_one_through_a_third():
+    demand, price = {("a", "b"): 1, ("b", "c"): 1}, {"a": 1.0, "b": 0.0, "c": 0.0}
+    before = solve(demand, {"a": 1, "b": 1, "c": 0}, price, Matching({("a", "b"): {"a": 1}, ("b", "c"): {"b": 1}}))
+    check(solve(demand, {"a": 1, "b": 1, "c": 1}, price, before), demand, {"a": 1, "b": 1, "c": 1}, price)
 
 
 def pool(limit=100, **rules) -> PoolState:
@@ -130,7 +138,7 @@ def test_a_pool_that_answers_with_errors_is_asked_ever_more_rarely(demand):
     assert state.queued == 0
 
 
-def test_after_the_pause_one_client_is_asked_for_as_a_test_and_its_coming_closes_the_breaker():
+def test_after_the_pause_one_client_is_asked_for_as_a_test_and_its_first_task_closes_the_breaker():
     state = pool()
     for _ in range(ERRORS_TO_OPEN):
         asked(state, 5, 0.0)
@@ -142,4 +150,6 @@ def test_after_the_pause_one_client_is_asked_for_as_a_test_and_its_coming_closes
     asked(state, 1, 61.0)
     assert asks({"p": state}, {}, matching, 62.0)[0].count == 0, "the test has not come yet"
     joined(state)
+    assert asks({"p": state}, there(1), matching, 63.0)[0].count <= 1, "it came, but has done nothing yet"
+    useful(state)
     assert asks({"p": state}, there(1), matching, 70.0)[0].count > 1

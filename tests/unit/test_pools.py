@@ -83,8 +83,27 @@ def test_a_pool_that_fails_is_left_alone_and_the_demand_goes_on_being_known():
     assert asked(hand) == {}
     hand.t += 61
     assert asked(hand) == {"cheap": 1}
-    hand.ask("c", want=0, slots=2, pool="cheap")
+    assert len(hand.tasks("c", want=2, slots=2, pool="cheap")) == 2
     assert asked(hand) == {"cheap": 3}
+
+
+def test_clients_that_suit_no_job_do_not_come_and_go_for_ever():
+    hand = hand_with(CHEAP)
+    hand.submit(8, policies={"JobRequirements": "Host.Memory > 1000000"})
+    clients = 0
+    for _ in range(240):
+        for _ in range(asked(hand).get("cheap", 0)):
+            clients += 1
+            hand.ask(f"c{clients}", want=2, slots=2, pool="cheap", memory_mb=1000)
+            hand.ask(f"c{clients}", want=0, slots=2, leaving="idle")
+        hand.t += 60
+    assert clients <= 20, "four hours"
+    assert "no waiting job may run" in hand.state.pools["cheap"].last_error
+    hand.submit(4)
+    hand.t += 3600
+    assert asked(hand) == {"cheap": 1}
+    hand.tasks("new", want=2, slots=2, pool="cheap")
+    assert asked(hand)["cheap"] > 0, "one that is given work makes up for all"
 
 
 def test_the_pool_ad_says_what_policies_may_ask():

@@ -29,6 +29,8 @@ FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
 """A task that failed or was lost so often goes to the fail-over pool, if there is one."""
 
 
+IDLE = "idle"
+"""What a worker says that leaves for want of work."""
 NO_ADS: tuple[Ad, Ad, Ad] = ({}, {}, {})
 
 
@@ -337,8 +339,24 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     for job, tail in decided.tails:
         state.bags[job].tail = tail
         state.refresh(state.bags[job])
+    _apply_use(state, host, event, decided)
     if event.leaving:
         silence.leave(state, host, event.leaving)
+
+
+def _apply_use(state: State, host: Host, event: HostAsked, decided: HostAnswered) -> None:
+    """Was it worth while to ask for this client? One that leaves idle while tasks wait that it was never given was not.
+
+    Without this a job that no client of a pool suits would have clients come and go for ever.
+    """
+    pool = state.pools.get(host.pool)
+    if pool is None:
+        return
+    record = host.record
+    if decided.assigned:
+        overlay.useful(pool)
+    elif event.leaving == IDLE and state.ready and not (record.done or record.failed or record.lost):
+        overlay.refused(pool, 0, "its clients leave without a task: no waiting job may run on them", event.t)
 
 
 def _apply_standing(host: Host, decided: HostAnswered, t: float) -> None:

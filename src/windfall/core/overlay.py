@@ -1,9 +1,9 @@
 """How many pull clients to ask of each pool (GridBot, section 5): a maximum matching with capacities. Pure.
 
 Bags (tasks that wait, the pools that their GridPolicy admits) against pools (free slots, and clients up to the limit).
-Costs stand on the pools alone, so filling the cheapest pools first along augmenting paths gives a matching that is
-maximum and, among those, cheapest. Bags that admit the same pools are one group; the flow of the last solution is kept
-and only mended when demand changes.
+Costs stand on the pools alone, so filling the cheapest pools first along augmenting paths, from unmet demand and from
+dearer pools, gives a matching that is maximum and, among those, cheapest. Bags that admit the same pools are one group;
+the flow of the last solution is kept and only mended when demand changes.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def solve(
     matching = _trimmed(last, demand, capacity) if last is not None else Matching()
     for group in demand:
         matching.flow.setdefault(group, {})
-    # Mending can leave flow in a dear pool although a cheaper one has room again: move it first.
     for pool in sorted(capacity, key=lambda name: (price.get(name, 0.0), name)):
-        _pull_back(matching, pool, capacity, price)
-        _fill(matching, pool, demand, capacity)
+        # Mending can have left flow in a dear pool although a cheaper one has room again: it is moved as well.
+        dearer = {name for name in capacity if price.get(name, 0.0) > price.get(pool, 0.0)}
+        _fill(matching, pool, demand, capacity[pool], dearer)
     return matching
 
 
@@ -117,30 +117,17 @@ def _trimmed(last: Matching, demand: Mapping[Pools, int], capacity: Mapping[str,
     return Matching(flow)
 
 
-def _pull_back(matching: Matching, pool: str, capacity: Mapping[str, int], price: Mapping[str, float]) -> None:
-    """Move flow from dearer pools into the room that this one has."""
-    room = capacity[pool] - matching.of_pool(pool)
-    for group, flows in matching.flow.items():
-        if pool not in group:
-            continue
-        for dear in sorted(flows, key=lambda name: -price.get(name, 0.0)):
-            if room <= 0 or price.get(dear, 0.0) <= price.get(pool, 0.0):
-                break
-            moved = min(room, flows[dear])
-            flows[dear] -= moved
-            flows[pool] = flows.get(pool, 0) + moved
-            room -= moved
-
-
-def _fill(matching: Matching, pool: str, demand: Mapping[Pools, int], capacity: Mapping[str, int]) -> None:
-    """Augment along shortest paths from unmet demand to this pool, moving flow between pools where that helps."""
-    while (room := capacity[pool] - matching.of_pool(pool)) > 0:
-        path = _path_to(matching, pool, demand)
+def _fill(matching: Matching, pool: str, demand: Mapping[Pools, int], capacity: int, dearer: set[str]) -> None:
+    """Augment along shortest paths to this pool, from unmet demand and from what dearer pools hold."""
+    while (room := capacity - matching.of_pool(pool)) > 0:
+        path = _path_to(matching, pool, demand, dearer)
         if path is None:
             return
-        amount = min(room, demand[path[0][0]] - matching.of_group(path[0][0]))
-        for group, taken_from, _ in path[1:]:
-            amount = min(amount, matching.flow[group][taken_from])
+        first = path[0][0]
+        amounts = [matching.flow[group][taken_from] for group, taken_from, _ in path if taken_from]
+        if not path[0][1]:
+            amounts.append(demand[first] - matching.of_group(first))
+        amount = min(room, *amounts)
         for group, taken_from, given_to in path:
             flows = matching.flow[group]
             if taken_from:
@@ -152,7 +139,7 @@ Step = tuple[Pools, str, str]
 """A group takes flow from a pool ('' for unmet demand) and gives it to another."""
 
 
-def _path_to(matching: Matching, pool: str, demand: Mapping[Pools, int]) -> list[Step] | None:
+def _path_to(matching: Matching, pool: str, demand: Mapping[Pools, int], dearer: set[str]) -> list[Step] | None:
     """Backwards from the pool: who could use it, and whose place in another pool would that free?"""
     reached = {pool}
     frontier = [pool]
@@ -164,18 +151,21 @@ def _path_to(matching: Matching, pool: str, demand: Mapping[Pools, int]) -> list
                 if target not in group:
                     continue
                 if matching.of_group(group) < demand[group]:
-                    return _steps(group, target, arrived_by)
+                    return _steps(group, "", target, arrived_by)
                 for source, amount in matching.flow[group].items():
-                    if amount > 0 and source not in reached:
-                        reached.add(source)
-                        arrived_by[source] = (group, target)
-                        following.append(source)
+                    if amount <= 0 or source in reached:
+                        continue
+                    if source in dearer:
+                        return _steps(group, source, target, arrived_by)
+                    reached.add(source)
+                    arrived_by[source] = (group, target)
+                    following.append(source)
         frontier = following
     return None
 
 
-def _steps(group: Pools, target: str, arrived_by: Mapping[str, tuple[Pools, str]]) -> list[Step]:
-    steps: list[Step] = [(group, "", target)]
+def _steps(group: Pools, source: str, target: str, arrived_by: Mapping[str, tuple[Pools, str]]) -> list[Step]:
+    steps: list[Step] = [(group, source, target)]
     while target in arrived_by:
         mover, onward = arrived_by[target]
         steps.append((mover, target, onward))
@@ -253,7 +243,7 @@ def asked(pool: PoolState, count: int, t: float) -> None:
 
 
 def refused(pool: PoolState, count: int, error: str, t: float) -> None:
-    """`count` clients will not come. Errors in a row open the breaker, for ever longer."""
+    """`count` clients will not come, or one came for nothing. Errors in a row open the breaker, for ever longer."""
     pool.queued = max(0, pool.queued - count)
     pool.errors += 1
     pool.last_error = error
@@ -263,6 +253,11 @@ def refused(pool: PoolState, count: int, error: str, t: float) -> None:
 
 
 def joined(pool: PoolState) -> None:
-    """A client has come, the only proof that the pool works: a request that was accepted may still come to nothing."""
+    """A client has come: it is pending no more."""
     pool.queued = max(0, pool.queued - 1)
+
+
+def useful(pool: PoolState) -> None:
+    """A client was given a task, the only proof that asking is worth it: one that was promised may never come, and one
+    that came may suit nobody."""
     pool.errors, pool.closed_until, pool.last_error = 0, None, ""
