@@ -68,8 +68,8 @@ class Estimates(Struct):
 
 
 def _quantile(record: Record, q: float, elapsed_s: float) -> float:
-    samples = record.seconds
-    longer = sorted(samples)[bisect_right(sorted(samples), elapsed_s) :] if elapsed_s > 0 else sorted(samples)
+    ordered = sorted(record.seconds)
+    longer = ordered[bisect_right(ordered, elapsed_s) :] if elapsed_s > 0 else ordered
     # The sample quantile must lie inside the samples: with n of them, not beyond 1 - 1/n.
     if len(longer) >= MANY and q <= 1.0 - 1.0 / len(longer):
         return _read_off(longer, q)
