@@ -65,6 +65,11 @@ def terms_of(
     tick_s: float, *, work_h: float, deadline_h: float, changeover_s: float, spot_usd: float, ondemand_usd: float
 ) -> Terms:
     """Hours and seconds in whole ticks: work and changeover rounded up, the deadline down."""
+    if deadline_h * 3600.0 < tick_s:
+        raise BadInput(
+            f"a deadline of {deadline_h:g} h is shorter than one tick of the series ({tick_s:g} s)",
+            hint="--deadline-h takes hours",
+        )
     return Terms(
         # A billionth of a tick too much is a rounding error of the division, not a tick.
         work_ticks=math.ceil(work_h * 3600.0 / tick_s - 1e-9),
