@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import combinations
@@ -42,9 +43,14 @@ class SiteCluster:
     def create(self, grace_s: float) -> None:
         self.typed("create", "lab", "--instance-vcpu", "1", "--instance-ram", "1000", "--grace", f"{grace_s:g}s")
 
-    def start_agent(self, name: str) -> None:
-        command = [*WINDFALL, "site", "agent", "--server", self.url, "--name", self.full(name), "--vcpu", "2"]
-        command += ["--ram", "2000", "--dir", str(self.directory)]
+    def start_agent(self, name: str, as_file: bool = False) -> None:
+        """As a command, or as the one file that the server serves."""
+        command = [*WINDFALL, "site", "agent"]
+        if as_file:
+            (self.directory / "worker.pyz").write_bytes(self.client.transport.request("GET", "/worker.pyz"))
+            command = [sys.executable, "-I", str(self.directory / "worker.pyz"), "--site", "lab"]
+        command += ["--server", self.url, "--name", self.full(name), "--vcpu", "2", "--ram", "2000"]
+        command += ["--dir", str(self.directory)]
         self.workers[name] = self._spawn(command, f"agent-{name}.log", {"WINDFALL_TOKEN": self.token})
 
     def stop(self) -> None:
@@ -120,7 +126,7 @@ def made(tmp_path: Path) -> Iterator[SiteCluster]:
 def test_requests_start_within_the_grace_of_the_cheapest_victims_and_the_bag_loses_nothing(made: SiteCluster):
     made.create(GRACE_S)
     for name in HOSTS:
-        made.start_agent(name)
+        made.start_agent(name, as_file=name == "c")
     job = made.client.submit("sh -c 'sleep 0.5; echo {}'", params=range(TASKS), name="bag")
     made.until(lambda: job.status()["tasks"]["done"] >= 12)
     made.until_full(6)
@@ -200,7 +206,9 @@ def test_tasks_that_ignore_the_notice_are_killed_and_run_again(made: SiteCluster
     assert [(row["state"], row["failures"], row["losses"]) for row in rows] == [("done", 0, 1)] * 2
 
 
-def test_a_request_is_kept_to_its_memory_its_time_and_its_place_in_the_queue(made: SiteCluster):
+def test_a_request_is_kept_to_its_memory_its_time_and_its_place_in_the_queue_though_the_server_is_killed(
+    made: SiteCluster,
+):
     made.create(2.0)
     made.start_agent("a")
     hog = "b = bytearray(400 << 20); print(len(b))"
@@ -209,6 +217,8 @@ def test_a_request_is_kept_to_its_memory_its_time_and_its_place_in_the_queue(mad
     first = made.typed("request", "--vcpu", "2", "--for", "2s", "--", "sleep", "600")["name"]
     second = made.typed("request", "--vcpu", "2", "--", "sh", "-c", "sleep 600 & sleep 600")["name"]
     assert made.typed("why", second)["state"] == "waiting"
+    made.kill_server()
+    made.start_server()
     assert made.until_ended(first)[0]["cause"] == "time"
     made.until(lambda: made.request(second)["state"] == "running")
     made.typed("cancel", second)

@@ -27,6 +27,8 @@ from windfall.worker.site_instances import CommandInstance, Cores, End, WorkerIn
 _TICK_S = 0.5
 _GAP_S = 0.04
 _LEAVE_PATIENCE_S = 10.0
+_ENDS_PER_EXCHANGE = 16
+"""With the outputs of so many commands an exchange stays well below the server's limit."""
 
 
 @dataclass
@@ -211,8 +213,9 @@ class SiteAgent:
     # -- exchanges --------------------------------------------------------------------------------------------------
 
     def _has_news(self) -> bool:
-        told_started, told_ends = self._sent if self._in_flight else ([], [])
-        return len(self._started) > len(told_started) or len(self._ends) > len(told_ends)
+        """Is there something to tell beyond what the exchange under way tells?"""
+        started, ends = self._sent
+        return len(self._started) > len(started) or len(self._ends) > len(ends)
 
     def _speak(self, now_s: float) -> None:
         goodbye = self._leaving is not None and not self._running
@@ -232,10 +235,11 @@ class SiteAgent:
     def _exchange(self, now_s: float, goodbye: bool) -> None:
         self._n += 1
         self._sent_s = now_s
-        self._sent = (list(self._started), list(self._ends))
+        ends = list(self._ends.values())[:_ENDS_PER_EXCHANGE]
+        goodbye = goodbye and len(ends) == len(self._ends)
+        self._sent = (list(self._started), [end.number for end in ends])
         self._said_goodbye = goodbye
-        self._wait_s = 0.0 if goodbye else max(0.05, min(20.0, 0.8 * self._next_s))
-        ends = list(self._ends.values())
+        self._wait_s = 0.0 if goodbye or self._has_news() else max(0.05, min(20.0, 0.8 * self._next_s))
         header = {
             "v": VERSION,
             "site": self._options.site,
@@ -278,6 +282,7 @@ class SiteAgent:
             self._started.pop(number, None)
         for number in ends:
             self._ends.pop(number, None)
+        self._sent = ([], [])
         self._version = answer["version"]
         self._follow(answer["orders"])
 
