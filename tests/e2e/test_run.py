@@ -258,6 +258,20 @@ def test_a_run_that_was_killed_leaves_no_process_and_goes_on(shell, marking, tmp
     assert "8 tasks: 8 done" in again.out
 
 
+def command_lines_in(directory):
+    return {number: Path(f"/proc/{number}/cmdline").read_bytes().decode() for number in processes_in(directory)}
+
+
+def test_a_worker_that_was_killed_is_followed_by_another_and_the_run_goes_on(shell, marking, tmp_path):
+    process = shell.start(*marking)
+    shell.eventually(lambda: started(shell) >= 3)
+    (worker,) = [number for number, line in command_lines_in(tmp_path).items() if "windfall.worker\0--server" in line]
+    os.kill(int(worker), signal.SIGKILL)
+    ended = shell.finish(process)
+    assert ended.code == 0, ended
+    assert "8 tasks: 8 done" in ended.out
+
+
 def test_sigterm_stops_in_good_order(shell, marking, tmp_path):
     process = shell.start(*marking)
     shell.eventually(lambda: started(shell) >= 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -39,7 +39,7 @@ def good_order() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def statuses(job: Job, check: Callable[[], None] = lambda: None, timeout_s: float | None = None) -> Iterator[Json]:
+def statuses(job: Job, timeout_s: float | None = None) -> Iterator[Json]:
     """Statuses as they change, at a pace that people and servers can follow, until the job has ended."""
     began_s = time.monotonic()
     status = job.status()
@@ -48,7 +48,7 @@ def statuses(job: Job, check: Callable[[], None] = lambda: None, timeout_s: floa
         elapsed_s = time.monotonic() - began_s
         if timeout_s is not None and elapsed_s >= timeout_s:
             return
-        check()
+        job.check()
         # News come with every commit; a short job is looked at often, a long one a few times a second.
         time.sleep(min(0.3, 0.01 + 0.05 * elapsed_s))
         wait_s = _IDLE_LOOK_S if is_idle(status) else POLL_S

@@ -35,7 +35,7 @@ class Job:
         self.name = name
         self._transport = transport
         self._params = params
-        self._check = check
+        self.check = check
         self._path = f"/v1/jobs/{number}"
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class Job:
             left_s = POLL_S if until is None else min(POLL_S, until - time.monotonic())
             if left_s <= 0:
                 return
-            self._check()
+            self.check()
             status = self.status(newer_than=status["version"], wait_s=left_s)
             yield status
 
@@ -118,7 +118,7 @@ class Job:
             position = frame.header["position"]
             if frame.header["finished"]:
                 return
-            self._check()
+            self.check()
 
     def results(self, tasks: list[int] | None = None) -> Iterator[Task]:
         """Its ended tasks by number (or those asked for), fetched as they are looked at."""

@@ -26,6 +26,9 @@ DEFAULT_STATE = ".windfall"
 _HEALTH_TIMEOUT_S = 2.0
 _TAKEOVER_S = 10.0
 _WORKER_GRACE_S = 15.0
+_QUICK_DEATH_S = 2.0
+_QUICK_DEATHS = 5
+"""So many workers killed in a row, each so soon after its start: whatever kills them will kill the next one too."""
 
 
 def here() -> Path:
@@ -94,6 +97,7 @@ class LocalServer:
         self._idle = idle
         self._server: Any = None
         self._worker: subprocess.Popen[bytes] | None = None
+        self._gave_up = False
         self._lock = threading.Lock()
         self._closed = False
 
@@ -144,38 +148,64 @@ class LocalServer:
     def _start_worker(self) -> None:
         if not self._wants_worker or self._worker is not None:
             return
+        started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
+
+        def keep() -> None:
+            # "Parent" means the thread that started it (prctl): so this one stays for as long as a worker does.
+            try:
+                worker = self._spawn_worker()
+            except OSError as error:
+                started.put(error)
+                return
+            started.put(worker)
+            self._replace_killed(worker)
+            self._gave_up = True
+
+        threading.Thread(target=keep, name="windfall-worker", daemon=True).start()
+        first = started.get()
+        if isinstance(first, OSError):
+            raise WindfallError(f"the local worker could not be started: {first}")
+        self._worker = first
+
+    def _spawn_worker(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "windfall.worker", "--server", self._server.url, "--die-with-parent"]
         command += ["--dir", str(self.directory / "worker")]
         command += ["--slots", str(self._slots)] if self._slots else []
-        started: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
+        with open(self.directory / "worker.log", "ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._env, "WINDFALL_TOKEN": self._server.token},
+                # A Ctrl-C at the terminal is ours to answer; the worker is told what to do.
+                start_new_session=True,
+            )
 
-        def keep() -> None:
-            # "Parent" means the thread that started it (prctl): so this one stays for as long as the worker does.
-            with open(self.directory / "worker.log", "ab") as log:
-                worker = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env={**os.environ, **self._env, "WINDFALL_TOKEN": self._server.token},
-                    # A Ctrl-C at the terminal is ours to answer; the worker is told what to do.
-                    start_new_session=True,
-                )
-            started.put(worker)
-            worker.wait()
-
-        threading.Thread(target=keep, name="windfall-worker", daemon=True).start()
-        self._worker = started.get()
+    def _replace_killed(self, worker: subprocess.Popen[bytes]) -> None:
+        """A worker that was killed is followed by another; one that ended by itself had its reason (worker_problem)."""
+        quick_deaths, began_s = 0, time.monotonic()
+        while worker.wait() < 0:
+            lived_s = time.monotonic() - began_s
+            quick_deaths = quick_deaths + 1 if lived_s < _QUICK_DEATH_S else 0
+            if quick_deaths >= _QUICK_DEATHS:
+                return
+            time.sleep(0.1 * 2**quick_deaths)
+            with self._lock:
+                if self._closed:
+                    return
+                began_s = time.monotonic()
+                worker = self._worker = self._spawn_worker()
 
     @property
     def worker_problem(self) -> WindfallError | None:
         """Why the worker is not running, if it should be and is not."""
-        if self._worker is None or self._worker.poll() is None or self._closed:
+        if not self._gave_up or self._closed:
             return None
         try:
             last = (self.directory / "worker.log").read_text(errors="replace").strip().splitlines()[-1]
         except (OSError, IndexError):
-            last = f"it ended with {self._worker.returncode}"
+            last = "it left no word"
         return WindfallError(f"the local worker ended: {last}", hint=f"its log: {self.directory / 'worker.log'}")
 
     def close(self, *, now: bool = False) -> None:
