@@ -19,6 +19,7 @@ from windfall.core.events import (
     SiteSettled,
 )
 from windfall.core.instances import InstanceEnd, SiteRules, Wish
+from windfall.core.pools import outlook
 from windfall.core.site import why_now
 from windfall.errors import BadInput
 from windfall.pools.config import read_pools
@@ -205,6 +206,18 @@ def test_the_overlay_asks_a_site_for_no_more_workers_than_fit():
     hand.submit(50)
     hand.request(2.0)
     assert [ask.count for ask in hand.step(OverlayDue(hand.t)).decided.asks] == [2]
+
+
+def test_a_bag_that_waits_for_a_full_site_is_told_so():
+    hand = SiteHand()
+    hand.step(PoolsConfigured(hand.t, [hand.site.rules.pool]))
+    bag = hand.submit(1)
+    (free,) = outlook(hand.state, hand.engine.policies, bag, 1, hand.t)
+    assert free.hopeful
+    hand.request(2.0)
+    hand.request(2.0)
+    (full,) = outlook(hand.state, hand.engine.policies, bag, 1, hand.t)
+    assert full.what == "its hosts have no room" and not full.hopeful
 
 
 def test_a_site_of_a_pools_file_has_instances_and_nothing_else_has(tmp_path: Path):

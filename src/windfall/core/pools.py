@@ -104,7 +104,7 @@ def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) ->
     ads = {name: pool_ad(state, name) for name in state.pools}
     admitted = _admitted(policies, bag, ads, queue_ad(state), t)
     found = []
-    for name, pool in state.pools.items():
+    for name, pool in with_room(state).items():
         given = supply[name]
         if pool.rules.joins_itself:
             continue
@@ -115,7 +115,10 @@ def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) ->
         elif pool.queued:
             found.append(Outlook(name, f"{pool.queued} clients are on their way", hopeful=True))
         elif given.clients >= pool.rules.limit:
-            found.append(Outlook(name, f"all of its {pool.rules.limit} clients are there"))
+            full = (
+                "its hosts have no room" if name in state.sites else f"all of its {pool.rules.limit} clients are there"
+            )
+            found.append(Outlook(name, full))
         elif given.free_slots >= width:
             found.append(Outlook(name, f"{given.free_slots} slots of its clients are free"))
         else:
