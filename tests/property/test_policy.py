@@ -220,6 +220,17 @@ def test_remembering_and_sharing_change_no_verdict(conditions, worlds):
     assert warm == cold
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(trees, min_size=1, max_size=6), ads())
+def test_a_host_that_is_shown_to_many_policies_on_one_sheet_gets_the_same_verdicts(conditions, world):
+    made, now = world
+    texts = [written(tree) for tree in conditions]
+    policies = [ClassAdPolicy({"JobRequirements": a, "Rank": b, "Concurrency": b}) for a in texts for b in texts]
+    seen: dict[Any, Any] = {}
+    together = [policy.match(*arguments(made, now), seen) for policy in policies]
+    assert together == [policy.match(*arguments(made, now)) for policy in policies]
+
+
 def arguments(made: dict[str, dict[str, Any]], now: float) -> Any:
     return made["Host"], made["BOT"], made["Queue"], made["Pool"], now, made["Job"]
 

@@ -127,6 +127,18 @@ def test_a_bag_without_a_leave_threshold_never_leaves_its_tail():
     assert in_tail(True, unsent=10**9, rule=TailRule(enter=1_500))
 
 
+def test_the_tail_is_entered_and_left_in_recorded_answers_as_the_operator_has_set_it():
+    hand = Hand(tail_enter=1.0, tail_leave=2.0)
+    bag = hand.submit(12, [TaskClass(max_failures=9)])
+    keys = hand.tasks("a", want=6, slots=4)
+    assert not bag.tail, "six wait for four slots"
+    keys += hand.tasks("a", want=3, slots=4)
+    assert hand.log[-1].decided.tails == [(bag.number, True)] and bag.tail, "three wait for four slots"
+    hand.report("a", *keys, cause="exit")
+    hand.ask("a", want=1, slots=4)
+    assert hand.log[-1].decided.tails == [(bag.number, False)] and not bag.tail, "eleven wait for four slots"
+
+
 def test_a_deadline_of_an_ended_attempt_wakes_nobody():
     hand = Hand(Eager)
     hand.submit(3, policies={"Deadline": "50"})

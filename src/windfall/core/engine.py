@@ -48,6 +48,9 @@ from windfall.core.state import State
 Compile = Callable[[dict[str, str]], BagPolicy]
 
 
+REMEMBERED_POLICIES = 10_000
+
+
 class Policies:
     """Compiled policies by their texts: bags that say the same share one. Holds nothing that a decision changes."""
 
@@ -70,6 +73,8 @@ class Policies:
         key = tuple(sorted(texts.items()))
         found = self._cache.get(key)
         if found is None:
+            if len(self._cache) >= REMEMBERED_POLICIES:
+                self._cache.clear()
             found = self._cache[key] = self._compile(texts)
         return found
 
