@@ -67,7 +67,7 @@ def test_a_summary_has_every_bag_and_every_pool():
 
 
 def test_our_tail_rule_saves_40_percent_of_the_turnaround_for_5_percent_of_waste():
-    """A bag of about three rounds in GridBot's world of collaborative grids; `windfall lab gridbot tail` has 200 seeds."""
+    """A bag of about three rounds in GridBot's collaborative grids; `windfall lab gridbot tail` has 200 seeds."""
     seeds = range(1, 13)
     runs = {
         name: sweep(worlds.replication_run(name, "permissive", 0.05, 300), seeds, None) for name in ("disabled", "ours")

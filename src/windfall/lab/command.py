@@ -17,6 +17,13 @@ EXPERIMENTS: dict[str, tuple[str, str, str]] = {
 }
 
 
-@click.group(cls=LazyGroup, table=EXPERIMENTS)
-def lab() -> None:
+@click.group(cls=LazyGroup, table=EXPERIMENTS, invoke_without_command=True)
+@click.option("--list", "listed", is_flag=True, help="Name the experiments, one a line.")
+@click.pass_context
+def lab(context: click.Context, listed: bool) -> None:
     """Run the papers' experiments again, beside their published figures."""
+    if listed:
+        for name in sorted(EXPERIMENTS):
+            click.echo(f"{name:<12} {EXPERIMENTS[name][2]}")
+    elif context.invoked_subcommand is None:
+        click.echo(context.get_help())

@@ -60,6 +60,7 @@ def incomplete(bag: Any, points: int = 400) -> tuple[Any, Any]:
 
 
 def figure5(means: Means) -> Finding:
+    """Policies against plain BOINC on all grids."""
     scale = means.scale
     times, curves = {}, {}
     for naive in (True, False):
@@ -96,6 +97,7 @@ OUTAGE_H = (336, 344)
 
 
 def figure6(means: Means) -> Finding:
+    """Millions of tasks on 25,000 hosts, with an outage of the network."""
     scale = means.scale
     sizes = {"egee": 4000, "osg": 3500, "madison": 1200, "campus": 1200, "cluster": 100, "volunteers": 15000}
     changes = [f"pool.{name}.hosts={max(1, round(hosts * scale))}" for name, hosts in sizes.items()]
@@ -146,6 +148,7 @@ LEFT = (1000, 500, 100, 50, 0)
 
 
 def figure7(means: Means) -> Finding:
+    """Fifty ranked bags at once."""
     scenario = worlds.ranked_run(means.scale)
     means.show(scenario.name)
     _, world = run(scenario, 1)
@@ -184,6 +187,7 @@ def _reached(bag: Any, left: int) -> float:
 
 
 def figure8(means: Means) -> Finding:
+    """Five policies for one small bag."""
     scenario = worlds.small_bags_run(means.scale)
     outcomes = means.sweep(scenario)
     names = [bag.name for bag in outcomes[0].bags]
@@ -225,6 +229,7 @@ def _spread(values: list[float]) -> str:
 
 
 def table(means: Means) -> Finding:
+    """Five pairs of replication and scheduling policies."""
     rows, data, found = [], {}, {}
     for pair, (replicas, waste, hours) in [*PAPER_TABLE.items(), (("ours", "permissive"), ("-", "-", "-"))]:
         outcomes = means.sweep(worlds.replication_run(*pair, means.scale))
@@ -256,6 +261,7 @@ def table(means: Means) -> Finding:
 
 
 def figure9(means: Means) -> Finding:
+    """Four bags under different replication, volunteers included."""
     results = {}
     for threshold in (2000, 4000):
         outcomes = means.sweep(worlds.replication_with_volunteers_run(means.scale, threshold), min(means.seeds, 3))
@@ -300,7 +306,7 @@ TAIL_SEEDS = 200
 
 
 def tail(means: Means) -> Finding:
-    """Our rule against GridBot's restrictive pair and against none, over many seeds and three lengths of bag."""
+    """Our tail rule against GridBot's restrictive pair and none, over many seeds."""
     rows, claims, data = [], [], {}
     policies = {
         "none": ("disabled", "permissive"),
