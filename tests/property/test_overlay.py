@@ -99,7 +99,7 @@ def test_what_is_pending_and_what_is_free_is_not_asked_for_again():
 def test_a_pool_is_never_asked_beyond_its_limit_of_pending_and_running_clients():
     state = pool(limit=10, slots=4)
     state.queued = 3
-    assert capacity_of(state, Supply(5, busy_slots=18, free_slots=2)) == 22
+    assert capacity_of(state, Supply(5, busy_slots=18, free_slots=2), t=0.0) == 22
     matching = solve({("p",): 1000}, {"p": 22}, {})
     (ask,) = asks({"p": state}, {"p": Supply(5, busy_slots=18, free_slots=2)}, matching, t=0.0)
     assert ask.count == 2
@@ -107,7 +107,7 @@ def test_a_pool_is_never_asked_beyond_its_limit_of_pending_and_running_clients()
 
 def test_a_pool_that_clients_join_by_themselves_is_supply_only():
     volunteers = pool(joins_itself=True)
-    assert capacity_of(volunteers, Supply(9, free_slots=4)) == 4
+    assert capacity_of(volunteers, Supply(9, free_slots=4), t=0.0) == 4
     assert asks({"p": volunteers}, {}, solve({("p",): 9}, {"p": 100}, {}), t=0.0) == []
 
 

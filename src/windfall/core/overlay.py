@@ -194,11 +194,16 @@ def demand_of(bags: Sequence[tuple[int, Pools]]) -> dict[Pools, int]:
     return demand
 
 
-def capacity_of(pool: PoolState, supply: Supply) -> int:
-    """Slots that a pool could give to tasks that wait: those that are free, and those of clients yet to come."""
+def capacity_of(pool: PoolState, supply: Supply, t: float) -> int:
+    """Slots that a pool could give to tasks that wait: those that are free, and those of clients yet to come.
+
+    Of a pool that fails no more than its test is to come: others must not be kept from the work by its low price.
+    """
     if pool.rules.joins_itself:
         return supply.free_slots
     to_come = max(0, pool.rules.limit - supply.clients)
+    if pool.closed_until is not None:
+        to_come = min(to_come, pool.queued or int(t >= pool.closed_until))
     return supply.free_slots + to_come * pool.rules.slots
 
 

@@ -29,7 +29,7 @@ def look(state: State, policies: Policies, t: float) -> tuple[Matching, list[Ask
     pools = with_room(state)
     supply = supply_of(state, t)
     demand = overlay.demand_of(_wants(state, policies, t))
-    capacity = {name: overlay.capacity_of(pool, supply[name]) for name, pool in pools.items()}
+    capacity = {name: overlay.capacity_of(pool, supply[name], t) for name, pool in pools.items()}
     matching = overlay.solve(demand, capacity, {name: _price(pool) for name, pool in pools.items()}, state.matching)
     return matching, overlay.asks(pools, supply, matching, t)
 
