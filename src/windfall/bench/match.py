@@ -23,7 +23,7 @@ from windfall.core.state import State
 GROWTH = (1, 10, 100, 1_000)
 GROWTH_HOSTS = 2_000
 TASKS_GROWTH = (1, 1_000, 1_000_000)
-TASKS_GROWTH_BAGS = 100
+TASKS_GROWTH_BAGS = 3
 MEMORY_MB = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 # How bags differ: GridBot's users have a few habits (`mixed`), or each writes something of his own (`distinct`).
 PROFILES = ("mixed", "distinct", "unwanted")
