@@ -20,7 +20,7 @@ from windfall.core.events import (
 )
 from windfall.core.instances import InstanceEnd, SiteRules, Wish
 from windfall.core.pools import outlook
-from windfall.core.site import why_now
+from windfall.core.site import GIVEN_UP, OVERTAKEN, why_now
 from windfall.errors import BadInput
 from windfall.pools.config import read_pools
 from windfall.server.site_exchange import order, version_of
@@ -173,11 +173,20 @@ def test_a_request_that_the_lost_host_never_heard_of_goes_elsewhere_and_any_othe
     assert (never.state, never.cause) == ("ended", "lost")
 
 
+def test_of_two_agents_with_one_name_the_earlier_one_is_turned_away():
+    hand = SiteHand()
+    hand.n["x"] = 0
+    hand.report("x", boot="second", vcpu=2.0, ram_mb=4000.0)
+    hand.n["x"] = 1
+    assert hand.report("x", boot="b").refused == OVERTAKEN
+    assert hand.site.hosts["x"].boot == "second"
+
+
 def test_a_host_that_was_given_up_has_to_begin_anew():
     hand = SiteHand()
     hand.t += 25
     hand.step(SiteLooked(hand.t, "lab"))
-    assert hand.report("x").refused
+    assert hand.report("x").refused == GIVEN_UP
     hand.n["x"] = 0
     assert not hand.report("x", boot="new", vcpu=2.0, ram_mb=4000.0).refused
     assert hand.site.hosts["x"].state == "live"

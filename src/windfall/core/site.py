@@ -141,12 +141,11 @@ def on_site_host_reported(state: State, event: SiteHostReported, policies: Any) 
     site = state.sites[event.site]
     known = site.hosts.get(event.host)
     same_boot = known is not None and known.boot == event.boot
-    if known is not None and same_boot and event.n < known.n:
+    if known is not None and known.state != GONE and _is_behind(known, event):
         return SiteSettled(refused=OVERTAKEN)
     # Numbers have no gaps: one means that our log was cut off behind an answer that the agent has seen.
-    if (known is None and event.capacity is None) or (
-        known is not None and same_boot and (known.state == GONE or event.n > known.n + 1)
-    ):
+    skipped = known is not None and same_boot and (known.state == GONE or event.n > known.n + 1)
+    if skipped or (not same_boot and event.capacity is None):
         return SiteSettled(refused=GIVEN_UP)
     if known is not None and same_boot and event.n == known.n:
         return SiteSettled(repeat=True)
@@ -169,6 +168,11 @@ def on_site_host_reported(state: State, event: SiteHostReported, policies: Any) 
     if news:
         _place_those_that_wait(state, site, event.t, settled, _hosts_after(site, event), ended)
     return settled
+
+
+def _is_behind(known: SiteHost, event: SiteHostReported) -> bool:
+    """An agent that has been replaced still reports: a boot begins by saying what the host offers."""
+    return event.n < known.n if event.boot == known.boot else event.capacity is None
 
 
 def _hosts_after(site: SiteState, event: SiteHostReported) -> dict[str, SiteHost]:

@@ -72,7 +72,10 @@ async def exchange(site: Site, request: Request) -> Response:
     record = (await site.driver.submit([event], lambda made: Batch(outputs=_kept(made, outputs))))[0]
     assert isinstance(record.decided, SiteSettled)
     if record.decided.refused == OVERTAKEN:
-        raise TurnedAway(f"report {ask.n} of '{ask.host}' is older than the last one")
+        raise TurnedAway(
+            f"report {ask.n} of '{ask.host}' is older than the last one: another agent goes by this name",
+            hint="give one of them another --name",
+        )
     reset = record.decided.refused == GIVEN_UP
     if ask.wait_s > 0 and not ask.leaving and not reset:
         await site.change(lambda: version_of(owned.on(ask.host)) != ask.version, ask.wait_s)

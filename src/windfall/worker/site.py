@@ -128,15 +128,15 @@ class SiteAgent:
 
     def _on_signal(self, signum: int) -> None:
         """The first time all instances are told to leave; the second time they are killed."""
-        grace_s = None if self._leaving is None else 0.0
+        grace_s = self._longest_grace_s if self._leaving is None else 0.0
         if self._leaving is None:
             self._leaving = "signal"
             self._say("leaving: signal")
-            self._leave_by_s = time.monotonic() + self._longest_grace_s + _LEAVE_PATIENCE_S
+            self._leave_by_s = time.monotonic() + grace_s + _LEAVE_PATIENCE_S
         for number in list(self._waiting):
             self._never_began(number, m.PREEMPTED, "the agent of its host leaves")
         for one in self._running.values():
-            one.leave(m.PREEMPTED, "the agent of its host leaves", self._longest_grace_s if grace_s is None else 0.0)
+            one.leave(m.PREEMPTED, "the agent of its host leaves", grace_s)
 
     # -- instances --------------------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class SiteAgent:
             self._cores.give_back(one.cores)
         for book in (self._waiting, self._running, self._started, self._ends):
             book.clear()
-        self._boot, self._n, self._version = secrets.token_hex(8), 0, ""
+        self._boot, self._n, self._version, self._sent = secrets.token_hex(8), 0, "", ([], [])
 
     def _knows(self, number: int) -> bool:
         return number in self._waiting or number in self._running or number in self._ends
