@@ -159,9 +159,9 @@ def _law(values: Sequence[float]) -> dict[str, Any]:
 
 def fit(state: Path) -> Fitted:
     """Read the log of a state directory. BadInput where there is none, or nothing has run yet."""
-    if not state.is_dir():
+    if not (state / "lock").is_file():
         raise BadInput(
-            f"there is no state directory {state}", hint="a live server keeps one: windfall server --state DIR"
+            f"{state} is no state directory", hint="a live server keeps one: windfall server --state DIR"
         )
     fitted = fit_records(str(state), _records(state))
     if not any(job.runs_s for job in fitted.jobs.values()):

@@ -174,7 +174,7 @@ def _set(document: dict[str, Any], steps: list[str], value: Any, key: str) -> No
 
 def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Scenario:
     """The scenario that a document describes. BadInput with file, key and what may stand there."""
-    name = str(where)
+    name = where.stem if where.parent == LIBRARY else str(where)
     for key in document:
         if key not in schema.SECTIONS and key not in {field.name for field in schema.TOP}:
             known = [*(field.name for field in schema.TOP), *schema.SECTIONS]
