@@ -12,6 +12,7 @@ from windfall.core.invariants import problems
 from windfall.core.snapshot import save
 from windfall.sim.run import Notes, outcome_of, run
 from windfall.sim.scenario import check
+from windfall.sim.traces import Series
 from windfall.sim.world import World
 
 HOUR = 3600.0
@@ -226,3 +227,16 @@ def test_the_state_at_the_end_of_a_run_can_be_saved_and_is_the_same_for_a_seed()
         world.run()
         ends.append(save(world.driver.state))
     assert ends[0] == ends[1]
+
+
+def test_a_series_of_counts_shares_them_among_the_hosts():
+    series = Series(600.0, (4, 4, 2, 2))
+    assert [series.level(index, hosts=4) for index in range(4)] == [0, 1, 2, 3]
+    assert [series.level(index, hosts=8) for index in (0, 3, 4, 7)] == [0, 1, 2, 3]
+    assert series.stretches(1) == [(0.0, 2400.0)] and series.stretches(2) == [(0.0, 1200.0)]
+
+
+def test_a_provider_without_capacity_is_asked_again_until_it_has_some():
+    free, _ = run(scenario(), 1)
+    outcome, _ = run(scenario({"refusals": 0.7, "refusal_pause": "10m"}), 1)
+    assert outcome.finished and outcome.turnaround_s > free.turnaround_s

@@ -56,7 +56,7 @@ class Host:
     """One simulated pull client."""
 
     __slots__ = (
-        "ad", "beating", "black_hole", "boot", "boots", "epoch", "errors", "here", "idle_since", "index", "last_s",
+        "ad", "asked", "black_hole", "boot", "boots", "epoch", "errors", "here", "idle_since", "index", "last_s",
         "n", "name", "polling", "polls", "pool", "presence", "queue", "rented_s", "results", "retries", "retrying",
         "running", "since_s", "speed",
     )  # fmt: skip
@@ -65,8 +65,8 @@ class Host:
         self.pool, self.index = pool, index
         self.name = f"{pool.pool.name}-{index}"
         self.boot = ""
-        self.boots = self.epoch = self.n = self.polls = self.retries = 0
-        self.here = self.polling = self.retrying = self.beating = False
+        self.asked = self.boots = self.epoch = self.n = self.polls = self.retries = 0
+        self.here = self.polling = self.retrying = False
         self.last_s = self.since_s = self.rented_s = 0.0
         self.idle_since = inf
         self.running: dict[Key, Running] = {}
@@ -87,10 +87,10 @@ class Ground:
         self._speed = pool.speed.quantile()
         self._streams = {
             what: stream(seed, f"pool/{pool.name}/{what}")
-            for what in ("speed", "kind", "arrive", "wait", "stay", "presence", "notice", "series", "pause")
+            for what in ("speed", "kind", "arrive", "wait", "stay", "presence", "notice", "series", "pause", "refusal")
         }
         self.offer = Offer(name=pool.name, price_usd=pool.price_usd, cycle_s=pool.cycle_s)
-        self._stretches = pool.ticks.stretches() if pool.ticks else []
+        self._stretches: dict[float, list[tuple[float, float]]] = {}
         self._period = len(pool.ticks.counts) * pool.ticks.tick_s if pool.ticks else 0.0
         # Every seed sees another part of the series.
         self._offset = self._streams["series"](0) * self._period
@@ -125,20 +125,31 @@ class Ground:
     def next_stay(self, host: Host, now: float) -> tuple[float, float, float]:
         """(rented from, here from, taken away at) of a host's next stay, asked for now."""
         wait_s = self.wait(self._streams["wait"](host.index, host.boots))
-        if self._stretches:
-            return self._next_stretch(now, wait_s)
+        if self.pool.ticks is not None:
+            return self._next_stretch(host, now, wait_s)
         return now, now + wait_s, now + wait_s + self.stay(self._streams["stay"](host.index, host.boots))
 
-    def _next_stretch(self, now: float, wait_s: float) -> tuple[float, float, float]:
+    def _next_stretch(self, host: Host, now: float, wait_s: float) -> tuple[float, float, float]:
         """The next stretch of the series that is longer than the boot; it begins again where it ends."""
+        ticks = self.pool.ticks
+        assert ticks is not None
+        level = ticks.level(host.index, self.pool.hosts)
+        stretches = self._stretches.get(level)
+        if stretches is None:
+            stretches = self._stretches[level] = ticks.stretches(level)
         turn, place = divmod(now + self._offset, self._period)
         for lap in range(3):
             base = (turn + lap) * self._period - self._offset
-            for start, end in self._stretches:
+            for start, end in stretches:
                 begin = max(now, base + start)
                 if base + end > begin + wait_s and (lap or end > place):
                     return begin, begin + wait_s, base + end
         return inf, inf, inf
+
+    def refuses(self, host: Host) -> bool:
+        """Whether the provider has nothing to give at the moment; each request has a chance of its own."""
+        host.asked += 1
+        return self._streams["refusal"](host.index, host.asked) < self.pool.refusals
 
     def tells(self, host: Host) -> bool:
         """Whether a host that is taken away can still say so."""

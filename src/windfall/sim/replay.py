@@ -160,9 +160,7 @@ def _law(values: Sequence[float]) -> dict[str, Any]:
 def fit(state: Path) -> Fitted:
     """Read the log of a state directory. BadInput where there is none, or nothing has run yet."""
     if not (state / "lock").is_file():
-        raise BadInput(
-            f"{state} is no state directory", hint="a live server keeps one: windfall server --state DIR"
-        )
+        raise BadInput(f"{state} is no state directory", hint="a live server keeps one: windfall server --state DIR")
     fitted = fit_records(str(state), _records(state))
     if not any(job.runs_s for job in fitted.jobs.values()):
         raise BadInput(f"{state}: no task has been done in this log", hint="replay a state in which a job has run")

@@ -33,6 +33,8 @@ class Pool(Struct, frozen=True, kw_only=True):
     memory_mb: int
     arrive: Law
     wait: Law
+    refusals: float
+    refusal_pause_s: float
     stay: Law
     leaves: str
     identity: str

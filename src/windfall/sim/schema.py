@@ -67,6 +67,8 @@ POOL = (
     Field("memory_mb", "count", "memory of a host; 0: not told", 0),
     Field("arrive", "time law", "when a host first turns up, from the start", "0s"),
     Field("wait", "time law", "batch queue or boot before a host comes, each time it comes", "0s"),
+    Field("refusals", "share", "share of requests for a host that the provider refuses for want of capacity", 0.0),
+    Field("refusal_pause", "duration", "how long after a refusal it is asked again", "5m"),
     Field("stay", "time law", "how long it stays before it is taken away", "never"),
     Field(
         "leaves", "choice", "what happens to its work then: lost, or it goes on when the host is back", "kill",
@@ -94,7 +96,7 @@ POOL = (
     Field("poll_max", "duration", "and how late at most", "10m"),
     Field("price_usd", "number", "price of a host for one billing cycle", 0.0),
     Field("cycle", "duration", "billing cycle; every begun one counts", "1s"),
-    Field("series", "path", "availability series (JSON of ticks, 0 = nothing to be had) instead of `stay`", ""),
+    Field("series", "path", "availability series instead of `stay`: counts by tick, the hosts share the largest", ""),
     Field("tags", "table", "tags of the hosts, as policies see them", {}),
 )  # fmt: skip
 

@@ -21,14 +21,18 @@ class Series(msgspec.Struct, frozen=True):
     tick_s: float
     counts: tuple[float, ...]
 
-    def stretches(self) -> list[tuple[float, float]]:
-        """The times (from, to) in which there was something to be had."""
+    def level(self, index: int, hosts: int) -> float:
+        """What the count must exceed for host `index` of `hosts` to be there: the hosts share the largest count."""
+        return int(index * max(self.counts) / hosts)
+
+    def stretches(self, level: float) -> list[tuple[float, float]]:
+        """The times (from, to) in which more than `level` were to be had."""
         found: list[tuple[float, float]] = []
         start: int | None = None
         for tick, count in enumerate((*self.counts, 0.0)):
-            if count > 0 and start is None:
+            if count > level and start is None:
                 start = tick
-            elif not count > 0 and start is not None:
+            elif not count > level and start is not None:
                 found.append((start * self.tick_s, tick * self.tick_s))
                 start = None
         return found

@@ -122,6 +122,9 @@ class World:
 
     def _ask_for(self, host: Host) -> None:
         """A host is queued or booted; it will be here after its wait."""
+        if host.pool.pool.refusals and host.pool.refuses(host):
+            self.driver.after(host.pool.pool.refusal_pause_s, self._ask_for, host)
+            return
         host.rented_s, here_s, gone_s = host.pool.next_stay(host, self.driver.now)
         if here_s < inf:
             self.driver.at(here_s, self._come, host, gone_s)
