@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from windfall.core.engine import Engine
 from windfall.core.events import HostAsked, JobRules, JobSealed, JobSubmitted, Settings, TaskClass, TasksAdded
 from windfall.core.overlay import ERRORS_TO_OPEN, PoolRules
@@ -81,17 +83,18 @@ def test_a_pool_that_refuses_is_asked_a_few_times_and_then_left_alone():
     assert driver.state.pools["p"].last_error == "quota exceeded"
 
 
-def test_clients_that_end_before_they_come_count_as_errors():
+@pytest.mark.parametrize(("error", "told"), [("no python there", "no python there"), ("", "reached the server")])
+def test_clients_that_end_before_they_come_count_as_errors(error, told):
     pool = FakePool()
 
     async def story(driver, keeper):
         for _ in range(20):
             await keeper.look()
-            pool.clients = [Client(client.host, alive=False, error="no python there") for client in pool.clients]
+            pool.clients = [Client(client.host, alive=False, error=error) for client in pool.clients]
 
     driver = asyncio.run(kept(pool, story))
     assert len(pool.requests) == ERRORS_TO_OPEN
-    assert driver.state.pools["p"].last_error == "no python there" and driver.state.pools["p"].queued == 0
+    assert told in driver.state.pools["p"].last_error and driver.state.pools["p"].queued == 0
 
 
 def test_a_client_that_ends_after_it_came_is_no_error_of_the_pool():

@@ -95,9 +95,10 @@ class PoolKeeper:
         events: list[AnyEvent] = []
         now = self._driver.clock()
         # One that came before it ended was there to work; its record as a host says how well it did.
-        stillborn = [client for client in clients if client.error and not self._has_come(client)]
+        stillborn = [client for client in clients if not client.alive and not self._has_come(client)]
         if stillborn:
-            events.append(PoolAnswered(now, name, len(stillborn), stillborn[-1].error))
+            error = stillborn[-1].error or f"{stillborn[-1].host} ended without having reached the server"
+            events.append(PoolAnswered(now, name, len(stillborn), error))
         await self._submit(events)
         pending = sum(client.alive and not self._has_come(client) for client in clients)
         if pending != self._driver.state.pools[name].queued:
