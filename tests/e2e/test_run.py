@@ -361,6 +361,15 @@ def test_looking_at_a_job_in_every_way(shell):
     assert json.loads(shell.windfall("host", "info", hosts[0]["host"], "--json").out)["slots"] >= 1
 
 
+def test_the_events_of_a_job_hold_its_results_and_nobody_elses(shell):
+    for count in ("3", "2"):
+        assert shell.windfall("run", "--range", f"1-{count}", "--", "true").code == 0
+    for job, tasks in ((1, 3), (2, 2)):
+        of_job = shell.windfall("events", str(job), "--json").lines
+        results = [result for event in of_job for result in event["event"].get("results", ())]
+        assert sorted({(result["job"], result["task"]) for result in results}) == [(job, task) for task in range(tasks)]
+
+
 def test_waiting_for_what_nobody_runs_is_refused(shell):
     ended = shell.windfall("submit", "--range", "1-2", "--", "true")
     assert (ended.code, ended.out) == (0, "1\n")

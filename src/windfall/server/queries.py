@@ -12,12 +12,12 @@ from starlette.responses import Response
 from windfall.core import explain as explaining
 from windfall.core import patience
 from windfall.core.columns import FAILED, STATE_NAMES
-from windfall.core.events import Record, decode_record
+from windfall.core.events import HostAnswered, Record, ResultsReported, decode_record
 from windfall.core.state import FINAL, Bag
 from windfall.errors import BadInput
 from windfall.server.site import NotFound, Site
 from windfall.server.status import exit_code, host_row, job_status, pool_rows, recovered, task_row, tasks_in
-from windfall.store.contract import OutputRow
+from windfall.store.contract import OutputRow, Store
 from windfall.wire import frames
 from windfall.wire.messages import CAUSES
 
@@ -285,14 +285,34 @@ async def events(site: Site, request: Request) -> tuple[int, Json]:
     wait_s = number(request, "wait_s", 0.0)
     if wait_s > 0:
         await site.change(lambda: site.state.seq > after, wait_s)
-    rows = await run_in_threadpool(site.store.records, after, limit, job_number)
-    listed = [{"seq": row.seq, "t": row.t, "type": row.kind, "job": row.job, **_spelled(row.data)} for row in rows]
-    return 200, {"events": listed, "next": rows[-1].seq if rows else after}
+    listed, seen = await run_in_threadpool(_events_from, site.store, after, limit, job_number)
+    return 200, {"events": listed, "next": seen}
 
 
-def _spelled(data: bytes) -> Json:
-    record = decode_record(data)
-    return {"event": spell(record.event), "decided": spell(record.decided)}
+def _events_from(store: Store, after: int, limit: int, job: int | None) -> tuple[list[Json], int]:
+    """Up to `limit` records behind `after`, all or those of a job, and the last one that was looked at."""
+    listed: list[Json] = []
+    while rows := store.records(after, limit):
+        for row in rows:
+            after = row.seq
+            record = decode_record(row.data)
+            if job is None or row.job == job or _touches(record, job):
+                spelled = {"event": spell(record.event), "decided": spell(record.decided)}
+                listed.append({"seq": row.seq, "t": row.t, "type": row.kind, "job": row.job, **spelled})
+                if len(listed) == limit:
+                    return listed, after
+    return listed, after
+
+
+def _touches(record: Record, job: int) -> bool:
+    """Is anything of a job handed out, reported, cancelled or lost here, perhaps among other jobs' tasks?"""
+    event, decided = record.event, record.decided
+    if isinstance(event, ResultsReported):
+        return any(result.job == job for result in event.results)
+    if isinstance(decided, HostAnswered) and any(piece.job == job for piece in decided.assigned):
+        return True
+    keys = [key for name in ("lost", "cancel", "expired", "tails") for key in getattr(decided, name, ())]
+    return any(key[0] == job for key in keys)
 
 
 def spell(struct: Any) -> Any:
