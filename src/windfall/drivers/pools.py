@@ -23,6 +23,10 @@ SOON_S = 0.3
 """After a change of demand: long enough for hosts that are there already to take what they can."""
 
 
+STOP_GRACE_S = 2.0
+"""What runs on clients when the server stops may finish within this time; then it is handed back."""
+
+
 class PoolKeeper:
     """Keeps the pools of one server. `providers` are those that can be asked, by name."""
 
@@ -54,10 +58,12 @@ class PoolKeeper:
             self._begin()
 
     async def stop(self) -> None:
+        """Let the clients go; best while the server still hears them say what becomes of their tasks."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await asyncio.gather(*(self._call(pool.stop) for pool in self._providers.values()))
+        providers, self._providers = self._providers, {}
+        await asyncio.gather(*(self._call(pool.stop, STOP_GRACE_S) for pool in providers.values()))
         self._threads.shutdown()
 
     def _committed(self, records: list[Record]) -> None:

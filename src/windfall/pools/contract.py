@@ -39,5 +39,5 @@ class Pool(Protocol):
         ...
 
     def stop(self, grace_s: float = 10.0) -> None:
-        """Tell every client to leave; end those that have not within the time. May be called twice."""
+        """Let every client go: what it runs may end within the time, then it is handed back. May be called twice."""
         ...

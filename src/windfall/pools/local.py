@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import shutil
 import signal
@@ -18,6 +17,7 @@ from msgspec import Struct
 from windfall.pools.contract import Client, Started
 
 _LAST_WORDS_BYTES = 2000
+_HAND_BACK_S = 5.0
 
 
 class Place(Struct, frozen=True):
@@ -90,16 +90,22 @@ class LocalPool:
         return f"worker {host} ended with {how}" + (f": {lines[-1]}" if lines else "")
 
     def stop(self, grace_s: float = 10.0) -> None:
-        for process in self._processes.values():
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-        until = time.monotonic() + grace_s
-        for host, process in self._processes.items():
-            try:
-                process.wait(max(0.0, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        # Once: leave when what runs has ended. Twice: hand it back. A worker that does not listen is killed.
+        for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGTERM, _HAND_BACK_S), (signal.SIGKILL, 5.0)):
+            self._tell(number)
+            self._await(seconds)
+        for host in self._processes:
             shutil.rmtree(self._folder(host), ignore_errors=True)
         self._processes.clear()
+
+    def _tell(self, number: int) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(number)
+
+    def _await(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        for process in self._processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))

@@ -15,6 +15,7 @@ import os
 import socket
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,8 @@ class Server:
         self._uvicorn: uvicorn.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._site: Site | None = None
+        self._keeper: PoolKeeper | None = None
+        self._leaving: Future[None] | None = None
         self.ready = threading.Event()
 
     def _bind(self) -> socket.socket:
@@ -137,7 +140,7 @@ class Server:
         site.owned = SiteKeeper(driver, [pool.site for pool in options.pools if pool.kind == SITE])
         site_rules, site_pools = await site.owned.begin()
         rules = [pool.rules for pool in options.pools if pool.kind != SITE]
-        keeper = PoolKeeper(driver, [*rules, *site_rules], {**self._providers(), **site_pools})
+        self._keeper = keeper = PoolKeeper(driver, [*rules, *site_rules], {**self._providers(), **site_pools})
         await keeper.start()
         site.owned.start(keeper)
         try:
@@ -190,11 +193,25 @@ class Server:
         }
 
     def stop(self) -> None:
-        """May be called from any thread, and from a signal handler."""
-        if self._uvicorn is not None and self._loop is not None:
-            self._uvicorn.should_exit = True
-            if not self._loop.is_closed() and self._site is not None:
-                self._loop.call_soon_threadsafe(self._site.wake_everybody)
+        """May be called from any thread, and from a signal handler. Twice: do not wait for the clients of pools."""
+        if self._uvicorn is None or self._loop is None or self._loop.is_closed():
+            return
+        if self._keeper is None or self._leaving is not None:
+            self._loop.call_soon_threadsafe(self._exit)
+        else:
+            self._leaving = asyncio.run_coroutine_threadsafe(self._leave(self._keeper), self._loop)
+
+    async def _leave(self, keeper: PoolKeeper) -> None:
+        """Clients that we started go first, while there is somebody who hears what becomes of their tasks."""
+        try:
+            await keeper.stop()
+        finally:
+            self._exit()
+
+    def _exit(self) -> None:
+        assert self._uvicorn is not None and self._site is not None
+        self._uvicorn.should_exit = True
+        self._site.wake_everybody()
 
 
 def _settings(options: Options) -> Settings:
