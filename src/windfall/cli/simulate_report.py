@@ -27,7 +27,7 @@ def write(path: Path, outcome: Outcome, world: World, seen: list[tuple[Any, ...]
         ("Machines", _gantt(seen)),
     ]
     if outcome.cost_usd:
-        figures.append(("Cost by pool", _cost(outcome)))
+        figures.append(("Cost over time", _cost(world)))
     met = "" if outcome.met is None else (", deadline met" if outcome.met else ", deadline missed")
     title = f"{outcome.scenario}, seed {outcome.seed}"
     facts = (
@@ -108,9 +108,18 @@ def _words() -> dict[str, str]:
     return {"done": "green", "failed": "red", "lost": "violet", "cancelled": "grey"}
 
 
-def _cost(outcome: Outcome) -> str:
-    figure, axes = new_figure(width=9, height=2.5)
-    names = list(outcome.pools)
-    axes.barh(names, [outcome.pools[name].cost_microusd / 1e6 for name in names])
-    axes.set(xlabel="USD")
+def _cost(world: World) -> str:
+    """What had been spent by when; the cost of a stay is spread over it."""
+    figure, axes = new_figure(width=9, height=3.2)
+    times = np.linspace(0, max(world.driver.now, 1.0), 400)
+    for ground in world.grounds:
+        spent = np.zeros(len(times))
+        for start, end, pool, cost in world.bills:
+            if pool == ground.pool.name:
+                spent += cost / 1e6 * np.clip((times - start) / max(end - start, 1e-9), 0, 1)
+        if spent.any():
+            axes.plot(times / 3600, spent, label=ground.pool.name)
+    axes.set(xlabel="hours", ylabel="USD spent", ylim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend()
     return _png(figure)

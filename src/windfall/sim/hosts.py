@@ -161,6 +161,5 @@ class Ground:
         return round(pause * (0.5 + 0.5 * self._streams["pause"](host.index, host.n)), 3)
 
     def bill(self, lease_s: float) -> int:
-        if not self.pool.price_usd:
-            return 0
+        """What a stay costs, in micro-dollars: every begun cycle in full."""
         return round(self.pool.price_usd * 1_000_000) * self.offer.cycles(lease_s)

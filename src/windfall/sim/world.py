@@ -51,6 +51,8 @@ class World:
         self.jobs: dict[int, Work] = {}
         self.arrived: dict[str, dict[int, int]] = {pool.name: {} for pool in scenario.pools}
         """Accepted results by pool and by the hour in which they reached the server."""
+        self.bills: list[tuple[float, float, str, int]] = []
+        """(from, to, pool, micro-dollars) of every stay that cost something."""
         self._to_come = submissions(scenario.bags, seed)
         self._unfinished: list[int] = []
         self._cut_off_until = 0.0
@@ -171,7 +173,10 @@ class World:
         """Close a stay: time and money into the books. Calls that were scheduled for it find another epoch."""
         now, ground = self.driver.now, host.pool
         ground.books.present_s += (now - host.since_s) * ground.pool.slots
-        ground.books.cost_microusd += ground.bill(now - host.rented_s)
+        if ground.pool.price_usd:
+            cost = ground.bill(now - host.rented_s)
+            ground.books.cost_microusd += cost
+            self.bills.append((host.rented_s, now, ground.pool.name, cost))
         host.here = host.polling = host.retrying = False
         host.epoch += 1
 
