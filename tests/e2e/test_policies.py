@@ -29,6 +29,18 @@ class Site(Cluster):
     def hosts(self) -> dict[str, dict[str, Any]]:
         return {row["host"]: row for row in self.clients[0].hosts()}
 
+    def name(self, place: str) -> str:
+        """A worker's name: no other worker on this host may have it, not even one of another test."""
+        return f"{place}-{self.port}"
+
+    def start(self, place: str, slots: int = 1, **options: Any) -> None:
+        """A worker whose site is told by a tag."""
+        self.start_worker(self.name(place), slots, extra=("--tag", f"site={place}"), **options)
+
+    def places(self, job) -> set[str]:
+        """Where the tasks of a job ran."""
+        return {row["host"].rpartition("-")[0] for row in job.tasks()}
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
@@ -44,24 +56,20 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def start(site: Site, *workers: str, slots: int = 1):
-    """A server, and workers whose site is told by a tag; a client of it."""
+def start(site: Site, *places: str, slots: int = 1):
+    """A server with a worker in each place; a client of it."""
     site.start_server()
     client = site.client()
-    for name in workers:
-        site.start_worker(name, slots, extra=("--tag", f"site={name}"))
-    until(lambda: len(client.hosts()) == len(workers))
+    for place in places:
+        site.start(place, slots)
+    until(lambda: len(client.hosts()) == len(places))
     return client
-
-
-def ran_on(job) -> set[str]:
-    return {row["host"] for row in job.tasks()}
 
 
 def test_tasks_run_only_where_the_tags_allow_and_explain_says_which_clause_keeps_hosts_away(site: Site):
     client = start(site, "haifa", "rio")
     there = client.submit("true", params=range(6), policies={"JobRequirements": 'Host.site == "rio"'})
-    assert there.wait(60)["state"] == "done" and ran_on(there) == {"rio"}
+    assert there.wait(60)["state"] == "done" and site.places(there) == {"rio"}
     nowhere = client.submit(
         "true", params=range(2), name="lost", policies={"JobRequirements": 'Host.site == "oslo" && Host.Cpus >= 1'}
     )
@@ -113,7 +121,7 @@ def test_all_six_policies_work_from_a_file_and_from_options(site: Site, tmp_path
     site.typed("submit", "--range", "1-3", "--name", "typed", *options, "--", "true", "{}")
     from_file, from_options = client.job("six"), client.job("typed")
     assert from_file.wait(60)["state"] == from_options.wait(60)["state"] == "done"
-    assert ran_on(from_file) == {"haifa"} and ran_on(from_options) == {"rio"}
+    assert site.places(from_file) == {"haifa"} and site.places(from_options) == {"rio"}
     assert len(from_file.explain()["policies"]) == len(from_options.explain()["policies"]) == 6
     sent = from_file.explain(0)["story"][0]
     assert sent["deadline"] - sent["t"] == pytest.approx(240)
@@ -124,14 +132,15 @@ def test_all_six_policies_work_from_a_file_and_from_options(site: Site, tmp_path
 def test_a_black_hole_is_starved_with_a_reason_and_the_bag_is_done_without_it(site: Site):
     client = start(site, "good", slots=2)
     # With this path no task finds its program: everything fails here, at once.
-    site.start_worker("hole", 1, env={"PATH": "/nonexistent"})
+    site.start("hole", env={"PATH": "/nonexistent"})
+    hole = site.name("hole")
     until(lambda: len(client.hosts()) == 2)
     job = client.submit(["sh", "-c", "sleep 0.05"], params=range(80), max_failures=20)
     assert job.wait(60)["state"] == "done"
-    until(lambda: site.hosts()["hole"]["suspicion"])
-    (line,) = [line for line in site.typed("host", "list").splitlines() if line.startswith("hole")]
+    until(lambda: site.hosts()[hole]["suspicion"])
+    (line,) = [line for line in site.typed("host", "list").splitlines() if line.startswith(hole)]
     assert "probation" in line and "next test in" in line
-    refused = client.submit("true", params=range(1), policies={"JobRequirements": 'Host.Name == "hole"'})
+    refused = client.submit("true", params=range(1), policies={"JobRequirements": f'Host.Name == "{hole}"'})
     (reason,) = [r for r in refused.explain()["waiting"]["reasons"] if r["what"] == "probation"]
     assert "black hole suspected" in reason["detail"]
 
@@ -156,13 +165,13 @@ def test_a_task_on_a_worker_that_vanishes_is_run_again_and_its_story_says_why(si
     client = start(site, "doomed")
     job = client.submit(["sh", "-c", f"! mkdir {tmp_path}/taken || sleep 300"], params=range(1))
     until(lambda: (tmp_path / "taken").exists())
-    site.kill_worker("doomed")
-    site.start_worker("heir", 1)
+    site.kill_worker(site.name("doomed"))
+    site.start("heir")
     assert job.wait(60)["state"] == "done"
     told = site.typed("explain", "last.0")
-    assert "sent to doomed: first attempt" in told
+    assert f"sent to {site.name('doomed')}: first attempt" in told
     assert "given up: its host fell silent" in told
-    assert "sent to heir" in told and "accepted" in told
+    assert f"sent to {site.name('heir')}" in told and "accepted" in told
 
 
 def test_clients_are_started_when_tasks_wait_and_leave_when_none_do(site: Site, tmp_path: Path):
@@ -172,7 +181,7 @@ def test_clients_are_started_when_tasks_wait_and_leave_when_none_do(site: Site, 
     barred = client.submit("true", params=range(2), policies={"GridPolicy": 'Pool.Name == "elsewhere"'})
     job = client.submit("true", params=range(20), policies={"GridPolicy": 'Pool.Kind == "local"'})
     assert job.wait(60)["state"] == "done"
-    assert {site.hosts()[name]["pool"] for name in ran_on(job)} == {"here"}
+    assert {site.hosts()[row["host"]]["pool"] for row in job.tasks()} == {"here"}
     assert barred.wait(60)["state"] == "done", "a client that is there may run it"
     asked = [ask for event in client.events() for ask in (event["decided"] or {}).get("asks", [])]
     assert asked and all(ask["pool"] == "here" for ask in asked)
