@@ -376,6 +376,7 @@ def test_waiting_for_what_nobody_runs_is_refused(shell):
     ended = shell.windfall("wait", "last")
     assert ended.code == 3
     assert "windfall run --resume 1" in ended.err
+    assert "try: windfall run --resume 1" in shell.windfall("explain", "last").out
     assert shell.windfall("run", "--resume", "1").code == 0
 
 

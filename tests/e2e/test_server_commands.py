@@ -76,6 +76,15 @@ def test_wait_gives_up_in_time(site):
     site.shell.windfall("cancel", "long")
 
 
+def test_wait_says_that_a_job_is_paused(site):
+    site.shell.windfall("submit", "--range", "1-1", "--name", "rests", "--", "sleep", "60")
+    site.shell.windfall("change", "rests", "--pause")
+    ended = site.shell.windfall("wait", "rests", "--timeout", "0.3s")
+    assert ended.code == 4
+    assert "is paused; go on: windfall change" in ended.err
+    site.shell.windfall("cancel", "rests")
+
+
 def test_output_can_be_watched_while_a_task_runs(site):
     script = "echo first; sleep 1.5; echo second"
     site.shell.windfall("submit", "--range", "1-1", "--name", "talk", "--", "sh", "-c", script)

@@ -173,6 +173,14 @@ def test_an_unreachable_server_is_exit_code_3_and_is_named(run, arguments):
     assert "http://127.0.0.1:1" in ended.err
 
 
+def test_a_state_directory_that_was_named_goes_before_the_environment_and_the_error_says_so(run, monkeypatch):
+    monkeypatch.setenv("WINDFALL_SERVER", "http://127.0.0.1:1")
+    ended = run("status", "--state", "elsewhere")
+    assert ended.is_short_error(3), ended
+    assert "elsewhere holds no jobs" in ended.err
+    assert "WINDFALL_SERVER" not in ended.err
+
+
 def test_the_server_of_the_environment_is_used(run, monkeypatch):
     monkeypatch.setenv("WINDFALL_SERVER", "http://127.0.0.1:1")
     assert "http://127.0.0.1:1" in run("status").err

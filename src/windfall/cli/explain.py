@@ -31,6 +31,9 @@ def explain(reference: str, task: int | None, place: Place, as_json: bool) -> No
     with place.open() as client:
         job, number = find_task(client, reference, task)
         told = job.explain(number)
+        idle = client.is_idle and told.get("waiting") is not None
+    if idle:
+        told["waiting"]["try"] = [f"windfall run --resume {job.id}{place.words}", *told["waiting"]["try"]]
     if as_json:
         print_json(told)
         return

@@ -139,6 +139,8 @@ def wait(job: str, until: str, timeout: str | None, max_wait_s: float | None, pl
         refuse_endless(client, found, place)
         last: Json = {}
         with Progress(found) as progress:
+            if not progress.is_seen and found.status()["state"] == "paused":
+                note(f"windfall: job {found.id} '{found.name}' is paused; go on: windfall change {found.id} --unpause")
             watch = StuckWatch(found, progress, max_wait_s)
             for last in statuses(found, timeout_s=timeout_s):
                 watch.look(last)

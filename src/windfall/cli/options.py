@@ -46,6 +46,8 @@ class Place(Struct):
         """Refuse to look where nothing was ever kept: a server started there would leave an empty directory behind."""
         directory = state_directory(self.state)
         if not self.address and not (directory / "lock").exists() and running_server(directory) is None:
+            if self.state:
+                raise Unreachable(f"{directory} holds no jobs", hint="is it the right directory? See --state")
             raise Unreachable(
                 f"no server is known: {directory} holds no jobs, and neither --server nor WINDFALL_SERVER is set",
                 hint="try: windfall run tasks.txt (all in one), or --server URL --token T",

@@ -18,7 +18,7 @@ _TEXTS = {
     "python": "the call raised",
     "outputs": "a declared output is missing",
     "inputs": "an input could not be brought",
-    "no-command": "no such program",
+    "no-command": "could not be started",
     "no-cwd": "no such working directory",
     "preempted": "the host had to go",
     "cancelled": "cancelled",
