@@ -56,7 +56,7 @@ class Agent:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._identity = identity.claim(options.name)
+        self._identity = identity.claim(options.name, options.address.url)
         self.host = self._identity.host
         self._boot = secrets.token_hex(8)
         folder = os.path.join(options.folder, self.host)

@@ -35,13 +35,16 @@ class Identity:
         self._lock = lock  # held open: the lock lives as long as this process
 
 
-def claim(name: str | None) -> Identity:
-    """An id that is the same after a restart and on a wiped disk, and not used by another worker on this host."""
+def claim(name: str | None, server: str) -> Identity:
+    """An id that is the same after a restart and on a wiped disk, and not used by another worker on this host.
+
+    A name is one's own towards one server; workers of two servers may go by the same.
+    """
     folder = _lock_folder()
     if name is not None:
-        lock = _lock(os.path.join(folder, f"name-{name}.lock"))
+        lock = _lock(os.path.join(folder, f"name-{hashlib.sha256(server.encode()).hexdigest()[:12]}-{name}.lock"))
         if lock is None:
-            raise Taken(f"another worker named {name!r} runs on this host\n  give this one another --name")
+            raise Taken(f"another worker named {name!r} runs on this host for {server}\n  give this one another --name")
         return Identity(name, lock)
     for instance in range(_MAX_INSTANCES):
         lock = _lock(os.path.join(folder, f"instance-{instance}.lock"))

@@ -49,7 +49,7 @@ class SiteAgent:
 
     def __init__(self, options: SiteOptions) -> None:
         self._options = options
-        self._identity = identity.claim(options.name)
+        self._identity = identity.claim(options.name, options.address.url)
         self.host = self._identity.host
         self._boot = secrets.token_hex(8)
         self._folder = os.path.join(options.folder, f"site-{self.host}")
