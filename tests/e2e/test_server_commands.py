@@ -36,10 +36,9 @@ def site(tmp_path_factory):
     shell = Shell(tmp_path_factory.mktemp("site"))
     made = Site(shell)
     yield made
-    for process in (made.worker, made.server):
-        ended = shell.finish(process, signal.SIGTERM, between_s=0.0)
-        assert ended.code == 0, ended
+    ended = [shell.finish(process, signal.SIGTERM, between_s=0.0) for process in (made.worker, made.server)]
     shell.close()
+    assert [process.code for process in ended] == [0, 0], ended
 
 
 def test_it_says_that_it_is_well(site):

@@ -95,7 +95,9 @@ class Cluster:
 
     def _spawn(self, command: list[str], log: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
         with open(self.directory / log, "ab") as file:
-            return subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | env)
+            # Names of workers are taken per host, by locks among temporary files: tests side by side have their own.
+            apart = {"TMPDIR": str(self.directory.parent)}
+            return subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | apart | env)
 
     def kill_worker(self, name: str) -> None:
         self.workers[name].kill()

@@ -39,6 +39,8 @@ class Shell:
         self.directory = directory
         self.started: list[subprocess.Popen[str]] = []
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("WINDFALL_")}
+        # Names of workers are taken per host, by locks among the temporary files: tests side by side have their own.
+        self.env["TMPDIR"] = str(directory.parent)
 
     def write(self, name: str, text: str, mode: int = 0o644) -> Path:
         path = self.directory / name
