@@ -51,6 +51,16 @@ def test_losses_do_not_burn_failures_and_are_bounded_themselves():
     assert hand.log[-1].decided.lost[0][3] == LOST_FOR_GOOD
 
 
+def test_a_working_directory_that_is_nowhere_is_not_looked_for_for_ever():
+    hand = Hand()
+    bag = hand.submit(1, [TaskClass(max_failures=1, max_losses=3)])
+    for _ in range(3):
+        (key,) = hand.tasks("a")
+        hand.report("a", key, cause="no-cwd", run_s=0.0)
+    assert bag.counts[FAILED] == 1
+    assert (bag.columns.failures[0], bag.columns.losses[0]) == (0, 3)
+
+
 def test_a_task_handed_back_unstarted_costs_it_nothing():
     hand = Hand()
     bag = hand.submit(1)

@@ -28,11 +28,12 @@ from windfall.core.events import (
 from windfall.core.state import FINAL, Bag, Host, State
 from windfall.core.turnarounds import cell_of
 from windfall.wire.messages import CANCELLED as CANCELLED_CAUSE
-from windfall.wire.messages import CAUSES, LOSSES
+from windfall.wire.messages import CAUSES, LOSSES, NO_CWD
 from windfall.wire.messages import DONE as DONE_CAUSE
 
 SUCCESS = CAUSES.index(DONE_CAUSE)
 CANCEL = CAUSES.index(CANCELLED_CAUSE)
+NO_DIRECTORY = CAUSES.index(NO_CWD)
 LOSS_CODES = frozenset(CAUSES.index(cause) for cause in LOSSES)
 
 
@@ -55,7 +56,9 @@ def judge(state: State, result: Result) -> int:
     if result.cause == CANCEL:
         return OTHERS_RUN if others else RETURNED
     if result.cause in LOSS_CODES:
-        return judge_loss(bag, result.task, others, started=result.end > result.start)
+        # A host that cannot run it at all, for want of the directory, says so each time it is asked: that is bounded.
+        started = result.end > result.start or result.cause == NO_DIRECTORY
+        return judge_loss(bag, result.task, others, started)
     rules = bag.classes[bag.class_of(result.task)]
     if others:
         return OTHERS_RUN
