@@ -56,8 +56,14 @@ def grid_of(terms: Terms) -> Grid:
     step = max(1, math.ceil(terms.changeover_ticks / FINEST))
     steps, slack_steps = terms.deadline_ticks / step, max(1, terms.deadline_ticks - terms.work_ticks) / step
     changeover = math.ceil(terms.changeover_ticks / step)
-    factor = max(1, changeover // 2)
-    while steps / factor * (slack_steps / factor + 2) * (2 * math.ceil(changeover / factor) + 1) > MOST_CELLS:
+
+    def fits(factor: int) -> bool:
+        rows = 2 * math.ceil(changeover / factor) + 1
+        return steps / factor * (slack_steps / factor + 2) * rows <= MOST_CELLS
+
+    # A whole number of coarse steps in a changeover, or the far future would think it dearer than it is.
+    factor = next((size for parts in (2, 1) if fits(size := max(1, math.ceil(changeover / parts)))), changeover + 1)
+    while not fits(factor):
         factor += max(1, factor // 2)
     return Grid(step, factor)
 
