@@ -361,6 +361,16 @@ def test_looking_at_a_job_in_every_way(shell):
     assert json.loads(shell.windfall("host", "info", hosts[0]["host"], "--json").out)["slots"] >= 1
 
 
+def test_a_reader_that_goes_away_is_no_error(shell):
+    assert shell.windfall("run", "--range", "1-3000", "--", "true").code == 0
+    for command in (["tasks"], ["results"], ["results", "--json"], ["events"]):
+        process = shell.start(*command)
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        assert (process.wait(30), said) == (0, ""), command
+
+
 def test_the_events_of_a_job_hold_its_results_and_nobody_elses(shell):
     for count in ("3", "2"):
         assert shell.windfall("run", "--range", f"1-{count}", "--", "true").code == 0

@@ -173,6 +173,18 @@ def test_an_unreachable_server_is_exit_code_3_and_is_named(run, arguments):
     assert "http://127.0.0.1:1" in ended.err
 
 
+@pytest.mark.parametrize(
+    "command", [["run", "--range", "1-3"], ["server", "--listen", "127.0.0.1:0"], ["token", "create", "--role", "read"]]
+)
+@pytest.mark.parametrize("state", ["a-file", "a-file/below", "/proc/nowhere"])
+def test_a_state_directory_that_cannot_be_is_refused(run, command, state):
+    Path("a-file").touch()
+    behind = ["--", "echo"] if command[0] == "run" else []
+    ended = run(*command, "--state", state, *behind)
+    assert ended.is_short_error(2), ended
+    assert "name another" in ended.err
+
+
 def test_a_state_directory_that_was_named_goes_before_the_environment_and_the_error_says_so(run, monkeypatch):
     monkeypatch.setenv("WINDFALL_SERVER", "http://127.0.0.1:1")
     ended = run("status", "--state", "elsewhere")

@@ -71,6 +71,17 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"no command '{args[0]}'." + (f" Did you mean '{near[0]}'?" if near else ""), ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            # The reader went away (`windfall ... | head`): quiet, as every filter is. Click's own answer is exit code
+            # 1, which here means that tasks failed.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(0) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.table[name][2]) for name in self.list_commands(ctx)])
@@ -102,8 +113,4 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("windfall: interrupted", err=True)
         code = 130
-    except BrokenPipeError:
-        # The reader went away (`windfall ... | head`); quiet, as every filter is.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     sys.exit(code if isinstance(code, int) else 0)

@@ -36,6 +36,7 @@ from windfall.server.site_keeper import SiteKeeper
 from windfall.server.submission import known_policies
 from windfall.store import open_store
 from windfall.store.contract import Store
+from windfall.store.files import make_directory
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class Server:
         self.host, self.port = split_listen(options.listen)
         if bool(options.tls_cert) != bool(options.tls_key):
             raise BadInput("--tls-cert and --tls-key go together")
-        options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(options.state)
         self._socket = self._bind()
         try:
             self.store: Store = open_store(options.store or options.state)
