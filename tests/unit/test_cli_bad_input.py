@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -237,3 +239,11 @@ def test_the_list_of_commands_has_one_line_for_each(run):
     for name, (_, _, line) in COMMANDS.items():
         assert name in ended.out
         assert len(line) <= 70, f"{name}: {line}"
+
+
+def test_commands_that_only_talk_to_a_server_do_not_load_numpy():
+    modules = ["jobs", "run", "fetch", "events", "hosts", "tokens", "change", "explain"]
+    script = (
+        f"import sys; {'; '.join(f'import windfall.cli.{name}' for name in modules)}; print('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"

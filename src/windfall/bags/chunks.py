@@ -7,13 +7,13 @@ A range needs no chunk.
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec import Struct
 
 from windfall.bags.shell import first_unbalanced
@@ -56,8 +56,8 @@ def encode_tasks(tasks: Sequence[TaskRow]) -> bytes:
 
 
 def encode_calls(payloads: Sequence[bytes]) -> bytes:
-    ends = np.fromiter(accumulate(map(len, payloads)), dtype="<u4", count=len(payloads))
-    return b"".join([ends.tobytes(), *payloads])
+    ends = struct.pack(f"<{len(payloads)}I", *accumulate(map(len, payloads)))
+    return b"".join([ends, *payloads])
 
 
 class Calls(Sequence[bytes]):
@@ -67,10 +67,9 @@ class Calls(Sequence[bytes]):
         table = 4 * count
         if len(data) < table:
             raise BadInput(f"a chunk of {count} calls is cut short")
-        ends = np.frombuffer(data, dtype="<u4", count=count).astype(np.int64)
-        self._bounds: list[int] = [table, *(ends + table).tolist()]
+        self._bounds: list[int] = [table, *(table + end for end in struct.unpack_from(f"<{count}I", data))]
         self._data = data
-        if self._bounds[-1] != len(data) or bool(np.any(np.diff(ends) < 0)):
+        if self._bounds[-1] != len(data) or self._bounds != sorted(self._bounds):
             raise BadInput(f"the table of a chunk of {count} calls does not fit its {len(data)} bytes")
 
     def __len__(self) -> int:
