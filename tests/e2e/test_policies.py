@@ -77,7 +77,7 @@ def test_tasks_run_only_where_the_tags_allow_and_explain_says_which_clause_keeps
     assert "job 2 'lost' waits." in told
     assert "none of the 2 connected hosts may run it" in told and '2  Host.site == "oslo"' in told
     assert nowhere.explain()["waiting"]["stuck"]
-    assert "windfall change lost --require" in told
+    assert "--require" in told and "windfall change" in told
     waited = site.ended("wait", "lost", "--max-wait", "3s")
     assert waited.returncode == 4
     assert "nothing of job 2 can run: none of the 2 connected hosts may run it" in waited.stderr

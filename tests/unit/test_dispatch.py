@@ -6,7 +6,9 @@ from tests.support.engine import Hand
 from windfall.core.engine import Engine
 from windfall.core.events import (
     HostAsked,
+    JobCancelled,
     JobChanged,
+    JobRetried,
     JobRules,
     JobSealed,
     JobSubmitted,
@@ -205,3 +207,11 @@ def test_fifty_bags_of_1200_tasks_with_classad_ranks_run_strictly_in_order_on_se
         done = [Result(p.job, p.first + i, p.attempt, 0, 0, t, t) for p in pieces for i in range(p.count)]
         engine.step(state, ResultsReported(t, host, done))
     assert order == [job for job in range(1, 51) for _ in range(1200)]
+
+
+def test_a_retry_that_finds_nothing_leaves_a_cancelled_job_cancelled():
+    hand = Hand()
+    bag = hand.submit(2)
+    hand.step(JobCancelled(hand.t, bag.number))
+    hand.step(JobRetried(hand.t, bag.number))
+    assert bag.stopped and bag.state == "cancelled"

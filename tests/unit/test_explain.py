@@ -142,4 +142,4 @@ def test_what_to_try_is_the_condition_without_the_clause_that_fails():
     hand.ask("a", want=0, memory_mb=4096, tags={"site": "rio"})
     bag = hand.submit(1, policies={"JobRequirements": 'Host.Memory >= 8192 &&  (Host.site == "rio" || BOT.Tail)'})
     (tried,) = told(hand, bag)["waiting"]["try"]
-    assert tried == "windfall change bag --require '(Host.site == \"rio\" || BOT.Tail)'"
+    assert tried == "windfall change 1 --require '(Host.site == \"rio\" || BOT.Tail)'"

@@ -117,7 +117,8 @@ def on_job_retried(state: State, event: JobRetried, policies: Any) -> TasksChose
 def apply_job_retried(state: State, event: JobRetried, decided: TasksChosen) -> None:
     """The same tasks under the same ids, with fresh budgets; attempts go on being counted."""
     bag = state.bags[event.job]
-    bag.stopped = ""
+    if decided.tasks:
+        bag.stopped = ""
     for task in decided.tasks:
         bag.columns.failures[task] = bag.columns.losses[task] = 0
         if bag.columns.state[task] == FAILED:

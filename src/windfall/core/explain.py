@@ -115,13 +115,13 @@ class Look:
 
 
 def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
-    name = bag.rules.name
+    number = bag.number
     if bag.finished_t is not None:
         return f"the job has ended ({bag.state})", []
     if bag.stopped:
-        return f"the job was stopped: {bag.stopped}", [f"windfall retry {name} --failed"]
+        return f"the job was stopped: {bag.stopped}", [f"windfall retry {number} --failed"]
     if bag.rules.paused:
-        return "the job is paused", [f"windfall change {name} --unpause"]
+        return "the job is paused", [f"windfall change {number} --unpause"]
     if not (bag.sealed or bag.rules.streaming):
         return "the job is still being submitted", []
     if task is None and not bag.waiting:
@@ -192,7 +192,7 @@ def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
         found.append(
             Reason(
                 "memory", f"Host.Memory >= {need_mb}", f"the largest offers {has_mb} MB", 1, host.name,
-                float(need_mb - has_mb), f"windfall change {bag.rules.name} --memory {max(1, has_mb)}M",
+                float(need_mb - has_mb), f"windfall change {bag.number} --memory {max(1, has_mb)}M",
             )
         )  # fmt: skip
     return found
@@ -207,7 +207,7 @@ def _clauses(state: State, policy: BagPolicy, bag: Bag, task: int | None, host: 
     return [
         Reason(
             "policy", clause.text, clause.detail, 1, host.name, clause.missing,
-            f"windfall change {bag.rules.name} --require {_without(clause, clauses, text)}",
+            f"windfall change {bag.number} --require {_without(clause, clauses, text)}",
         )
         for clause in clauses
         if not clause.ok

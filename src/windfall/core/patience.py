@@ -17,6 +17,8 @@ FLOOR_S = 60.0
 CAP_S = 7 * 86400.0
 RUN_FACTOR = 3.0
 """The run times of a bag's tasks differ; this many times their mean is not yet silence."""
+WELL_KNOWN, LEARN_EVERY = 2000, 8
+"""Of a pool that is so well known, only every eighth report is learned from."""
 OBSERVED_PER_RECORD = 4
 """Of the results that come in one report so many are learned from: short tasks come in hundreds, and are alike."""
 
@@ -27,6 +29,8 @@ def key_of(pool: str, bag: Bag) -> str:
 
 def learn(state: State, host: Host, bag: Bag, turnaround_s: float, run_s: float) -> None:
     """An attempt came back after `turnaround_s`, of which it ran `run_s`."""
+    if state.memory.of(host.pool, bag.rules.name).samples > WELL_KNOWN and state.seq % LEARN_EVERY:
+        return
     state.memory.observe(host.pool, bag.rules.name, max(1e-3, turnaround_s - run_s))
     _advise(state, host.pool, bag)
 

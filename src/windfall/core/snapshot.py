@@ -190,7 +190,7 @@ def _load_bag(saved: SavedBag) -> Bag:
     bag = Bag(saved.number, saved.rules, saved.classes, saved.submitted_t)
     for name in _BAG_PLAIN:
         setattr(bag, name, getattr(saved, name))
-    bag.levels = {level: dict.fromkeys(tasks) for level, tasks in saved.levels.items()}
+    bag.levels = {level: OrderedDict.fromkeys(tasks) for level, tasks in saved.levels.items()}
     for queue, fresh, again in zip(bag.queues, saved.fresh, saved.again, strict=True):
         queue.fresh.extend(fresh)
         queue.again.extend(again)

@@ -113,8 +113,11 @@ class Bag:
         self.tail = False
         self.attempts = self.waste = 0
         self.counts = [0, 0, 0, 0, 0]
-        self.levels: dict[int, dict[int, None]] = {}
-        """Running tasks by the number of their live attempts, each level in the order of sending."""
+        self.levels: dict[int, OrderedDict[int, None]] = {}
+        """Running tasks by the number of their live attempts, each level in the order of sending.
+
+        Ordered dicts: a plain one that is emptied from its front walks over what is gone at every look.
+        """
         self.turnarounds: dict[int, int] = {}
         """From handing out to result, counted in cells (core.turnarounds): when an attempt is slow."""
         self.run_s = 0.0
@@ -181,7 +184,7 @@ class Bag:
         attempts = self.live.get(task)
         if attempts is None:
             self.live[task] = [attempt]
-            self.levels.setdefault(1, {})[task] = None
+            self.levels.setdefault(1, OrderedDict())[task] = None
         else:
             attempts.append(attempt)
             self._level(task, len(attempts) - 1, len(attempts))
@@ -210,7 +213,7 @@ class Bag:
             if not self.levels[old]:
                 del self.levels[old]
         if new:
-            self.levels.setdefault(new, {})[task] = None
+            self.levels.setdefault(new, OrderedDict())[task] = None
 
     def stop(self, reason: str) -> None:
         """No further attempts: everything that waits is cancelled. What is out is cancelled by the caller."""
