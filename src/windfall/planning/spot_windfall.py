@@ -38,10 +38,10 @@ PRIOR = Prior(
 LEARNING = Learning(
     prior_weight=10.0, series_weight=10.0, recent_weight=2.0, recent_half_life_h=8.0, recent_fades_h=8.0
 )
-REPLAN_H = 2.0
-# Fine steps in a changeover at most, and cells of the coarse tables: what keeps one plan below a tenth of a second.
+REPLAN_H = 3.0
+# Fine steps in a changeover at most, and cells of the coarse tables: what keeps one plan at some tenths of a second.
 FINEST = 12
-MOST_CELLS = 400_000
+MOST_CELLS = 700_000
 
 
 class Grid(Struct, frozen=True):
@@ -52,7 +52,7 @@ class Grid(Struct, frozen=True):
 
 
 def grid_of(terms: Terms) -> Grid:
-    """Fine steps as fine as the changeover needs; coarse ones of half a changeover, or coarser for their size."""
+    """Fine steps as fine as the changeover needs; coarse ones for the far future no coarser than its size demands."""
     step = max(1, math.ceil(terms.changeover_ticks / FINEST))
     steps, slack_steps = terms.deadline_ticks / step, max(1, terms.deadline_ticks - terms.work_ticks) / step
     changeover = math.ceil(terms.changeover_ticks / step)
@@ -62,7 +62,8 @@ def grid_of(terms: Terms) -> Grid:
         return steps / factor * (slack_steps / factor + 2) * rows <= MOST_CELLS
 
     # A whole number of coarse steps in a changeover, or the far future would think it dearer than it is.
-    factor = next((size for parts in (2, 1) if fits(size := max(1, math.ceil(changeover / parts)))), changeover + 1)
+    sizes = [max(1, math.ceil(changeover / parts)) for parts in (changeover or 1, 4, 2, 1)]
+    factor = next((size for size in sizes if fits(size)), changeover + 1)
     while not fits(factor):
         factor += max(1, factor // 2)
     return Grid(step, factor)
