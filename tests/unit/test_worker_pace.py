@@ -22,7 +22,7 @@ def test_tasks_of_a_second_or_more_are_not_fetched_ahead():
 
 
 def test_short_tasks_are_fetched_for_a_fraction_of_a_second():
-    assert pace.want(slots=2, held=0, mean_s=0.001) == 2 + 2 * 150
+    assert pace.want(slots=2, held=0, mean_s=0.001) == 2 + 2 * 600
 
 
 @given(slots=integers(1, 4096), held=integers(0, 10**6), mean_s=DURATIONS)

@@ -27,7 +27,11 @@ def bare_rate(path: str, n: int, loops: int) -> float:
     started = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(loops)]
     began = time.perf_counter()
     for process in started:
-        process.communicate(b"\n")
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+    for process in started:
+        process.communicate()
     return (n // loops) * loops / (time.perf_counter() - began)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-AHEAD_S = 0.15
-"""Work that each slot likes to have ready: long enough for an exchange, short enough to lose little."""
+AHEAD_S = 0.6
+"""Work that each slot likes to have ready: enough for an exchange whose commit waits half a second for the disk."""
 
-MAX_READY_PER_SLOT = 256
+MAX_READY_PER_SLOT = 2048
 GAP_S = 0.04
 """Least time between two exchanges: what gathers in it travels together."""
 
