@@ -7,9 +7,9 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windfall.planning.contract import Machine, Phase, Running, Snapshot, Task
 from windfall.planning.hads import first_plan, least_deadline_s
 from windfall.planning.hads_dynamic import Settings, replan
-from windfall.planning.hads_model import Machine, Phase, Running, Snapshot, Task
 from windfall.planning.offers import Offer
 
 LAG_S, CYCLE_S = 60.0, 600.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from windfall.errors import BadInput
+from windfall.planning.contract import Machine, Phase, Running, Snapshot, Task
 from windfall.planning.hads import first_plan, least_deadline_s, primary, spot_deadline_s, worst_makespan_s
 from windfall.planning.hads_dynamic import AS_PRINTED, Settings, replan, stealable
-from windfall.planning.hads_model import Lanes, Machine, Phase, Running, Snapshot, Task
+from windfall.planning.hads_lanes import Lanes
 from windfall.planning.offers import Offer
 
 AC_S, DEADLINE_S, LAG_S = 900.0, 2100.0, 180.0

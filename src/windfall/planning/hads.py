@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from windfall.errors import BadInput
-from windfall.planning.hads_model import TOLERANCE_S, Lanes, Plan, Start, Task, longest_first
+from windfall.planning.contract import SPOT, Plan, Start, Task
+from windfall.planning.hads_lanes import TOLERANCE_S, Lanes, longest_first
 from windfall.planning.offers import Offer
-
-SPOT, ONDEMAND = "spot", "on-demand"
 
 
 class First(Struct, frozen=True):

@@ -13,19 +13,9 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windfall.planning.hads import ONDEMAND, SPOT, first_plan
-from windfall.planning.hads_model import (
-    TOLERANCE_S,
-    Lanes,
-    Machine,
-    Phase,
-    Plan,
-    Rejected,
-    Snapshot,
-    Start,
-    Task,
-    longest_first,
-)
+from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Plan, Rejected, Snapshot, Start, Task
+from windfall.planning.hads import first_plan
+from windfall.planning.hads_lanes import TOLERANCE_S, Lanes, longest_first
 from windfall.planning.offers import Offer
 
 

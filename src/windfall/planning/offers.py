@@ -22,6 +22,25 @@ class Offer(Struct, frozen=True, kw_only=True):
     lag_s: float = 0.0
     market: str = "on-demand"
     limit: int | None = None
+    pool: str = ""
+    """The pool that rents it; empty in a file of offers alone."""
+    minimum_s: float = 0.0
+    """Billed in any case: a second-by-second tariff often has a minute."""
+    bills_boot: bool = True
+    """Whether the meter runs from the request on, or from the first moment of use."""
+    free_if_taken: bool = True
+    """Whether the last, partial cycle is free when the provider ends the machine."""
+    when_taken: str = "terminate"
+    """What the provider does to a spot machine: terminate, stop (it may be started again) or hibernate."""
+    interruptions_per_h: float | None = None
+    """How often, if anybody knows beforehand; what is seen counts more with time."""
+    resumes_per_h: float | None = None
+    """How soon a hibernated machine comes back, likewise."""
+
+    @property
+    def key(self) -> str:
+        """The offer among those of all pools."""
+        return f"{self.pool}/{self.name}"
 
     def speed_for(self, task_class: str) -> float:
         """The speed for one class of tasks; a table falls back on its entry `default`, then on 1.0."""
