@@ -1,22 +1,28 @@
 """Many independent cases on all cores, each result kept as it comes, so that a run broken off goes on where it stopped.
 
-Touches: one NDJSON file of results, worker processes, a progress bar on a terminal.
+Touches: one NDJSON file of results, worker processes, a progress bar on a terminal, the handler of SIGTERM meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 Case = dict[str, Any]
+LOOK_S = 0.5  # how often a worker looks whether the process that started it still lives
 
 
 def run(what: str, cases: Iterable[Case], work: Callable[[Case], Case], store: Path, jobs: int | None) -> list[Case]:
@@ -29,15 +35,60 @@ def run(what: str, cases: Iterable[Case], work: Callable[[Case], Case], store: P
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress, open(store, "a") as kept:
         bar = progress.add_task(what, total=len(cases), completed=len(cases) - len(todo))
-        with ProcessPoolExecutor(max_workers=jobs or os.cpu_count() or 1) as pool:
-            waiting = {pool.submit(work, case): case for case in todo}
-            for done in as_completed(waiting):
-                case = waiting[done]
-                known[_key(case)] = done.result()
-                kept.write(json.dumps({"case": case, "result": known[_key(case)]}) + "\n")
+        with closing(_worked_off(todo, work, jobs or os.cpu_count() or 1)) as results:
+            for case, result in results:
+                known[_key(case)] = result
+                kept.write(json.dumps({"case": case, "result": result}) + "\n")
                 kept.flush()
                 progress.advance(bar)
     return [known[_key(case)] for case in cases]
+
+
+def _worked_off(todo: list[Case], work: Callable[[Case], Case], jobs: int) -> Generator[tuple[Case, Case], None, None]:
+    """The cases with their results as these come. However it ends, no worker is left."""
+    pool = ProcessPoolExecutor(max_workers=jobs, initializer=end_with_parent)
+    try:
+        with _ended_by_exception():
+            waiting = {pool.submit(work, case): case for case in todo}
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+    except BaseException:
+        for worker in list((pool._processes or {}).values()):  # shutdown alone waits for the cases that run
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _ended_by_exception() -> Iterator[None]:
+    """SIGTERM ends the block by an exception, as Ctrl-C does. Only a main thread may ask for that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def end_with_parent() -> None:
+    """In a process that is somebody's helper: end when that somebody is gone, however it went (even by SIGKILL)."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # inherited from the parent, where it means something else
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; the parent decides
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _key(case: Case) -> str:

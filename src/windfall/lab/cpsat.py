@@ -237,4 +237,7 @@ def _slot(
 
 
 if __name__ == "__main__":
+    from windfall.lab.cases import end_with_parent
+
+    end_with_parent()
     print(json.dumps(solve(json.load(sys.stdin))))
