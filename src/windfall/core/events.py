@@ -13,6 +13,8 @@ from msgspec import Struct
 
 from windfall.core.instances import InstanceEnd, Placement, Resources, SiteRules, Wish
 from windfall.core.overlay import Ask, Flow, PoolRules
+from windfall.planning.contract import Plan
+from windfall.planning.offers import Offer
 
 Key = tuple[int, int, int]
 """(job, task, attempt): the fencing pair of an attempt, with its job."""
@@ -27,6 +29,14 @@ class TaskClass(Struct, frozen=True, array_like=True):
     wall_s: float | None = None
     max_failures: int = 3
     max_losses: int = 20
+    name: str = ""
+    """Of a class that other jobs have too: what is learned of its run times, and its speed on an offer, go by it."""
+    estimate_s: float | None = None
+    """A first guess of the run time on a machine of speed 1."""
+    estimate_is_exact: bool = False
+    """The guess is the truth: nothing is learned (a simulation of known times)."""
+    checkpoint_mb: float | None = None
+    """It checkpoints, in files of this size; an attempt that moves goes on from there."""
 
     def memory_for(self, attempt: int) -> int:
         return self.memory_bytes * attempt if self.memory_per_attempt else self.memory_bytes
@@ -46,6 +56,10 @@ class JobRules(Struct, frozen=True, array_like=True):
     policies: dict[str, str] = {}
     attributes: dict[str, Any] = {}
     paused: bool = False
+    rent_from: list[str] = []
+    """Pools whose offers may be rented for this job, by its plan."""
+    planner: str = ""
+    confidence: float = 0.95
 
 
 class Settings(Struct, frozen=True, array_like=True):
@@ -86,6 +100,15 @@ class TasksAdded(Event):
     job: int
     count: int
     klass: int = 0
+
+
+class JobShaped(Event):
+    """A job that has no tasks yet is a workflow: who waits for whom (core.dag). A shape that is known is only named."""
+
+    job: int
+    shape: str
+    offsets: bytes = b""
+    children: bytes = b""
 
 
 class JobSealed(Event):
@@ -245,6 +268,79 @@ class SiteLooked(Event):
     site: str
 
 
+class OffersConfigured(Event):
+    """This is what a pool rents now."""
+
+    pool: str
+    offers: list[Offer]
+
+
+class PlanProposed(Event):
+    """A planner has looked at the state as it was at `seq`; `error`: it failed, and another stepped in."""
+
+    job: int
+    seq: int
+    plan: Plan
+    error: str = ""
+
+
+class MachineStarted(Event):
+    """The provider has taken the order: it boots, and is called `id` there. `at`: the provider's time."""
+
+    machine: int
+    id: str
+    at: float
+
+
+class MachineRefused(Event):
+    """It could not be had: for want of capacity, or for a reason that will not pass by itself."""
+
+    machine: int
+    error: str
+    capacity: bool = True
+
+
+class MachineNoticed(Event):
+    """The provider says that it will take the machine at `until`."""
+
+    machine: int
+    until: float
+
+
+class MachineHibernated(Event):
+    machine: int
+    at: float
+
+
+class MachineResumed(Event):
+    machine: int
+    at: float
+
+
+class MachineEnded(Event):
+    """It is no more: given back by us ("released"), taken by the provider ("taken"), or "failed"."""
+
+    machine: int
+    at: float
+    cause: str
+
+
+class StrangersSeen(Event):
+    """Machines that exist at the provider and are not ours, or ours and forgotten: (id, what is known of it)."""
+
+    pool: str
+    strangers: list[tuple[str, str]]
+
+
+class CheckpointSaved(Event):
+    """An attempt's progress is safe: so many seconds' worth on a machine of speed 1."""
+
+    job: int
+    task: int
+    attempt: int
+    saved_s: float
+
+
 # --- decisions ------------------------------------------------------------------------------------------------------
 
 # What is made of one result.
@@ -349,10 +445,30 @@ class SiteSettled(Decision):
     refused: str = ""
 
 
+class PlanTaken(Decision):
+    """What of a plan is carried out. Machines to start and to stop follow from it."""
+
+    started: list[tuple[int, str, Offer]] = []
+    """(machine, the plan's label, offer)."""
+    stopped: list[int] = []
+    queues: list[tuple[int, list[int]]] = []
+    """The whole queue of every machine that changes."""
+    moved: list[tuple[int, int, int, int]] = []
+    """(job, task, attempt, verdict) of what is given up on machines that sleep, and starts again elsewhere."""
+    refused: list[str] = []
+    """What of it is not carried out, and why."""
+
+
+class MachineSettled(Decision):
+    lost: list[tuple[int, int, int, int]] = []
+    """(job, task, attempt, verdict) of what a machine took with it."""
+
+
 AnyEvent = (
     ServerStarted
     | JobSubmitted
     | TasksAdded
+    | JobShaped
     | JobSealed
     | JobChanged
     | JobCancelled
@@ -373,6 +489,16 @@ AnyEvent = (
     | InstancesWanted
     | InstanceCancelled
     | SiteLooked
+    | OffersConfigured
+    | PlanProposed
+    | MachineStarted
+    | MachineRefused
+    | MachineNoticed
+    | MachineHibernated
+    | MachineResumed
+    | MachineEnded
+    | StrangersSeen
+    | CheckpointSaved
 )
 AnyDecision = (
     Nothing
@@ -384,6 +510,8 @@ AnyDecision = (
     | TimeJudged
     | ClientsAsked
     | SiteSettled
+    | PlanTaken
+    | MachineSettled
 )
 
 
