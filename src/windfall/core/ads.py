@@ -1,10 +1,12 @@
 """The ads that policies see: Host, Job, BOT, Queue, Pool, made from the state (GridBot, section 4). Pure.
 
-An ad is a plain dict; attributes that users add to a bag or a worker stand beside ours and never replace them.
+An ad is a mapping; attributes that users add to a bag or a worker stand beside ours and never replace them. Policies
+name two or three attributes of some twenty, and every exchange needs new ads: so these are made when they are named.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from windfall.core.columns import DONE, FAILED, HELD, WAITING
@@ -12,77 +14,148 @@ from windfall.core.events import TaskClass
 from windfall.core.patience import pool_advice
 from windfall.core.state import Attempt, Bag, Host, State
 
-Ad = dict[str, Any]
+Ad = Mapping[str, Any]
+Makers = dict[str, Callable[[Any, float], Any]]
+"""Attribute -> its value for what the ad is about, at a time. None: there is no such attribute."""
+
+
+class View(Mapping[str, Any]):
+    """An ad that is looked up in the state. It shows what is true while one decision is made: do not keep it."""
+
+    __slots__ = ("_about", "_makers", "_others", "_t")
+
+    def __init__(self, makers: Makers, about: Any, t: float, others: Callable[[Any], dict[str, Any]]) -> None:
+        self._makers, self._about, self._t, self._others = makers, about, t, others
+
+    def get(self, name: str, default: Any = None) -> Any:
+        maker = self._makers.get(name)
+        value = None if maker is None else maker(self._about, self._t)
+        return self._others(self._about).get(name, default) if value is None else value
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.get(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        names = dict.fromkeys([*self._others(self._about), *self._makers])
+        return (name for name in names if self.get(name) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+# --- what the host reported of itself, and what the server remembers of it --------------------------------------------
+
+
+def _lifetime_s(host: Host, t: float) -> float:
+    lifetime_s = host.ad.get("lifetime_s")
+    return 1e18 if lifetime_s is None else max(0.0, lifetime_s - (t - host.ad_t))
+
+
+HOST: Makers = {
+    "Name": lambda host, t: host.ad.get("name") or host.name,
+    "Cpus": lambda host, t: host.ad.get("cpus") or host.slots,
+    "Memory": lambda host, t: host.ad.get("memory_mb") or 0,
+    "OS": lambda host, t: host.ad.get("os") or "",
+    "Arch": lambda host, t: host.ad.get("arch") or "",
+    "Pool": lambda host, t: host.pool,
+    "Speed": lambda host, t: host.ad.get("speed") or 1.0,
+    "Slots": lambda host, t: host.slots,
+    "Running": lambda host, t: len(host.held),
+    "RemainingLifetime": _lifetime_s,
+    "ErrorRate": lambda host, t: host.record.error_rate,
+    "LossRate": lambda host, t: host.record.loss_rate,
+    "JobsToday": lambda host, t: host.record.today,
+    "AverageTurnaround": lambda host, t: host.record.turnaround_s,
+    "CpuTimeUsedRecently": lambda host, t: host.record.cpu_s,
+    "Blocked": lambda host, t: bool(host.blocked),
+}
+
+
+def _tags(host: Host) -> dict[str, Any]:
+    tags: dict[str, Any] = host.ad.get("tags") or {}
+    return tags | {f"Tag_{name}": value for name, value in tags.items()}
 
 
 def host_ad(host: Host, t: float) -> Ad:
-    """What the host reported of itself, and what the server remembers of it."""
-    ad, record = host.ad, host.record
-    tags: Ad = ad.get("tags") or {}
-    lifetime_s = ad.get("lifetime_s")
-    return tags | {f"Tag_{name}": value for name, value in tags.items()} | {
-        "Name": ad.get("name") or host.name,
-        "Cpus": ad.get("cpus") or host.slots,
-        "Memory": ad.get("memory_mb") or 0,
-        "OS": ad.get("os") or "",
-        "Arch": ad.get("arch") or "",
-        "Pool": host.pool,
-        "Speed": ad.get("speed") or 1.0,
-        "Slots": host.slots,
-        "Running": len(host.held),
-        "RemainingLifetime": 1e18 if lifetime_s is None else max(0.0, lifetime_s - (t - host.ad_t)),
-        "ErrorRate": record.error_rate,
-        "LossRate": record.loss_rate,
-        "JobsToday": record.today,
-        "AverageTurnaround": record.turnaround_s,
-        "CpuTimeUsedRecently": record.cpu_s,
-        "Blocked": bool(host.blocked),
-    }  # fmt: skip
+    return View(HOST, host, t, _tags)
+
+
+# --- a bag ------------------------------------------------------------------------------------------------------------
+
+
+def _deadline_t(bag: Bag, t: float) -> float | None:
+    return None if bag.rules.deadline_s is None else bag.submitted_t + bag.rules.deadline_s
+
+
+BAG: Makers = {
+    "Name": lambda bag, t: bag.rules.name,
+    "Owner": lambda bag, t: bag.rules.owner,
+    "Priority": lambda bag, t: bag.rules.priority,
+    "JobsTotal": lambda bag, t: bag.total,
+    "JobsLeft": lambda bag, t: bag.counts[WAITING] + bag.counts[HELD],
+    "JobsDone": lambda bag, t: bag.counts[DONE],
+    "JobsQueued": lambda bag, t: bag.counts[WAITING],
+    "JobsRunning": lambda bag, t: bag.counts[HELD],
+    "JobsFailed": lambda bag, t: bag.counts[FAILED],
+    "Tail": lambda bag, t: bag.tail,
+    "SubmitTime": lambda bag, t: bag.submitted_t,
+    "DeadlineTime": _deadline_t,
+    "TimeLeft": lambda bag, t: None if bag.rules.deadline_s is None else _deadline_t(bag, t) - t,
+}
+
+
+def _attributes(bag: Bag) -> dict[str, Any]:
+    return bag.rules.attributes
 
 
 def bag_ad(bag: Bag, t: float) -> Ad:
-    rules, counts = bag.rules, bag.counts
-    deadline = None if rules.deadline_s is None else bag.submitted_t + rules.deadline_s
-    ad: Ad = dict(rules.attributes)
-    ad |= {
-        "Name": rules.name,
-        "Owner": rules.owner,
-        "Priority": rules.priority,
-        "JobsTotal": bag.total,
-        "JobsLeft": counts[WAITING] + counts[HELD],
-        "JobsDone": counts[DONE],
-        "JobsQueued": counts[WAITING],
-        "JobsRunning": counts[HELD],
-        "JobsFailed": counts[FAILED],
-        "Tail": bag.tail,
-        "SubmitTime": bag.submitted_t,
-    }
-    if deadline is not None:
-        ad["DeadlineTime"] = deadline
-        ad["TimeLeft"] = deadline - t
-    return ad
+    return View(BAG, bag, t, _attributes)
+
+
+# --- the queue, and a pool --------------------------------------------------------------------------------------------
 
 
 def queue_ad(state: State) -> Ad:
     return {"BOTsInQueue": len(state.ready)}
 
 
-def pool_ad(state: State, name: str) -> Ad:
+def _best_timeout_s(place: tuple[State, str], t: float) -> float | None:
+    advice = pool_advice(*place)
+    return None if advice is None else advice.decision.timeout_s
+
+
+def _latency_95_s(place: tuple[State, str], t: float) -> float | None:
+    advice = pool_advice(*place)
+    return None if advice is None else advice.latency_95_s
+
+
+def _configured(place: tuple[State, str]) -> dict[str, Any]:
     """A pool that nobody configured has a name and the clients that came by themselves."""
-    ad: Ad = {"Name": name, "Running": state.clients.get(name, 0)}
-    advice = pool_advice(state, name)
-    if advice is not None:
-        ad["BestTimeout"] = advice.decision.timeout_s
-        if advice.latency_95_s is not None:
-            ad["LatencyQuantile95"] = advice.latency_95_s
+    state, name = place
     pool = state.pools.get(name)
     if pool is None:
-        return ad
+        return {}
     rules = pool.rules
-    ad |= {"Kind": rules.kind, "Queued": pool.queued, "Price": rules.price_usd}
-    if not rules.joins_itself:
-        ad["Limit"] = rules.limit
-    return ad
+    ad = {"Kind": rules.kind, "Queued": pool.queued, "Price": rules.price_usd}
+    return ad if rules.joins_itself else ad | {"Limit": rules.limit}
+
+
+POOL: Makers = {
+    "Name": lambda place, t: place[1],
+    "Running": lambda place, t: place[0].clients.get(place[1], 0),
+    "BestTimeout": _best_timeout_s,
+    "LatencyQuantile95": _latency_95_s,
+}
+
+
+def pool_ad(state: State, name: str) -> Ad:
+    return View(POOL, (state, name), state.t, _configured)
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
 
 
 def class_ad(rules: TaskClass) -> Ad:
@@ -94,7 +167,7 @@ def job_ad(state: State, bag: Bag, task: int, attempts: list[Attempt], t: float)
     """A task with its running replicas: `Replica1` is the one that was sent first."""
     columns = bag.columns
     rules = bag.classes[bag.class_of(task)]
-    ad: Ad = {
+    ad: dict[str, Any] = {
         "NumberOfReplicas": len(attempts),
         "Attempts": columns.attempts[task],
         "Failures": columns.failures[task],

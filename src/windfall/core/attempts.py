@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, WAITING
+from windfall.core.columns import CANCELLED, FAILED, HELD, WAITING
 from windfall.core.events import Assigned
 from windfall.core.state import Attempt, Bag, Host, State
 
@@ -62,9 +62,12 @@ def give_up(bag: Bag, task: int, number: int) -> Attempt | None:
 
 
 def requeue(state: State, bag: Bag, task: int) -> None:
-    """The task waits again."""
+    """The task waits again: in its queue, or in none while it waits for a parent."""
     bag.move(task, WAITING)
-    bag.queues[bag.class_of(task)].give_back(task)
+    if bag.shape is not None and bag.left[task]:
+        bag.held += 1
+    else:
+        bag.queues[bag.class_of(task)].give_back(task)
     state.refresh(bag)
 
 
@@ -83,7 +86,8 @@ def settle(state: State, bag: Bag, t: float) -> None:
     limit = bag.rules.max_failed_tasks
     if limit is not None and bag.counts[FAILED] > limit and not bag.stopped:
         stop_job(state, bag, f"more than {limit} tasks failed")
-    ended = bag.counts[DONE] + bag.counts[FAILED] + bag.counts[CANCELLED] == bag.total
+    # What waits for a parent while nothing runs and nothing could run waits for one that failed or was cancelled.
+    ended = not bag.counts[HELD] and bag.counts[WAITING] == bag.held
     if ended and bag.sealed:
         if bag.finished_t is None:
             bag.finished_t = t

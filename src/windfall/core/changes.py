@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from windfall.core import attempts, site
+from windfall.core import attempts, dag, site
 from windfall.core.columns import CANCELLED, FAILED, WAITING
 from windfall.core.events import (
     HostBlocked,
@@ -15,6 +15,7 @@ from windfall.core.events import (
     JobChanged,
     JobRetried,
     JobSealed,
+    JobShaped,
     JobSubmitted,
     JobTaken,
     Nothing,
@@ -59,6 +60,13 @@ def apply_job_submitted(state: State, event: JobSubmitted, decided: JobTaken) ->
     state.next_job = decided.job + 1
 
 
+def apply_job_shaped(state: State, event: JobShaped, decided: Nothing) -> None:
+    shape = state.shapes.get(event.shape)
+    if shape is None:
+        shape = state.shapes[event.shape] = dag.unpack(event.offsets, event.children)
+    state.bags[event.job].take_shape(shape)
+
+
 def on_tasks_added(state: State, event: TasksAdded, policies: Any) -> TasksTaken:
     return TasksTaken(state.bags[event.job].total)
 
@@ -90,7 +98,12 @@ def on_job_cancelled(state: State, event: JobCancelled, policies: Any) -> TasksC
     bag = state.bags[event.job]
     if event.tasks is None:
         return TasksChosen([])
-    open_ = [task for task in event.tasks if 0 <= task < bag.total and bag.columns.state[task] not in FINAL]
+    tasks = list(dict.fromkeys(event.tasks))
+    open_ = [task for task in tasks if 0 <= task < bag.total and bag.columns.state[task] not in FINAL]
+    if bag.shape is not None:
+        # What waits for a task that will never be done would wait for ever.
+        below = (task for task in dag.descendants(bag.shape, open_) if task < bag.total)
+        open_ += [task for task in below if bag.columns.state[task] not in FINAL]
     return TasksChosen(open_)
 
 
@@ -101,7 +114,7 @@ def apply_job_cancelled(state: State, event: JobCancelled, decided: TasksChosen)
         bag.sealed = True
     for task in decided.tasks:
         if bag.columns.state[task] == WAITING:
-            bag.queues[bag.class_of(task)].discard(task)
+            bag.withdraw(task)
         bag.move(task, CANCELLED)
         attempts.cancel_attempts(state, bag, task)
     attempts.settle(state, bag, event.t)

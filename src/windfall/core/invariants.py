@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from windfall.core.columns import HELD, WAITING
+from windfall.core.columns import DONE, FAILED, HELD, WAITING
 from windfall.core.state import GONE, LIVE, UNKNOWN, Attempt, Bag, State
 
 
@@ -42,8 +42,12 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
     if sum(queue.size for queue in bag.queues) != len(queued):
         found.append(f"{name}: queue sizes do not add up")
     waiting = {task for task, value in enumerate(bag.columns.state) if value == WAITING}
-    if not bag.stopped and waiting != set(queued):
-        found.append(f"{name}: waiting and queued differ by {sorted(waiting ^ set(queued))[:5]}")
+    held = {task for task in waiting if bag.shape is not None and bag.left[task]}
+    if not bag.stopped and waiting - held != set(queued):
+        found.append(f"{name}: waiting and queued differ by {sorted(waiting - held ^ set(queued))[:5]}")
+    if len(held) != bag.held:
+        found.append(f"{name}: {len(held)} tasks wait for parents, counted {bag.held}")
+    found += _shape_problems(bag)
     levels = {task: level for level, tasks in bag.levels.items() for task in tasks}
     if levels != {task: len(attempts) for task, attempts in bag.live.items()}:
         found.append(f"{name}: levels do not count the live attempts")
@@ -51,9 +55,9 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
         found.append(f"{name}: wrong about its tail")
     for task, attempts in bag.live.items():
         found += _attempt_problems(state, bag, task, attempts)
-    held = {task for task, value in enumerate(bag.columns.state) if value == HELD}
-    if held != set(bag.live):
-        found.append(f"{name}: held and live differ by {sorted(held ^ set(bag.live))[:5]}")
+    sent = {task for task, value in enumerate(bag.columns.state) if value == HELD}
+    if sent != set(bag.live):
+        found.append(f"{name}: held and live differ by {sorted(sent ^ set(bag.live))[:5]}")
     if (bag.number in state.ready) != bag.dispatchable:
         found.append(f"{name}: ready {bag.number in state.ready}, dispatchable {bag.dispatchable}")
     for task in range(bag.total):
@@ -63,6 +67,21 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
         failures, losses = bag.columns.failures[task], bag.columns.losses[task]
         if failures > rules.max_failures + spare or losses > rules.max_losses + spare:
             found.append(f"{name}.{task}: more retries than allowed")
+    return found
+
+
+def _shape_problems(bag: Bag) -> list[str]:
+    """Nothing of a workflow runs or has run before all its parents were done."""
+    if bag.shape is None:
+        return []
+    found, state = [], bag.columns.state
+    for task in range(bag.total):
+        parents = bag.shape.parents_of(task)
+        left = sum(1 for parent in parents if parent >= bag.total or state[parent] != DONE)
+        if left != bag.left[task]:
+            found.append(f"job {bag.number}.{task}: {left} parents are left, counted {bag.left[task]}")
+        if left and state[task] in (HELD, DONE, FAILED):
+            found.append(f"job {bag.number}.{task} went before {left} of its parents")
     return found
 
 

@@ -67,7 +67,8 @@ def deadline_s(state: State, bag: Bag, host: Host, t: float) -> float | None:
     if not state.others_there(host, t):
         return None
     advice = state.advice.get(key_of(host.pool, bag))
-    if advice is None:
+    if advice is None or bag.shape is not None:
+        # The tasks of a workflow differ: what the quick ones took says nothing about the others.
         return PRIOR_S
     return advice.decision.for_attempt(bag.attempts)
 

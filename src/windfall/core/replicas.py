@@ -54,7 +54,7 @@ def replicas_for(
     picked: list[Assigned] = []
     explicit = "ReplicationRequirements" in policy.expressions
     patience_s = None if explicit else slow_after_s(state, bag)
-    if not explicit and (patience_s is None or bag.rules.streaming):
+    if not explicit and (patience_s is None or bag.rules.streaming or bag.shape is not None):
         return picked
     bag_ = bag_ad(bag, t)
     for task, attempts in _candidates(bag, state.settings.max_replicas):

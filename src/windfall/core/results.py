@@ -108,10 +108,11 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     attempt = attempts.release(state, bag, task, result.attempt)
     if was_waiting:
         # A late result of an attempt that had been given up: the task need not run again.
-        bag.queues[bag.class_of(task)].discard(task)
+        bag.withdraw(task)
     if task in bag.live or task in bag.given_up:
         attempts.cancel_attempts(state, bag, task)
     bag.move(task, DONE)
+    bag.release_children(task)
     _note(bag, host, result)
     bag.run_s += result.end - result.start
     turnaround_s = result.end - (attempt.sent if attempt else result.start)

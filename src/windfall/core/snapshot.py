@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from windfall.core import dag
 from windfall.core.columns import Columns
 from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
 from windfall.core.hosts import Reliability
@@ -47,6 +48,15 @@ class SavedBag(Struct, array_like=True):
     causes: dict[int, int]
     blame: dict[int, list[int]]
     order: int
+    shape: str = ""
+
+
+class SavedShape(Struct, array_like=True):
+    """Who waits for whom, once for all jobs of that shape. How many parents are left follows from the tasks' states."""
+
+    key: str
+    offsets: bytes
+    children: bytes
 
 
 class SavedHost(Struct, array_like=True):
@@ -91,6 +101,7 @@ class SavedState(Struct, array_like=True):
     memory: Memory = field(default_factory=Memory)
     advice: dict[str, Advice] = field(default_factory=dict)
     sites: list[SiteState] = field(default_factory=list)
+    shapes: list[SavedShape] = field(default_factory=list)
 
 
 _BAG_PLAIN = (
@@ -131,6 +142,7 @@ def _saved_bag(bag: Bag, lengths: list[int]) -> SavedBag:
         levels={level: list(tasks) for level, tasks in bag.levels.items()},
         fresh=[list(queue.fresh) for queue in bag.queues],
         again=[list(queue.again) for queue in bag.queues],
+        shape=bag.shape.key if bag.shape is not None else "",
         **{name: getattr(bag, name) for name in _BAG_PLAIN},
     )
 
@@ -145,6 +157,9 @@ def _saved_state(state: State, bags: list[SavedBag]) -> SavedState:
         list(state.unknown_hosts), state.deadlines, state.next_job, state.next_host,
         pools=list(state.pools.values()), flow=state.matching.listed(), memory=state.memory, advice=state.advice,
         sites=list(state.sites.values()),
+        shapes=[
+            SavedShape(key, shape.offsets.tobytes(), shape.children.tobytes()) for key, shape in state.shapes.items()
+        ],
     )  # fmt: skip
 
 
@@ -161,9 +176,12 @@ def load(data: bytes) -> State:
     state.matching = Matching.of(saved.flow)
     state.memory, state.advice = saved.memory, saved.advice
     state.sites = {site.rules.name: site for site in saved.sites}
+    state.shapes = {shape.key: dag.unpack(shape.offsets, shape.children) for shape in saved.shapes}
     for saved_bag in saved.bags:
         bag = _load_bag(saved_bag)
         at = _load_columns(bag, saved_bag, view, at)
+        if saved_bag.shape:
+            bag.take_shape(state.shapes[saved_bag.shape])
         state.bags[bag.number] = bag
         if bag.rules.key:
             state.keys[bag.rules.key] = bag.number

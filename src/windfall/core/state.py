@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from windfall.core import dag
 from windfall.core.columns import CANCELLED, DONE, FAILED, WAITING, Columns
 from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
 from windfall.core.hosts import Reliability
@@ -48,6 +49,14 @@ class TaskQueue:
         if end > first:
             self.fresh.append((first, end))
             self.size += end - first
+
+    def add(self, task: int) -> None:
+        """One fresh task; those that become ready side by side make a range again."""
+        if self.fresh and self.fresh[-1][1] == task:
+            self.fresh[-1] = (self.fresh[-1][0], task + 1)
+        else:
+            self.fresh.append((task, task + 1))
+        self.size += 1
 
     def give_back(self, task: int) -> None:
         self.again.append(task)
@@ -93,7 +102,7 @@ class TaskQueue:
 
 
 class Bag:
-    """A job of independent tasks: its rules, its tasks as columns, its queues, and the attempts that are out."""
+    """A job: its rules, its tasks as columns, its queues, and the attempts that are out. With a shape: a workflow."""
 
     def __init__(self, number: int, rules: JobRules, classes: list[TaskClass], t: float) -> None:
         self.number = number
@@ -127,10 +136,16 @@ class Bag:
         """Tasks in the order in which they ended; one that was retried after its end stands there again."""
         self.blame: dict[int, list[int]] = {}
         """Hosts on which a task failed; they are blamed when it succeeds elsewhere."""
+        self.shape: dag.Shape | None = None
+        self.left: array[int] = array("I")
+        """In a workflow: how many parents of each task are not done. A task that waits for one stands in no queue."""
+        self.held = 0
+        """Waiting tasks that stand in no queue for that reason."""
 
     @property
     def waiting(self) -> int:
-        return self.counts[WAITING]
+        """Tasks that could be handed out."""
+        return self.counts[WAITING] - self.held
 
     @property
     def total(self) -> int:
@@ -139,7 +154,7 @@ class Bag:
     @property
     def dispatchable(self) -> bool:
         open_ = self.sealed or self.rules.streaming
-        return open_ and not self.rules.paused and not self.stopped and self.counts[WAITING] > 0
+        return open_ and not self.rules.paused and not self.stopped and self.waiting > 0
 
     @property
     def state(self) -> str:
@@ -168,8 +183,46 @@ class Bag:
         self.columns.grow(count)
         if not self.segments or self.segments[-1][1] != klass:
             self.segments.append((first, klass))
-        self.queues[klass].add_range(first, first + count)
         self.counts[WAITING] += count
+        if self.shape is None:
+            self.queues[klass].add_range(first, first + count)
+            return
+        for task in range(first, first + count):
+            if self.left[task]:
+                self.held += 1
+            else:
+                self.queues[klass].add(task)
+
+    def take_shape(self, shape: dag.Shape) -> None:
+        """Become a workflow. Before there are tasks, or with the tasks as a snapshot had them."""
+        done = (task for task, value in enumerate(self.columns.state) if value == DONE)
+        self.shape, self.left = shape, dag.counters(shape, done)
+        waiting = (task for task, value in enumerate(self.columns.state) if value == WAITING)
+        self.held = sum(1 for task in waiting if self.left[task])
+
+    def release_children(self, task: int) -> None:
+        """A task is done: what waited for nothing else enters its queue."""
+        if self.shape is None:
+            return
+        for child in dag.finish(self.shape, self.left, task):
+            if child < self.total and self.columns.state[child] == WAITING:
+                self.held -= 1
+                self.enqueue(child)
+
+    def enqueue(self, task: int) -> None:
+        """A waiting task that stands in no queue takes its place in the one of its class."""
+        queue = self.queues[self.class_of(task)]
+        if self.columns.attempts[task]:
+            queue.give_back(task)
+        else:
+            queue.add(task)
+
+    def withdraw(self, task: int) -> None:
+        """A waiting task leaves the place where it waits; the caller moves it on."""
+        if self.held and self.left[task]:
+            self.held -= 1
+        else:
+            self.queues[self.class_of(task)].discard(task)
 
     def move(self, task: int, to: int) -> None:
         """Change a task's state and the counts with it; queues are the caller's."""
@@ -227,6 +280,12 @@ class Bag:
                 state[task] = CANCELLED
                 self.order.append(task)
             queue.clear()
+        if self.held:
+            held = [task for task, value in enumerate(state) if value == WAITING]
+            for task in held:
+                state[task] = CANCELLED
+            self.order.extend(held)
+            self.held = 0
         self.counts[CANCELLED] += self.counts[WAITING]
         self.counts[WAITING] = 0
 
@@ -284,6 +343,8 @@ class State:
         """Bags with tasks to hand out, by number: the only ones that an asking host costs anything."""
         self.ready_version = 0
         """Changes with `ready` and with the rules of any bag: what was made of both is made anew."""
+        self.shapes: dict[str, dag.Shape] = {}
+        """The shapes of workflows, each once, however many jobs have it."""
         self.keys: dict[str, int] = {}
         self.hosts: dict[int, Host] = {}
         self.names: dict[str, int] = {}
