@@ -90,6 +90,11 @@ def _deadline_t(bag: Bag, t: float) -> float | None:
     return None if bag.rules.deadline_s is None else bag.submitted_t + bag.rules.deadline_s
 
 
+def _time_left_s(bag: Bag, t: float) -> float | None:
+    deadline_t = _deadline_t(bag, t)
+    return None if deadline_t is None else deadline_t - t
+
+
 BAG: Makers = {
     "Name": lambda bag, t: bag.rules.name,
     "Owner": lambda bag, t: bag.rules.owner,
@@ -97,13 +102,13 @@ BAG: Makers = {
     "JobsTotal": lambda bag, t: bag.total,
     "JobsLeft": lambda bag, t: bag.counts[WAITING] + bag.counts[HELD],
     "JobsDone": lambda bag, t: bag.counts[DONE],
-    "JobsQueued": lambda bag, t: bag.counts[WAITING],
+    "JobsQueued": lambda bag, t: bag.waiting,
     "JobsRunning": lambda bag, t: bag.counts[HELD],
     "JobsFailed": lambda bag, t: bag.counts[FAILED],
     "Tail": lambda bag, t: bag.tail,
     "SubmitTime": lambda bag, t: bag.submitted_t,
     "DeadlineTime": _deadline_t,
-    "TimeLeft": lambda bag, t: None if bag.rules.deadline_s is None else _deadline_t(bag, t) - t,
+    "TimeLeft": _time_left_s,
 }
 
 

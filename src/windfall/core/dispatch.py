@@ -15,7 +15,7 @@ from windfall.core.columns import DONE, WAITING
 from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, Key
 from windfall.core.policy import BagPolicy, Seen
 from windfall.core.ranking import UNLIMITED, Wants
-from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State, TaskQueue
+from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State, TaskQueue, pool_of
 from windfall.core.tail import TailRule, in_tail
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
         return answer
     if not state.ready and not state.tails:
         return answer
-    if any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
+    if answer.lost and any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
         # What goes with the host may stop its job, and with it what would be handed out here: the next ask will tell.
         return answer
     want = event.want
@@ -93,6 +93,8 @@ def is_blocked(host: Host, t: float) -> bool:
 
 def _excluded_because(state: State, host: Host) -> str:
     """Why to starve this host, unless too many are starved already."""
+    if hosts.is_spotless(host.record):
+        return ""
     failed_in = state.bags.get(host.record.failed_job)
     reason = hosts.suspicion(host.record, _witnesses(failed_in, host) if failed_in else 0)
     if not reason:
@@ -126,14 +128,15 @@ def _tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tu
     for piece in assigned:
         if piece.first not in state.bags[piece.job].live:
             taken[piece.job] = taken.get(piece.job, 0) + piece.count
-    found = []
-    for job in dict.fromkeys([*taken, *state.tails]):
+    found: list[tuple[int, bool]] = []
+    touched = [*taken, *(job for job in state.tails if job not in taken)] if state.tails else taken
+    rule = tail_rule(state, host) if touched else None
+    for job in touched:
         bag = state.bags[job]
-        if not bag.sealed:
-            continue
-        now = in_tail(bag.tail, bag.counts[WAITING] - taken.get(job, 0), tail_rule(state, host))
-        if now != bag.tail:
-            found.append((job, now))
+        if rule is not None and bag.sealed:
+            now = in_tail(bag.tail, bag.counts[WAITING] - taken.get(job, 0), rule)
+            if now != bag.tail:
+                found.append((job, now))
     return found
 
 
@@ -372,7 +375,7 @@ def _apply_standing(host: Host, decided: HostAnswered, t: float) -> None:
 
 def _describe(host: Host, event: HostAsked) -> None:
     if event.ad is not None:
-        host.ad = event.ad
+        host.ad, host.pool = event.ad, pool_of(event.ad)
         host.ad_version += 1
         host.ad_t = event.t
         host.memory_bytes = int(event.ad.get("memory_mb") or 0) * 1024 * 1024

@@ -104,6 +104,11 @@ MOST_EXCLUDED = 0.5
 """At most this share of the live slots is ever starved: a bad bag must not shut a good pool down."""
 
 
+def is_spotless(record: Reliability) -> bool:
+    """Nothing that could raise a suspicion: true of nearly every host, and quickly seen."""
+    return not record.error_weight and record.failures_in_a_row < SUSPECT_IN_A_ROW
+
+
 def suspicion(record: Reliability, witnesses: int) -> str:
     """Why this host looks like a black hole, or nothing.
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heappop
 from itertools import chain
+from math import inf
 from typing import Any
 
 from windfall.core import attempts, patience
 from windfall.core.columns import FAILED
 from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, Key, TimeJudged, TimerFired
 from windfall.core.results import judge_loss
-from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State
+from windfall.core.state import ASLEEP, GONE, LIVE, UNKNOWN, Bag, Host, State
 from windfall.wire.messages import CAUSES, LOST
 
 LOST_CODE = CAUSES.index(LOST)
@@ -26,15 +27,16 @@ Due = tuple[float, int, int, int]
 
 def next_look(state: State) -> float | None:
     """When silence or a deadline will next have a meaning; early is harmless."""
-    times = []
+    at = state.deadlines[0][0] if state.deadlines else inf
     lease_s = state.settings.lease_s
-    if state.live_hosts:
-        times.append(state.hosts[next(iter(state.live_hosts))].seen_t + lease_s)
-    if state.unknown_hosts:
-        times.append(state.hosts[next(iter(state.unknown_hosts))].seen_t + 2 * lease_s)
-    if state.deadlines:
-        times.append(state.deadlines[0][0])
-    return min(times, default=None)
+    if lease_s < inf:
+        for number in state.live_hosts:
+            at = min(at, state.hosts[number].seen_t + lease_s)
+            break
+        for number in state.unknown_hosts:
+            at = min(at, state.hosts[number].seen_t + 2 * lease_s)
+            break
+    return at if at < inf else None
 
 
 def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged:
@@ -122,6 +124,18 @@ def _fall_silent(state: State, host: Host, to: str) -> None:
     elif to == GONE:
         host.left = host.left or "silent"
         state.count_client(host.pool, -1)
+
+
+def fall_asleep(state: State, host: Host) -> None:
+    """Its machine is hibernated: from now on its silence means nothing."""
+    _fall_silent(state, host, ASLEEP)
+
+
+def wake_up(state: State, host: Host, t: float) -> None:
+    """Its machine is awake again: it has a whole lease to say so."""
+    host.state, host.seen_t = LIVE, t
+    state.live_hosts[host.number] = None
+    state.live_slots += host.slots
 
 
 def leave(state: State, host: Host, reason: str) -> None:

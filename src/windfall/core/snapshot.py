@@ -18,7 +18,7 @@ from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
 from windfall.core.hosts import Reliability
 from windfall.core.instances import SiteState
 from windfall.core.overlay import Flow, Matching, PoolState
-from windfall.core.state import GONE, LIVE, Advice, Attempt, Bag, Host, State
+from windfall.core.state import GONE, LIVE, Advice, Attempt, Bag, Host, State, pool_of
 from windfall.timeouts.online import Memory
 
 
@@ -191,6 +191,7 @@ def load(data: bytes) -> State:
         for name in _HOST_PLAIN:
             setattr(host, name, getattr(saved_host, name))
         host.held = dict.fromkeys(saved_host.held)
+        host.pool = pool_of(host.ad)
         state.hosts[host.number] = host
         state.names[host.name] = host.number
         if host.state == LIVE:

@@ -6,8 +6,10 @@ Only `apply` (engine.py) calls the moves. How it is saved stands in snapshot.py,
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Any
 
 from msgspec import Struct
@@ -15,13 +17,17 @@ from msgspec import Struct
 from windfall.core import dag
 from windfall.core.columns import CANCELLED, DONE, FAILED, WAITING, Columns
 from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
+from windfall.core.fleet import MachineState, PlanState, Seen
 from windfall.core.hosts import Reliability
 from windfall.core.instances import SiteState
 from windfall.core.overlay import Matching, PoolState
 from windfall.core.site_view import SiteView
+from windfall.planning.estimates import Record as RunTimes
+from windfall.planning.offers import Offer
 from windfall.timeouts.online import Decision, Memory
 
-LIVE, UNKNOWN, GONE = "live", "unknown", "gone"
+LIVE, UNKNOWN, GONE, ASLEEP = "live", "unknown", "gone", "asleep"
+"""`ASLEEP`: its machine is hibernated, so its silence means nothing."""
 FINAL = frozenset({DONE, FAILED, CANCELLED})
 
 
@@ -90,6 +96,21 @@ class TaskQueue:
                 pieces.append((start, end))
         self.fresh = pieces
 
+    def discard_all(self, tasks: set[int]) -> None:
+        """Remove many at once: costs what stands in the queue, not that times what goes."""
+        self.size -= len(tasks)
+        self.again = deque(task for task in self.again if task not in tasks)
+        pieces: deque[tuple[int, int]] = deque()
+        ordered = sorted(tasks)
+        for start, end in self.fresh:
+            for task in ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]:
+                if task > start:
+                    pieces.append((start, task))
+                start = task + 1
+            if end > start:
+                pieces.append((start, end))
+        self.fresh = pieces
+
     def clear(self) -> None:
         self.fresh.clear()
         self.again.clear()
@@ -141,15 +162,21 @@ class Bag:
         """In a workflow: how many parents of each task are not done. A task that waits for one stands in no queue."""
         self.held = 0
         """Waiting tasks that stand in no queue for that reason."""
+        self.reserved: dict[int, int] = {}
+        """Waiting tasks that a plan has reserved for a machine, and its number: they stand in no queue either."""
+        self.aside = 0
+        """Of these, those that wait for no parent."""
+        self.saved: dict[int, list[tuple[int, float]]] = {}
+        """Checkpoints of tasks: (attempt, seconds' worth on a machine of speed 1)."""
 
     @property
     def waiting(self) -> int:
-        """Tasks that could be handed out."""
-        return self.counts[WAITING] - self.held
+        """Tasks that could be handed out to anybody."""
+        return self.counts[WAITING] - self.held - self.aside
 
     @property
     def total(self) -> int:
-        return len(self.columns)
+        return len(self.columns.state)
 
     @property
     def dispatchable(self) -> bool:
@@ -210,7 +237,10 @@ class Bag:
                 self.enqueue(child)
 
     def enqueue(self, task: int) -> None:
-        """A waiting task that stands in no queue takes its place in the one of its class."""
+        """A waiting task that stands in no queue takes its place in the one of its class, unless it is reserved."""
+        if task in self.reserved:
+            self.aside += 1
+            return
         queue = self.queues[self.class_of(task)]
         if self.columns.attempts[task]:
             queue.give_back(task)
@@ -219,10 +249,35 @@ class Bag:
 
     def withdraw(self, task: int) -> None:
         """A waiting task leaves the place where it waits; the caller moves it on."""
-        if self.held and self.left[task]:
+        reserved = self.reserved.pop(task, None)
+        if self.is_held(task):
             self.held -= 1
+        elif reserved is not None:
+            self.aside -= 1
         else:
             self.queues[self.class_of(task)].discard(task)
+
+    def is_held(self, task: int) -> bool:
+        """Whether it waits for a parent."""
+        return self.shape is not None and self.left[task] > 0
+
+    def reserve(self, machine: int, tasks: Sequence[int]) -> None:
+        """Waiting tasks are for this machine alone, wherever they stood."""
+        fresh = [task for task in tasks if task not in self.reserved and not self.is_held(task)]
+        by_class: dict[int, set[int]] = {}
+        for task in fresh:
+            by_class.setdefault(self.class_of(task), set()).add(task)
+        for klass, members in by_class.items():
+            self.queues[klass].discard_all(members)
+        self.aside += len(fresh)
+        self.reserved.update(dict.fromkeys(tasks, machine))
+
+    def unreserve(self, task: int) -> None:
+        """It may run anywhere again."""
+        del self.reserved[task]
+        if not self.is_held(task):
+            self.aside -= 1
+            self.enqueue(task)
 
     def move(self, task: int, to: int) -> None:
         """Change a task's state and the counts with it; queues are the caller's."""
@@ -280,12 +335,13 @@ class Bag:
                 state[task] = CANCELLED
                 self.order.append(task)
             queue.clear()
-        if self.held:
+        if self.held or self.aside:
             held = [task for task, value in enumerate(state) if value == WAITING]
             for task in held:
                 state[task] = CANCELLED
             self.order.extend(held)
-            self.held = 0
+            self.held = self.aside = 0
+        self.reserved.clear()
         self.counts[CANCELLED] += self.counts[WAITING]
         self.counts[WAITING] = 0
 
@@ -300,6 +356,7 @@ class Host:
         self.n = 0
         self.state = LIVE
         self.ad: dict[str, Any] = {}
+        self.pool = pool_of(self.ad)
         self.ad_version = 0
         self.ad_t = t
         self.slots = 1
@@ -317,9 +374,10 @@ class Host:
         self.cancelled: list[Key] = []
         self.record = Reliability()
 
-    @property
-    def pool(self) -> str:
-        return str(self.ad.get("pool") or "default")
+
+def pool_of(ad: dict[str, Any]) -> str:
+    """The pool that a host belongs to, by what it says of itself."""
+    return str(ad.get("pool") or "default")
 
 
 class Advice(Struct, array_like=True):
@@ -369,8 +427,29 @@ class State:
         self.sites: dict[str, SiteState] = {}
         self.site_views: dict[str, SiteView] = {}
         """The sites as the placement library keeps them: made from the state, not saved."""
+        self.offers: dict[str, list[Offer]] = {}
+        self.machines: dict[int, MachineState] = {}
+        self.machines_by_job: dict[int, list[int]] = {}
+        self.markets: dict[str, Seen] = {}
+        """What was seen of offers, by their keys."""
+        self.strangers: dict[str, list[tuple[str, str]]] = {}
+        self.plans: dict[int, PlanState] = {}
+        """Of the jobs for which machines may be rented."""
+        self.plans_due: dict[int, None] = {}
+        self.plan_look_t = inf
+        """The earliest time at which some plan asked to look again."""
+        self.run_times: dict[str, RunTimes] = {}
+        """Finished attempts by class of tasks, of the jobs that are planned."""
+        self.next_machine = 1
         self.next_job = 1
         self.next_host = 1
+
+    def touch(self, job: int) -> None:
+        """Something has happened that could change the plan of a job."""
+        plan = self.plans.get(job)
+        if plan is not None:
+            plan.changed_seq = self.seq + 1
+            self.plans_due[job] = None
 
     def host(self, name: str) -> Host | None:
         number = self.names.get(name)
