@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -114,13 +116,13 @@ def test_upward_ranks_are_longest_paths(graph, seed):
     run_s = [float((seed + 7 * task) % 11) for task in range(tasks)]
 
     def longest(task: int) -> float:
-        return run_s[task] + max((longest(child) for child in set(b for a, b in edges if a == task)), default=0.0)
+        return run_s[task] + max((longest(child) for child in {b for a, b in edges if a == task}), default=0.0)
 
     ranks = dag.upward_ranks(shape, run_s)
     assert list(ranks) == [longest(task) for task in range(tasks)]
     path = dag.critical_path(shape, run_s)
     assert sum(run_s[task] for task in path) == max(ranks)
-    assert all((a, b) in edges for a, b in zip(path, path[1:], strict=False))
+    assert all((a, b) in edges for a, b in pairwise(path))
     order = list(shape.order())
     assert sorted(order) == list(range(tasks)) and all(order.index(a) < order.index(b) for a, b in edges)
 

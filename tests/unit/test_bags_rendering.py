@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from windfall.bags.chunks import Chunk, Chunker, check_chunk, encode_lines, encode_rows, encode_tasks
-from windfall.bags.rendering import Renderer, job_spec_for_worker
+from windfall.bags.rendering import Renderer, Rows, job_spec_for_worker
 from windfall.bags.spec import InputFile, JobSpec, Memory, Source, TaskClass, TaskRow
 from windfall.errors import BadInput
 
@@ -17,7 +17,7 @@ def renderer(spec, items, klass=0):
     chunker = Chunker(spec.source.kind)
     chunker.add(items, 100, klass)
     chunks = {chunk.first: chunk for chunk in chunker.finish()}
-    return Renderer(spec, chunks.values(), lambda first: chunks[first].data)
+    return Renderer(spec, Rows(chunks.values(), lambda first: chunks[first].data))
 
 
 def test_a_plain_line_is_executed_directly_and_a_shell_line_by_the_shell():
@@ -91,10 +91,10 @@ def test_tasks_may_be_asked_for_in_any_order_and_chunks_may_arrive_later():
     chunker.add([f"t {i}" for i in range(30_000)], 100)
     chunks = {chunk.first: chunk for chunk in chunker.finish()}
     first, *rest = chunks.values()
-    tasks = Renderer(JobSpec(name="t", streaming=True), [first], lambda start: chunks[start].data)
+    tasks = Renderer(JobSpec(name="t", streaming=True), Rows([first], lambda start: chunks[start].data))
     with pytest.raises(IndexError):
         tasks.task(first.count)
-    tasks.extend(rest)
+    tasks.rows.extend(rest)
     for index in (29_999, 0, 8_191, 8_192, 20_000, 1):
         assert tasks.task(index).argv == ["t", str(index)]
     with pytest.raises(IndexError):
@@ -111,7 +111,7 @@ def test_few_chunks_are_kept_and_each_is_fetched_once_while_it_is_in_use():
         fetched.append(first)
         return chunks[first].data
 
-    tasks = Renderer(JobSpec(name="t"), chunks.values(), fetch)
+    tasks = Renderer(JobSpec(name="t"), Rows(chunks.values(), fetch))
     for index in range(0, 8192 * 4, 100):
         tasks.task(index)
         tasks.task(0)

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from windfall.bags.rendering import Renderer
+from windfall.bags.rendering import Renderer, Rows
 from windfall.bags.settings import Settings
 from windfall.bags.spec import Memory, TaskClass, decode, encode
 from windfall.bags.submission import Request, read_job
@@ -26,7 +26,7 @@ def write(tmp_path, monkeypatch):
 
 def argvs(submission):
     data = {chunk.first: chunk.data for chunk in submission.chunks}
-    renderer = Renderer(submission.spec, submission.chunks, data.__getitem__)
+    renderer = Renderer(submission.spec, Rows(submission.chunks, data.__getitem__))
     return [renderer.task(index).argv for index in range(submission.count)]
 
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from windfall.bags.shell import first_unbalanced
-from windfall.bags.spec import JobSpec, Source, TaskRow, bad_field, check_needs
+from windfall.bags.spec import JobSpec, Source, TaskRow, bad_field, check_needs, check_relative
 from windfall.errors import BadInput
 
 CHUNK_TASKS = 8192
@@ -197,8 +197,19 @@ def check_chunk(spec: JobSpec, chunk: Chunk) -> None:
         columns = len(spec.source.columns)
         if set(map(len, decoded)) != {columns} or any("\0" in text for row in decoded for text in row):  # type: ignore[arg-type, operator, union-attr]
             raise BadInput(f"{where}: each row must have {columns} texts without NUL bytes")
-    elif chunk.codec == "tasks" and any("\0" in word for row in decoded for word in row.argv):  # type: ignore[union-attr]
-        raise BadInput(f"{where}: a command contains a NUL byte")
+    elif chunk.codec == "tasks":
+        _check_tasks(spec, decoded, where)  # type: ignore[arg-type]
+
+
+def _check_tasks(spec: JobSpec, rows: Sequence[TaskRow], where: str) -> None:
+    files = {file.name for file in spec.files}
+    for row in rows:
+        if any("\0" in word for word in row.argv):
+            raise BadInput(f"{where}: a command contains a NUL byte")
+        for name, maker in row.takes or ():
+            check_relative(name, f"{where}: input")
+            if maker < 0 and name not in files:
+                raise BadInput(f"{where}: '{row.name}' takes '{name}', which is not among the workflow's files")
 
 
 def _check_lines(spec: JobSpec, lines: Sequence[str], where: str) -> None:

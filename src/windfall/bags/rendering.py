@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from windfall.bags.chunks import decode
@@ -61,39 +61,65 @@ def job_spec_for_worker(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-class Renderer:
-    """Renders the tasks of one job; keeps the few chunks that it used last.
+class Rows:
+    """The parameters of tasks, chunk by chunk; keeps the few chunks that were used last. Jobs of a class share one.
 
-    `heads`: the job's chunks in order. `fetch(first)`: the data of one of them.
+    `heads`: the chunks in order. `fetch(first)`: the data of one of them.
     """
 
-    def __init__(
-        self, spec: JobSpec, heads: Iterable[Head] = (), fetch: Callable[[int], bytes] = lambda first: b""
-    ) -> None:
-        self.spec = spec
+    def __init__(self, heads: Iterable[Head] = (), fetch: Callable[[int], bytes] = lambda first: b"") -> None:
         self._fetch = fetch
-        self._heads: list[Head] = []
         self._firsts: list[int] = []
         self._cache: OrderedDict[int, Sequence[Any]] = OrderedDict()
-        self._first, self._end, self._klass = 0, 0, 0  # of the chunk used last
-        self._current: Sequence[Any] = ()
+        self.heads: list[Head] = []
+        self.first, self.end, self.klass = 0, 0, 0  # of the chunk used last
+        self.current: Sequence[Any] = ()
+        self.extend(heads)
+
+    def extend(self, heads: Iterable[Head]) -> None:
+        """More chunks, behind those known so far."""
+        for head in heads:
+            self.heads.append(head)
+            self._firsts.append(head.first)
+
+    def enter(self, index: int) -> None:
+        """Make the chunk that holds a task the current one. IndexError if there is none."""
+        position = bisect_right(self._firsts, index) - 1
+        if position < 0 or index >= self._firsts[position] + self.heads[position].count:
+            raise IndexError(index)
+        head = self.heads[position]
+        chunk = self._cache.get(head.first)
+        if chunk is None:
+            chunk = decode(head.codec, self._fetch(head.first), head.count)
+            self._cache[head.first] = chunk
+            if len(self._cache) > _CACHED_CHUNKS:
+                self._cache.popitem(last=False)
+        self._cache.move_to_end(head.first)
+        self.current = chunk
+        self.first, self.end, self.klass = head.first, head.first + head.count, head.klass
+
+
+Made = Mapping[int, Mapping[str, list[Any]]]
+"""Output files by the task that made them and by name: [name, sha256, size, mode]."""
+NOT_THERE = "0" * 64
+"""Names no blob: a file that is not kept any more fails the task that takes it, in words."""
+
+
+class Renderer:
+    """Renders the tasks of one job from its `rows`. `made(tasks)`: the files that tasks of a workflow have made."""
+
+    def __init__(
+        self, spec: JobSpec, rows: Rows | None = None, made: Callable[[list[int]], Made] = lambda tasks: {}
+    ) -> None:
+        self.spec = spec
+        self.rows = rows or Rows()
+        self._made = made
+        self._files = {file.name: [file.name, file.sha256, file.size, file.mode] for file in spec.files}
         self._classes = spec.task_classes()
         scope = scope_of(spec)
         self._argv = compile_texts(spec.command, scope) if spec.command else None
         self._stdin = _template(spec.stdin, scope, "stdin")
         self._outputs = compile_texts(spec.outputs, scope, "outputs") if spec.outputs else None
-        self.extend(heads)
-
-    @property
-    def heads(self) -> list[Head]:
-        """The chunks known so far, in order."""
-        return self._heads
-
-    def extend(self, heads: Iterable[Head]) -> None:
-        """More chunks, behind those known so far."""
-        for head in heads:
-            self._heads.append(head)
-            self._firsts.append(head.first)
 
     def task(self, index: int, attempt: int = 1) -> Rendered:
         """What attempt `attempt` (from 1) of task `index` (from 0) runs."""
@@ -117,9 +143,14 @@ class Renderer:
             if not 0 <= index < source.range_count:
                 raise IndexError(index)
             return str(source.first + index * source.step)
-        if not self._first <= index < self._end:
-            self._enter(index)
-        return self._current[index - self._first]
+        rows = self.rows
+        if not rows.first <= index < rows.end:
+            rows.enter(index)
+        return rows.current[index - rows.first]
+
+    def name(self, index: int) -> str | None:
+        """What a task is called, if it is one of a workflow."""
+        return self.parameter(index).name if self.spec.source.kind == "tasks" else None
 
     def parameters(self, index: int) -> str | dict[str, str] | None:
         """A task's parameters for people: the text, the columns with their values, or None (a call, a whole task)."""
@@ -128,27 +159,12 @@ class Renderer:
         parameter = self.parameter(index)
         return parameter if isinstance(parameter, str) else dict(zip(self.spec.source.columns, parameter, strict=True))
 
-    def _enter(self, index: int) -> None:
-        """Make the chunk that holds a task the current one."""
-        position = bisect_right(self._firsts, index) - 1
-        if position < 0 or index >= self._firsts[position] + self._heads[position].count:
-            raise IndexError(index)
-        head = self._heads[position]
-        chunk = self._cache.get(head.first)
-        if chunk is None:
-            chunk = decode(head.codec, self._fetch(head.first), head.count)
-            self._cache[head.first] = chunk
-            if len(self._cache) > _CACHED_CHUNKS:
-                self._cache.popitem(last=False)
-        self._cache.move_to_end(head.first)
-        self._current = chunk
-        self._first, self._end, self._klass = head.first, head.first + head.count, head.klass
-
     def _own_needs(self, attempt: int) -> dict[str, Any] | None:
         """What the current chunk's class, or this attempt, needs beside what the job says."""
-        needs: TaskClass = self._classes[self._klass]
+        klass = self.rows.klass
+        needs: TaskClass = self._classes[klass]
         grown = needs.memory is not None and needs.memory.per_attempt and attempt > 1
-        if self._klass == 0 and not grown:
+        if klass == 0 and not grown:
             return None
         overrides: dict[str, Any] = {}
         if needs.memory != self.spec.memory or grown:
@@ -165,13 +181,25 @@ class Renderer:
             changed["env"] = {**self.spec.env, **row.env}
         if row.cwd is not None:
             changed["cwd"] = row.cwd
-        if row.inputs:
-            changed["inputs"] = [[f.name, f.sha256, f.size, f.mode] for f in (*self.spec.inputs, *row.inputs)]
+        if row.inputs or row.takes:
+            files = (*self.spec.inputs, *(row.inputs or ()))
+            changed["inputs"] = [[f.name, f.sha256, f.size, f.mode] for f in files] + self._taken(row)
         outputs = self._outputs.fill(index, None) if self._outputs else []
         if row.outputs or (self._outputs and self._outputs.has_placeholders):
             changed["outputs"] = [*outputs, *(row.outputs or [])]
         stdin = row.stdin if row.stdin is not None else self._stdin.fill(index, None)[0] if self._stdin else ""
         return Rendered(row.argv, stdin.encode(), changed or None)
+
+    def _taken(self, row: TaskRow) -> list[list[Any]]:
+        """The files that a task of a workflow takes from outside and from the tasks before it."""
+        if not row.takes:
+            return []
+        made = self._made(sorted({maker for _, maker in row.takes if maker >= 0}))
+        missing: dict[str, list[Any]] = {}
+        return [
+            (self._files if maker < 0 else made.get(maker, missing)).get(name) or [name, NOT_THERE, 0, 0o644]
+            for name, maker in row.takes
+        ]
 
 
 def _template(text: str | None, scope: Scope, what: str) -> Template | None:

@@ -87,6 +87,8 @@ class TaskRow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
     stdin: str | None = None
     inputs: list[InputFile] | None = None  # added to the job's
     outputs: list[str] | None = None  # added to the job's
+    name: str | None = None  # of a workflow's task
+    takes: list[tuple[str, int]] | None = None  # files, each with the task that makes it (-1: among the job's `files`)
 
 
 class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -122,6 +124,11 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     tags: dict[str, str] = {}
     streaming: bool = False  # tasks may still be added
     key: str = ""  # the same key submits once
+
+    # Of a workflow; who waits for whom is its shape (core.dag), which travels beside.
+    files: list[InputFile] = []  # from outside, for the tasks that take them
+    workflow_class: str = ""  # jobs of one class have the same tasks, and deadlines and files of their own
+    like: int = 0  # the tasks are those of this job, the first of the class
 
     def task_classes(self) -> list[TaskClass]:
         """All classes, by the number that chunks give."""
@@ -210,6 +217,7 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
     for number, needs in enumerate(spec.task_classes()):
         check_needs(needs, where if number == 0 else f"{where}, task class {number}")
     check_files(spec.inputs, spec.outputs, where)
+    check_files(spec.files, [], where)
     _check_numbers(spec, where)
     for policy in spec.policies:
         if policy not in POLICIES:

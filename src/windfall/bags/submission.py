@@ -18,7 +18,7 @@ from windfall.bags.chunks import Chunk, Parameters
 from windfall.bags.jobfile import JobFile, read_job_file
 from windfall.bags.params import from_tasks, from_values
 from windfall.bags.reading import json_lines, open_file, place_input, read_csv, read_inputs, read_lines, read_range
-from windfall.bags.rendering import Renderer, scope_of
+from windfall.bags.rendering import Renderer, Rows, scope_of
 from windfall.bags.settings import Needs, Settings, class_of, merged, spec_fields, texts, words
 from windfall.bags.shell import argv_of, first_unbalanced
 from windfall.bags.spec import (
@@ -33,6 +33,7 @@ from windfall.bags.spec import (
     encode,
 )
 from windfall.bags.template import compile_texts, with_parameter
+from windfall.core.dag import Shape
 from windfall.errors import BadInput
 
 N = TypeVar("N", bound=Needs)
@@ -50,6 +51,10 @@ class Request(Struct, kw_only=True):
     command: list[str] = []
     settings: Settings = msgspec.field(default_factory=Settings)
     owner: str = ""
+    workflow: str | None = None  # a workflow's file (windfall.workflows); the fields below go with it
+    workflow_class: str = ""
+    emulate: bool = False
+    time_scale: float = 1.0
 
 
 class Submission(Struct):
@@ -63,6 +68,7 @@ class Submission(Struct):
     chunks: list[Chunk]
     uploads: dict[str, Path]
     fingerprint: str
+    shape: Shape | None = None  # of a workflow
 
 
 class _Origin(Struct):
@@ -247,7 +253,7 @@ def _with_templates(spec: JobSpec, parameters: Parameters, where: str) -> JobSpe
 def _check_outputs(spec: JobSpec, parameters: Parameters) -> None:
     """Refuse parameters that would lead outputs out of the attempt's directory."""
     data = {chunk.first: chunk.data for chunk in parameters.chunks}
-    renderer = Renderer(spec, parameters.chunks, data.__getitem__)
+    renderer = Renderer(spec, Rows(parameters.chunks, data.__getitem__))
     for index in range(parameters.count):
         for output in (renderer.task(index).overrides or {}).get("outputs", ()):
             check_relative(output, f"task {index + 1}: output")

@@ -15,9 +15,9 @@ from windfall.core.columns import FAILED, STATE_NAMES
 from windfall.core.events import HostAnswered, Record, ResultsReported, decode_record
 from windfall.core.state import FINAL, Bag
 from windfall.errors import BadInput
-from windfall.server.site import NotFound, Site
+from windfall.server.site import NotFound, Site, output_rows
 from windfall.server.status import exit_code, host_row, job_status, pool_rows, recovered, task_row, tasks_in
-from windfall.store.contract import OutputRow, Store
+from windfall.store.contract import Store
 from windfall.wire import frames
 from windfall.wire.messages import CAUSES
 
@@ -182,19 +182,8 @@ async def _rows(site: Site, bag: Bag, tasks: list[int]) -> tuple[list[list[Any]]
 async def _outputs(site: Site, bag: Bag, tasks: list[int]) -> dict[tuple[int, int], Packed]:
     if not tasks:
         return {}
-    rows = await run_in_threadpool(_read_outputs, site, bag.number, tasks)
+    rows = await run_in_threadpool(output_rows, site.store, bag.number, tasks)
     return {(row.task, row.attempt): _unpack(row.data) for row in rows}
-
-
-def _read_outputs(site: Site, job_number: int, tasks: list[int]) -> list[OutputRow]:
-    found: list[OutputRow] = []
-    after: tuple[int, int] | None = None
-    while True:
-        rows = site.store.outputs(job_number, tasks, after, 1000)
-        found += rows
-        if len(rows) < 1000:
-            return found
-        after = (rows[-1].task, rows[-1].attempt)
 
 
 def frame(header: Json, attachments: list[bytes]) -> Response:

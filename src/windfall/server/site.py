@@ -6,16 +6,21 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from windfall.bags.rendering import Renderer
+import msgspec
+
+from windfall.bags.rendering import Made, Renderer, Rows
 from windfall.bags.spec import JobSpec
 from windfall.bags.spec import decode as decode_spec
 from windfall.core.events import (
+    ACCEPTED,
     REQUEUED,
     RETRIED,
     RETURNED,
     HostAnswered,
     JobTaken,
+    Key,
     Record,
     ResultsJudged,
     ResultsReported,
@@ -27,9 +32,11 @@ from windfall.errors import BadInput
 from windfall.server.auth import Tokens
 from windfall.server.live import LiveOutput
 from windfall.server.site_keeper import SiteKeeper
-from windfall.store.contract import ChunkHead, Store
+from windfall.store.contract import ChunkHead, OutputRow, Store
 
 MAX_WAIT_S = 30.0
+REMEMBERED_MAKERS = 20_000
+"""Tasks of workflows whose output files are kept in mind: those that take them come soon after."""
 
 
 class NotFound(BadInput):
@@ -49,6 +56,7 @@ class Site:
         self.owned = SiteKeeper(driver, [])
         self._renderers: dict[int, Renderer] = {}
         self._specs: dict[int, JobSpec] = {}
+        self._made: dict[Key, dict[str, list[Any]]] = {}
         self._hosts: dict[str, asyncio.Future[None]] = {}
         self._host_queue: deque[str] = deque()
         self._watchers: list[asyncio.Future[None]] = []
@@ -88,20 +96,36 @@ class Site:
 
     def replace_spec(self, job: int, spec: JobSpec) -> None:
         """The job is another one from now on; chunks that are being written stay known."""
-        heads = self.renderer(job).heads
+        rows = self.renderer(job).rows
         self._specs[job] = spec
-        self._renderers[job] = Renderer(spec, heads, partial(self.store.chunk, job))
+        self._renderers[job] = Renderer(spec, rows, partial(self.made, job))
 
     def renderer(self, job: int) -> Renderer:
         renderer = self._renderers.get(job)
         if renderer is None:
-            heads = self.store.chunks(job)
-            renderer = self._renderers[job] = Renderer(self.spec(job), heads, partial(self.store.chunk, job))
+            spec = self.spec(job)
+            rows = self.renderer(spec.like).rows if spec.like else self._rows(job)
+            renderer = self._renderers[job] = Renderer(spec, rows, partial(self.made, job))
         return renderer
+
+    def _rows(self, job: int) -> Rows:
+        return Rows(self.store.chunks(job), partial(self.store.chunk, job))
 
     def chunks_added(self, job: int, heads: list[ChunkHead]) -> None:
         # Made now, while the store does not have them: one made while they are being written would miss them.
-        self.renderer(job).extend(heads)
+        self.renderer(job).rows.extend(heads)
+
+    def made(self, job: int, tasks: list[int]) -> Made:
+        """The output files of tasks that are done, by task and name. For the tasks of a workflow that take them."""
+        attempt = self.state.bags[job].columns.attempt
+        keys = {task: (job, task, attempt[task]) for task in tasks}
+        unknown = [task for task, key in keys.items() if key not in self._made]
+        for row in output_rows(self.store, job, unknown):
+            self._made[row.job, row.task, row.attempt] = {file[0]: file for file in output_files(row.data)}
+        found = {task: self._made.get(key, {}) for task, key in keys.items()}
+        while len(self._made) > REMEMBERED_MAKERS:
+            del self._made[next(iter(self._made))]
+        return found
 
     # --- waiting ---
 
@@ -142,13 +166,24 @@ class Site:
         for record in records:
             for job in jobs_touched(record):
                 self.versions[job] = record.seq
-            if may_make_work(record):
+            if may_make_work(record) or self._frees_children(record):
                 self._last_work_seq = record.seq
         watchers, self._watchers = self._watchers, []
         for future in watchers:
             if not future.done():
                 future.set_result(None)
         self._wake_hosts()
+
+    def _frees_children(self, record: Record) -> bool:
+        """Is a task of a workflow done, for which others may have waited?"""
+        event, decided = record.event, record.decided
+        if not isinstance(event, ResultsReported) or not isinstance(decided, ResultsJudged):
+            return False
+        bags = self.state.bags
+        return any(
+            verdict == ACCEPTED and (bag := bags.get(result.job)) is not None and bag.shape is not None
+            for result, verdict in zip(event.results, decided.verdicts, strict=True)
+        )
 
     def _wake_hosts(self) -> None:
         """Wake as many waiting hosts as there are tasks for, the longest waiting first; and those to be told off."""
@@ -175,6 +210,25 @@ class Site:
         for future in [*self._hosts.values(), *self._watchers]:
             if not future.done():
                 future.set_result(None)
+
+
+def output_rows(store: Store, job: int, tasks: list[int]) -> list[OutputRow]:
+    """All that attempts of these tasks left behind."""
+    found: list[OutputRow] = []
+    after: tuple[int, int] | None = None
+    while tasks:
+        rows = store.outputs(job, tasks, after, 1000)
+        found += rows
+        if len(rows) < 1000:
+            break
+        after = (rows[-1].task, rows[-1].attempt)
+    return found
+
+
+def output_files(data: bytes) -> list[list[Any]]:
+    """The files among what an attempt left behind: [name, sha256, size, mode] each."""
+    more = msgspec.msgpack.decode(data)[3]
+    return list((more or {}).get("outputs") or ())
 
 
 def jobs_touched(record: Record) -> list[int]:
