@@ -165,6 +165,10 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--range", "range_", metavar="A-B[:STEP]", help="One task per number; {} in the command."),
     click.option("--stdin", is_flag=True, help="One task per line of standard input; {} in the command."),
     click.option("-f", "--file", "job_file", metavar="JOB.TOML", help="A job file."),
+    click.option("--workflow", metavar="FILE", help="A workflow: workflow.toml, or WfFormat 1.5 (.json)."),
+    click.option("--class", "workflow_class", metavar="NAME", help="Of a workflow: one of a class. See --help."),
+    click.option("--emulate", is_flag=True, help="Of a workflow: sleep for the recorded run times instead."),
+    click.option("--time-scale", type=float, default=1.0, metavar="X", help="With --emulate: times so many."),
     click.option("--name", help="What to call the job."),
     click.option("--deadline", metavar="TIME", help="Finish within: 90s, 35m, 2h30m."),
     click.option("--budget", metavar="USD", help="Spend at most so many dollars."),
@@ -203,7 +207,8 @@ def bag_options(command: F) -> F:
 
 
 _BAG_NAMES = [
-    "tasks", "csv", "range_", "stdin", "job_file", "name", "deadline", "budget", "env", "cwd", "stdin_text", "inputs",
+    "tasks", "csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "name",
+    "deadline", "budget", "env", "cwd", "stdin_text", "inputs",
     "outputs", "cpus", "memory", "wall", "max_failures", "max_losses", "max_failed_tasks", "priority", "grace",
     "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip
@@ -215,6 +220,10 @@ def _request(
     range_: str | None,
     stdin: bool,
     job_file: str | None,
+    workflow: str | None,
+    workflow_class: str | None,
+    emulate: bool,
+    time_scale: float,
     template: list[str],
     env: tuple[str, ...],
     inputs: tuple[str, ...],
@@ -251,6 +260,10 @@ def _request(
         command=template,
         settings=settings,
         owner=owner(),
+        workflow=workflow,
+        workflow_class=workflow_class or "",
+        emulate=emulate,
+        time_scale=time_scale,
     )
 
 

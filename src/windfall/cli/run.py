@@ -126,7 +126,12 @@ def _client_for(place: Place, directory: Any) -> Client:
 
 
 def _read(request: Request) -> Submission:
-    bag = read_job(request, sys.stdin.buffer)
+    if request.workflow:
+        from windfall.workflows.submission import read_workflow
+
+        bag = read_workflow(request)
+    else:
+        bag = read_job(request, sys.stdin.buffer)
     if bag.spec.policies:
         from windfall.policy import compile_policies
 
@@ -142,7 +147,7 @@ def _prepared(request: Request, resume: str | None, place: Place) -> Submission 
         place.require_jobs()
         return None
     bag = _read(request)
-    if bag.spec.cwd is None and not bag.spec.inputs and not place.address:
+    if bag.spec.cwd is None and not bag.spec.inputs and not place.address and bag.shape is None:
         # As if it had been typed here. With inputs, each task has a directory of its own that holds them.
         bag.spec = msgspec.structs.replace(bag.spec, cwd=str(here()))
     return bag

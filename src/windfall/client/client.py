@@ -137,7 +137,7 @@ class Client:
         for sha256, path in bag.uploads.items():
             send_file(self._transport, sha256, path)
         count = bag.count if bag.spec.source.kind == "range" else 0
-        return send(self._transport, bag.spec, bag.chunks, count=count, on_progress=on_progress)
+        return send(self._transport, bag.spec, bag.chunks, count=count, shape=bag.shape, on_progress=on_progress)
 
     def executor(self, name: str = "calls", **settings: Any) -> Executor:
         """A `concurrent.futures.Executor` on this server. `settings` as those of `submit`: cpus, memory, wall, ..."""

@@ -6,6 +6,7 @@ The job's key makes it one submission however often it is sent: what arrived bef
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from msgspec import Struct
 from windfall.bags.chunks import Chunk
 from windfall.bags.spec import JobSpec
 from windfall.client.transport import Transport
+from windfall.core.dag import Shape
 from windfall.errors import BadInput
 
 _REQUEST_BYTES = 8 << 20
@@ -35,13 +37,16 @@ def send(
     *,
     count: int = 0,
     seal: bool = True,
+    shape: Shape | None = None,
     on_progress: Callable[[int], None] = lambda total: None,
 ) -> Sent:
-    """Submit a bag whole. `count`: tasks that need no chunk (a range). `on_progress` hears how many tasks are there."""
+    """Submit a job whole. `count`: tasks that need no chunk (a range). `on_progress` hears how many tasks are there."""
     body = {"spec": msgspec.to_builtins(spec), "count": count, "seal": seal and count > 0}
+    if shape is not None:
+        body["shape"] = [zlib.compress(column.tobytes()) for column in (shape.offsets, shape.children)]
     answer = transport.post("/v1/jobs", body)
     job, known, total = answer["job"], answer["known"], answer["total"]
-    if count:
+    if count or spec.like:
         return Sent(job, known, total)
     have = total if known else 0
     missing = (chunk for chunk in chunks if chunk.first + chunk.count > have)

@@ -60,6 +60,10 @@ class JobRules(Struct, frozen=True, array_like=True):
     """Pools whose offers may be rented for this job, by its plan."""
     planner: str = ""
     confidence: float = 0.95
+    workflow_class: str = ""
+    """Jobs of one class have the same tasks in the same shape: what is learned or planned for one holds for all."""
+    like: int = 0
+    """The first job of the class, which brought the tasks; 0: this one has brought its own."""
 
 
 class Settings(Struct, frozen=True, array_like=True):
@@ -273,6 +277,13 @@ class OffersConfigured(Event):
 
     pool: str
     offers: list[Offer]
+
+
+class PricesReported(Event):
+    """Prices of a cycle in dollars, by the name of the offer. They hold for cycles that begin from now on."""
+
+    pool: str
+    prices: list[tuple[str, float]]
 
 
 class PlanProposed(Event):
@@ -490,6 +501,7 @@ AnyEvent = (
     | InstanceCancelled
     | SiteLooked
     | OffersConfigured
+    | PricesReported
     | PlanProposed
     | MachineStarted
     | MachineRefused

@@ -56,6 +56,8 @@ class Site:
         self.owned = SiteKeeper(driver, [])
         self._renderers: dict[int, Renderer] = {}
         self._specs: dict[int, JobSpec] = {}
+        self._classes: dict[str, int] = {}
+        self._classes_until = 1
         self._made: dict[Key, dict[str, list[Any]]] = {}
         self._hosts: dict[str, asyncio.Future[None]] = {}
         self._host_queue: deque[str] = deque()
@@ -84,6 +86,15 @@ class Site:
             return named[-1]
         what = "there are no jobs yet" if not bags else f"there is no job '{reference}'"
         raise NotFound(what, hint="see the jobs: windfall status", code="no-such-job")
+
+    def classes(self) -> dict[str, int]:
+        """Classes of workflows by name, each with the newest job that brought its own tasks."""
+        for number in range(self._classes_until, self.state.next_job):
+            rules = self.state.bags[number].rules
+            if rules.workflow_class and not rules.like:
+                self._classes[rules.workflow_class] = number
+        self._classes_until = self.state.next_job
+        return self._classes
 
     def spec(self, job: int) -> JobSpec:
         spec = self._specs.get(job)

@@ -18,6 +18,7 @@ from windfall.core import events as ev
 from windfall.core.events import JobRules, JobTaken, TaskClass, TasksChosen
 from windfall.core.policy import BagPolicy, DefaultPolicy
 from windfall.errors import BadInput
+from windfall.server import workflows
 from windfall.server.site import NotFound, Site
 from windfall.server.status import job_status
 from windfall.store.contract import Batch, ChunkHead, ChunkRow, JobRow
@@ -40,6 +41,8 @@ def rules_of(spec: JobSpec, paused: bool = False) -> JobRules:
         policies=spec.policies,
         attributes={**spec.tags, **spec.attributes},
         paused=paused,
+        workflow_class=spec.workflow_class,
+        like=spec.like,
     )
 
 
@@ -93,6 +96,7 @@ async def submit(site: Site, request: Request) -> tuple[int, Json]:
         raise BadInput("'count' goes with a range; send other tasks as chunks")
     if count and count != spec.source.range_count:
         raise BadInput(f"the range has {spec.source.range_count} numbers, 'count' says {count}")
+    shape = workflows.shape_of(body, spec)
     now = site.driver.clock()
     job = site.state.next_job
     submitted = ev.JobSubmitted(now, rules_of(spec), classes_of(spec))
@@ -101,7 +105,12 @@ async def submit(site: Site, request: Request) -> tuple[int, Json]:
         records = await site.driver.submit([submitted])
         return 201, {"job": known, "known": True, "total": site.state.bags[known].total}
     following: list[ev.AnyEvent] = [ev.TasksAdded(now, job, count)] if count else []
-    if body.get("seal"):
+    if shape is not None:
+        following = workflows.shaped(site.state, job, shape, now)
+    if spec.like:
+        following = workflows.instance(site, job, spec, now)
+        count = sum(event.count for event in following if isinstance(event, ev.TasksAdded))
+    if body.get("seal") or spec.like:
         following.append(ev.JobSealed(now, job))
     records = await site.driver.submit(
         [submitted, *following], lambda made: Batch(jobs=[JobRow(job, specs.encode(spec))])
@@ -141,6 +150,7 @@ async def add_tasks(site: Site, request: Request) -> tuple[int, Json]:
         check_chunk(spec, chunk)
         added.append(chunk)
         total += chunk.count
+    workflows.refuse_odd_count(bag, total, header.seal)
     now = site.driver.clock()
     events: list[ev.AnyEvent] = [ev.TasksAdded(now, bag.number, c.count, c.klass) for c in added]
     if header.seal:
@@ -169,6 +179,7 @@ def read_chunks(body: bytes) -> tuple[TasksHeader, list[Chunk]]:
 
 async def seal(site: Site, request: Request) -> tuple[int, Json]:
     bag = site.bag(request.path_params["job"])
+    workflows.refuse_odd_count(bag, bag.total, seal=True)
     if not bag.sealed:
         await site.driver.submit([ev.JobSealed(site.driver.clock(), bag.number)])
     return 200, {"total": bag.total}

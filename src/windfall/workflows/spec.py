@@ -25,6 +25,10 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     cores: int = 1
     memory_bytes: int = 0
     runtime_s: float | None = None
+    env: dict[str, str] = {}
+    stdin: str | None = None
+    wall_s: float | None = None
+    max_failures: int | None = None
 
 
 class WorkflowSpec(Struct, frozen=True, eq=False):
@@ -34,6 +38,8 @@ class WorkflowSpec(Struct, frozen=True, eq=False):
     source: str
     tasks: tuple[TaskSpec, ...]
     graph: Graph
+    file_bytes: dict[str, int] = {}  # as recorded
+    recorded: bool = False  # memory and cores are what a run was seen to use, not what its author asks for
 
     def for_planning(self) -> Workflow:
         """The columns a planner needs; a task without a run time is refused with its place."""

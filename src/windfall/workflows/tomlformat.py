@@ -31,6 +31,7 @@ from typing import Any
 
 import msgspec
 
+from windfall.bags.units import parse_duration
 from windfall.errors import BadInput
 from windfall.workflows.spec import TaskSpec, WorkflowSpec, checked
 
@@ -49,6 +50,10 @@ class _Task(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     cores: int = 1
     memory: str | int | float = 0
     runtime_s: float | None = None
+    env: dict[str, Value] = {}
+    stdin: str | None = None
+    wall: str | int | float | None = None
+    max_failures: int | None = None
     task_class: str = msgspec.field(default="", name="class")
 
 
@@ -95,6 +100,9 @@ def _check_numbers(task: _Task, place: str, source: str) -> None:
         raise BadInput(f"{source}: {place}: cores is {task.cores}", hint="it must be at least 1")
     if task.runtime_s is not None and not 0 <= task.runtime_s < 1e12:
         raise BadInput(f"{source}: {place}: runtime_s is {task.runtime_s}", hint="it must be seconds from 0 up")
+    if task.max_failures is not None and task.max_failures < 1:
+        hint = "attempts that may fail: 1 (no second one) or more"
+        raise BadInput(f"{source}: {place}: max_failures is {task.max_failures}", hint=hint)
 
 
 def _values(value: list[Value] | str, key: str, place: str, source: str) -> list[Value]:
@@ -133,6 +141,10 @@ def _one(task: _Task, row: dict[str, Value], place: str, source: str) -> TaskSpe
         cores=task.cores,
         memory_bytes=_memory(task.memory, place, source),
         runtime_s=task.runtime_s,
+        env={key: fill(str(value), f"env.{key}") for key, value in task.env.items()},
+        stdin=None if task.stdin is None else fill(task.stdin, "stdin"),
+        wall_s=None if task.wall is None else parse_duration(task.wall, f"{source}: {place}: wall"),
+        max_failures=task.max_failures,
     )
 
 

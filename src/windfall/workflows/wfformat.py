@@ -18,8 +18,9 @@ class _Command(msgspec.Struct):
     arguments: list[str] = []
 
 
-class _File(msgspec.Struct):
+class _File(msgspec.Struct, rename={"size_bytes": "sizeInBytes"}):
     id: str
+    size_bytes: float | None = None
 
 
 class _Task(msgspec.Struct, rename={"inputs": "inputFiles", "outputs": "outputFiles"}):
@@ -72,7 +73,9 @@ def parse(text: bytes, source: str) -> WorkflowSpec:
     _check_children(specification.tasks, source)
     parents_too = _with_children(tasks, specification.tasks)
     files = None if specification.files is None else [file.id for file in specification.files]
-    return checked(document.name, source, parents_too, files)
+    found = checked(document.name, source, parents_too, files)
+    sizes = {file.id: int(file.size_bytes or 0) for file in specification.files or ()}
+    return msgspec.structs.replace(found, file_bytes=sizes, recorded=True)
 
 
 def _task(i: int, task: _Task, run: _Run | None, source: str) -> TaskSpec:

@@ -1,0 +1,91 @@
+"""Workflows as they come in and are asked about: shapes, instances of a class, names of tasks. Decides nothing."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from typing import Any
+
+from windfall.bags.spec import JobSpec
+from windfall.core import dag
+from windfall.core import events as ev
+from windfall.core.state import Bag, State
+from windfall.errors import BadInput
+from windfall.server.site import NotFound, Site
+
+Json = dict[str, Any]
+MAX_COLUMN_BYTES = 64 << 20
+"""Sixteen million edges."""
+
+
+# --- coming in --------------------------------------------------------------------------------------------------------
+
+
+def shape_of(body: Json, spec: JobSpec) -> dag.Shape | None:
+    """The shape that was sent along; None for a bag of independent tasks."""
+    packed = body.get("shape")
+    if packed is None:
+        return None
+    if spec.source.kind != "tasks" or spec.streaming or spec.like:
+        raise BadInput("only a job of whole tasks that is submitted at once can be a workflow")
+    if not isinstance(packed, list) or len(packed) != 2:
+        raise BadInput("'shape' must be two packed columns: offsets and children")
+    try:
+        return dag.unpack(*map(_column, packed))
+    except dag.BadShape as error:
+        raise BadInput(f"the shape of the workflow: {error}") from None
+
+
+def _column(text: Any) -> bytes:
+    try:
+        stream = zlib.decompressobj()
+        data = stream.decompress(base64.b64decode(text), MAX_COLUMN_BYTES)
+    except (binascii.Error, zlib.error, TypeError, ValueError) as error:
+        raise BadInput(f"the shape of the workflow cannot be decoded: {error}") from None
+    if not stream.eof:
+        raise BadInput(f"the shape of the workflow is cut short or longer than {MAX_COLUMN_BYTES:,} bytes")
+    return data
+
+
+def shaped(state: State, job: int, shape: dag.Shape, now: float) -> list[ev.AnyEvent]:
+    """The event that gives a job its shape; one that is known already is only named."""
+    if shape.key in state.shapes:
+        return [ev.JobShaped(now, job, shape.key)]
+    return [ev.JobShaped(now, job, shape.key, shape.offsets.tobytes(), shape.children.tobytes())]
+
+
+def instance(site: Site, job: int, spec: JobSpec, now: float) -> list[ev.AnyEvent]:
+    """Another job with the tasks of the first of its class: nothing is sent or stored again."""
+    first = site.state.bags.get(spec.like)
+    if first is None or first.shape is None or not first.sealed or first.rules.like:
+        raise BadInput(f"job {spec.like} is not the first of a class of workflows")
+    ends = [start for start, _ in first.segments[1:]] + [first.total]
+    events = shaped(site.state, job, first.shape, now)
+    events += [
+        ev.TasksAdded(now, job, end - start, klass)
+        for (start, klass), end in zip(first.segments, ends, strict=True)
+    ]  # fmt: skip
+    return events
+
+
+def refuse_odd_count(bag: Bag, total: int, seal: bool) -> None:
+    """A workflow has as many tasks as its shape."""
+    if bag.shape is not None and (total > bag.shape.tasks or (seal and total < bag.shape.tasks)):
+        raise BadInput(f"the workflow has {bag.shape.tasks} tasks by its shape, and {total} were sent")
+
+
+# --- asked about ------------------------------------------------------------------------------------------------------
+
+
+def first_of_class(site: Site, name: str) -> Bag:
+    """The job that defines a class: the newest that brought its own tasks."""
+    classes = site.classes()
+    if name in classes:
+        return site.state.bags[classes[name]]
+    known = ", ".join(classes)
+    raise NotFound(
+        f"there is no class '{name}'",
+        hint=f"known are: {known}" if known else f"make one: windfall submit --workflow wf.toml --class {name}",
+        code="no-such-class",
+    )

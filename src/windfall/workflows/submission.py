@@ -1,0 +1,228 @@
+"""A workflow as a job to submit: rows of tasks, files, classes of needs, shape. Touches files, reading only.
+
+Whatever is wrong is said before anything is sent. Tasks run in directories of their own: what they take is brought
+there before they start, what they make is sent from there before they count as done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from windfall.bags.params import from_tasks
+from windfall.bags.reading import read_inputs
+from windfall.bags.settings import Settings, spec_fields
+from windfall.bags.spec import (
+    InputFile,
+    JobSpec,
+    Memory,
+    TaskClass,
+    TaskRow,
+    check,
+    check_files,
+    check_needs,
+    check_relative,
+    check_texts,
+    encode,
+)
+from windfall.bags.submission import Request, Submission
+from windfall.core import dag
+from windfall.errors import BadInput
+from windfall.workflows import emulation
+from windfall.workflows.read import read
+from windfall.workflows.spec import TaskSpec, WorkflowSpec
+
+OUTSIDE = -1
+"""Stands for the maker of a file that no task makes."""
+
+
+def read_workflow(request: Request) -> Submission:
+    """The workflow of a file with what the command line says about it. BadInput: nothing was started."""
+    assert request.workflow is not None
+    refuse_other_sources(request)
+    path = Path(request.workflow)
+    workflow = read(path)
+    if request.emulate:
+        workflow = emulation.emulated(workflow, request.time_scale)
+    elif request.time_scale != 1.0:
+        raise BadInput("--time-scale goes with --emulate", hint="commands take the time that they take")
+    return submission_of(
+        workflow, path.parent, request.settings, owner=request.owner, workflow_class=request.workflow_class
+    )
+
+
+def refuse_other_sources(request: Request) -> None:
+    others = {
+        "a list of tasks": request.tasks,
+        "--csv": request.csv,
+        "--range": request.range,
+        "--file": request.job_file,
+    }
+    given = [
+        name for name, value in {**others, "a command": request.command, "--stdin": request.stdin}.items() if value
+    ]
+    if given:
+        raise BadInput(f"a workflow does not go with {given[0]}", hint="its file says what its tasks are")
+
+
+def submission_of(
+    workflow: WorkflowSpec, base: Path, settings: Settings, *, owner: str = "", workflow_class: str = ""
+) -> Submission:
+    """The workflow, ready to be sent. Files that no task makes are looked for below `base`."""
+    if settings.stdin is not None or settings.outputs or settings.command:
+        raise BadInput(f"{workflow.source}: each task has a command, standard input and outputs of its own")
+    draft = JobSpec(name="draft", **spec_fields(settings))
+    inputs, uploads = read_inputs(settings.inputs, workflow.source)
+    order, classes = _in_order_of_class(workflow, draft)
+    rows = _Rows(workflow, base, order, staged=draft.cwd is None)
+    parameters = from_tasks(((row, classes[at][1]) for at, row in enumerate(rows)), workflow.source)
+    spec = msgspec.structs.replace(
+        draft,
+        name=settings.name or _name(workflow),
+        owner=owner,
+        inputs=inputs,
+        source=parameters.source,
+        classes=list(dict.fromkeys(needs for needs, number in classes if number)),
+        files=list(rows.files.values()),
+        workflow_class=workflow_class,
+    )
+    check(spec, workflow.source)
+    shape = _shape(workflow, order)
+    digest = hashlib.sha256(encode(spec) + parameters.digest.encode() + shape.key.encode()).hexdigest()
+    return Submission(spec, parameters.count, parameters.chunks, uploads | rows.uploads, digest, shape)
+
+
+def _name(workflow: WorkflowSpec) -> str:
+    name = workflow.name.strip()[:200]
+    return f"workflow-{name}" if name.isdecimal() or name == "last" else name or "workflow"
+
+
+def _in_order_of_class(workflow: WorkflowSpec, job: JobSpec) -> tuple[list[int], list[tuple[TaskClass, int]]]:
+    """The tasks with those of equal needs side by side, since a chunk is of one class; and needs and class of each."""
+    default = job.task_classes()[0]
+    numbers = {default: 0}
+    needs = [_needs(task, default, workflow) for task in workflow.tasks]
+    for each in needs:
+        numbers.setdefault(each, len(numbers))
+    order = sorted(range(len(needs)), key=lambda task: numbers[needs[task]])
+    return order, [(needs[task], numbers[needs[task]]) for task in order]
+
+
+def _needs(task: TaskSpec, default: TaskClass, workflow: WorkflowSpec) -> TaskClass:
+    own: dict[str, object] = {}
+    if task.cores != 1:
+        own["cpus"] = float(task.cores)
+    if task.memory_bytes and not workflow.recorded:
+        own["memory"] = Memory(task.memory_bytes)
+    if task.wall_s is not None:
+        own["wall_s"] = task.wall_s
+    if task.max_failures is not None:
+        own["max_failures"] = task.max_failures
+    needs = msgspec.structs.replace(default, **own)
+    check_needs(needs, f"{workflow.source}: {task.place}")
+    return needs
+
+
+def _shape(workflow: WorkflowSpec, order: list[int]) -> dag.Shape:
+    """The graph with its tasks renumbered."""
+    number = array("I", bytes(4 * len(order)))
+    for new, old in enumerate(order):
+        number[old] = new
+    children = workflow.graph.children()
+    offsets, flat = array("I", [0]), array("I")
+    for old in order:
+        flat.extend(sorted(number[child] for child in children[old]))
+        offsets.append(len(flat))
+    return dag.Shape(offsets, flat)
+
+
+class _Rows:
+    """The tasks as rows, in order; gathers the files from outside on the way. `staged`: files are brought and taken."""
+
+    def __init__(self, workflow: WorkflowSpec, base: Path, order: list[int], staged: bool) -> None:
+        self._workflow, self._base, self._order, self._staged = workflow, base, order, staged
+        self._number = {old: new for new, old in enumerate(order)}
+        self._makers: dict[str, list[int]] = {}
+        for index, task in enumerate(workflow.tasks):
+            for name in task.outputs:
+                self._makers.setdefault(name, []).append(index)
+        self._parents: list[list[int]] | None = None
+        self.files: dict[str, InputFile] = {}
+        self.uploads: dict[str, Path] = {}
+
+    def __iter__(self) -> Iterator[TaskRow]:
+        for index in self._order:
+            yield self._row(index, self._workflow.tasks[index])
+
+    def _row(self, index: int, task: TaskSpec) -> TaskRow:
+        where = f"{self._workflow.source}: {task.place}"
+        if not task.command:
+            hint = "try: --emulate, which sleeps as long as it ran" if self._workflow.recorded else "give it a command"
+            raise BadInput(f"{where} has no command", hint=hint)
+        for name in (*task.outputs, *(name for name in task.inputs if not name.startswith("/"))):
+            check_relative(name, f"{where}: file")
+        check_files([], list(task.outputs), where)
+        row = TaskRow(
+            argv=list(task.command),
+            env=dict(task.env) or None,
+            stdin=task.stdin,
+            outputs=list(task.outputs) or None,
+            name=task.id,
+            takes=self._takes(index, task, where) or None,
+        )
+        check_texts([*row.argv, *(row.env or {}), *(row.env or {}).values(), row.stdin or "", task.id], where)
+        return row
+
+    def _takes(self, index: int, task: TaskSpec, where: str) -> list[tuple[str, int]]:
+        """What is brought before the task starts. A path from the root is taken to be there on every host."""
+        if not self._staged:
+            return []
+        taken = []
+        for name in dict.fromkeys(task.inputs):
+            if not name.startswith("/"):
+                maker = self._maker(index, name)
+                if maker is None:
+                    self._bring(name, where)
+                taken.append((name, OUTSIDE if maker is None else self._number[maker]))
+        program = task.command[0]
+        if "/" in program and not program.startswith("/") and program not in task.inputs:
+            name = os.path.normpath(program)
+            if not name.startswith("..") and name not in task.inputs and (self._base / name).is_file():
+                self._bring(name, where)
+                taken.append((name, OUTSIDE))
+        return taken
+
+    def _maker(self, index: int, name: str) -> int | None:
+        """The task whose version of a file this one reads; of several makers the nearest before it."""
+        makers = [maker for maker in self._makers.get(name, ()) if maker != index]
+        if len(makers) == 1 and index not in self._makers[name]:
+            return makers[0]
+        return next((before for before in self._before(index) if before in makers), None) if makers else None
+
+    def _before(self, index: int) -> Iterator[int]:
+        if self._parents is None:
+            self._parents = self._workflow.graph.parents()
+        seen, to_see = {index}, [index]
+        for at in to_see:  # grows while we walk it
+            for parent in self._parents[at]:
+                if parent not in seen:
+                    seen.add(parent)
+                    to_see.append(parent)
+                    yield parent
+
+    def _bring(self, name: str, where: str) -> None:
+        """A file from outside: it must be there now, and goes along with the job."""
+        if name in self.files:
+            return
+        path = self._base / name
+        if not path.is_file():
+            hint = "put it there; or try the workflow without its programs and files: --emulate"
+            raise BadInput(f"{where} reads '{name}', and there is no file {path}", hint=hint)
+        inputs, uploads = read_inputs([f"{name}={path}"], where)
+        self.files[name] = inputs[0]
+        self.uploads |= uploads
