@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from msgspec import Struct, field
-from scipy import stats
 
 # The newest samples are kept: run times drift with code and data, and a quantile of 500 is as good as one of 500,000.
 MOST_SAMPLES = 500
@@ -85,6 +84,10 @@ def _read_off(ordered: Sequence[float], q: float) -> float:
 
 def _predicted(record: Record, q: float, elapsed_s: float) -> float:
     """The next sample's quantile under a log-normal law whose mean and spread are both uncertain."""
+    from scipy import stats  # half a second that whoever only keeps records need not wait
+
+    from scipy import stats  # here, because it is slow to load and the engine keeps the records without it
+
     logs = [math.log(value) for value in record.seconds]
     if record.guess_s:
         logs.append(math.log(record.guess_s))
