@@ -17,7 +17,11 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     memory = bag.classes[klass].memory_for(number)
     replica = assigned.first in bag.live
     if not replica:
-        bag.queues[klass].take(assigned.first, assigned.count)
+        if assigned.first in bag.reserved:
+            state.machines[bag.reserved[assigned.first]].queue.remove(assigned.first)
+            bag.withdraw(assigned.first)
+        else:
+            bag.queues[klass].take(assigned.first, assigned.count)
         bag.counts[WAITING] -= assigned.count
         bag.counts[HELD] += assigned.count
     for task in range(assigned.first, assigned.first + assigned.count):
@@ -29,7 +33,9 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
             heappush(state.deadlines, (assigned.deadline, assigned.job, task, number))
     host.memory_held += memory * assigned.count
     bag.attempts += assigned.count
-    state.refresh(bag)
+    if bag.tail or not bag.waiting:
+        # Otherwise it has tasks to hand out as before.
+        state.refresh(bag)
 
 
 def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
@@ -49,7 +55,7 @@ def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
 
 def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
     host = state.hosts.get(attempt.host)
-    if host is not None and host.held.pop((bag.number, task, attempt.number), 0) is None:
+    if host is not None and host.held.pop((bag.number, task, attempt.number), 0) is None and host.memory_held:
         host.memory_held -= bag.classes[bag.class_of(task)].memory_for(attempt.number)
 
 
@@ -68,6 +74,7 @@ def requeue(state: State, bag: Bag, task: int) -> None:
         bag.held += 1
     else:
         bag.queues[bag.class_of(task)].give_back(task)
+    state.touch(bag.number)
     state.refresh(bag)
 
 
@@ -91,14 +98,22 @@ def settle(state: State, bag: Bag, t: float) -> None:
     if ended and bag.sealed:
         if bag.finished_t is None:
             bag.finished_t = t
+            state.touch(bag.number)
     else:
         bag.finished_t = None
     state.refresh(bag)
     forget_ended(state)
 
 
+def is_live(bag: Bag, task: int, number: int) -> bool:
+    return any(attempt.number == number for attempt in bag.live.get(task, ()))
+
+
 def live_until(bag: Bag, task: int, number: int, deadline: float) -> bool:
-    return any(a.number == number and a.deadline == deadline for a in bag.live.get(task, ()))
+    for attempt in bag.live.get(task, ()):
+        if attempt.number == number:
+            return attempt.deadline == deadline
+    return False
 
 
 def forget_ended(state: State) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from windfall.core import attempts, dag, site
+from windfall.core import attempts, dag, plans, site
 from windfall.core.columns import CANCELLED, FAILED, WAITING
 from windfall.core.events import (
     HostBlocked,
@@ -83,6 +83,7 @@ def apply_job_sealed(state: State, event: JobSealed, decided: Nothing) -> None:
     bag = state.bags[event.job]
     bag.sealed = True
     attempts.settle(state, bag, event.t)
+    plans.follow(state, bag)
 
 
 def apply_job_changed(state: State, event: JobChanged, decided: Nothing) -> None:
@@ -92,6 +93,7 @@ def apply_job_changed(state: State, event: JobChanged, decided: Nothing) -> None
     if event.classes is not None:
         bag.classes = event.classes
     attempts.settle(state, bag, event.t)
+    plans.follow(state, bag)
 
 
 def on_job_cancelled(state: State, event: JobCancelled, policies: Any) -> TasksChosen:

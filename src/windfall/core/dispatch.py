@@ -13,6 +13,8 @@ from windfall.core import attempts, hosts, overlay, patience, replicas, silence
 from windfall.core.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import DONE, WAITING
 from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, Key
+from windfall.core.fleet import MachineState, machine_of
+from windfall.core.machines import free_slots, joined, note_idle, reserved_for
 from windfall.core.policy import BagPolicy, Seen
 from windfall.core.ranking import UNLIMITED, Wants
 from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State, TaskQueue, pool_of
@@ -62,7 +64,8 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     """Fill in what the host gets, and what follows from it."""
     if event.leaving or event.want <= 0 or host.draining or is_blocked(host, event.t):
         return answer
-    if not state.ready and not state.tails:
+    machine = machine_of(state, host)
+    if machine is None and not state.ready and not state.tails:
         return answer
     if answer.lost and any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
         # What goes with the host may stop its job, and with it what would be handed out here: the next ask will tell.
@@ -79,12 +82,34 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     else:
         # The wait is over: one task as a test, and only if no other test is out.
         want, answer.test = (0 if host.held else 1), True
-    answer.assigned = Matcher(state, host, event.t, policies).choose(want)
+    if machine is None:
+        answer.assigned = Matcher(state, host, event.t, policies).choose(want)
+    else:
+        answer.assigned = _for_machine(state, machine, host, event.t, policies, want)
     if answer.test:
         for assigned in answer.assigned:
             assigned.why = TEST
     answer.tails = _tail_changes(state, host, answer.assigned)
     return answer
+
+
+def _for_machine(
+    state: State, machine: MachineState, host: Host, t: float, policies: Policies, want: int
+) -> list[Assigned]:
+    """What the worker of a rented machine gets: what is reserved for it, then what its job has for anybody.
+
+    Nothing ahead and nothing of other jobs: who rents a machine has all of it, and its plan can count on that.
+    """
+    if machine.stopping or not machine.there or machine.noticed_t is not None:
+        return []
+    room = min(want, free_slots(state, host))
+    picked, used = reserved_for(state, machine, host, room)
+    bag = state.bags[machine.job]
+    if used < room and bag.number in state.ready:
+        matcher = Matcher(state, host, t, policies)
+        matcher.held, matcher.jobs = matcher.held + used, matcher.jobs + len(picked)
+        picked += matcher.choose_from(bag, room - used)
+    return picked
 
 
 def is_blocked(host: Host, t: float) -> bool:
@@ -208,6 +233,14 @@ class Matcher:
             if want <= 0:
                 return picked
         return picked + self._replicate(min(want, cap - self.jobs, self.host.slots - self.held))
+
+    def choose_from(self, bag: Bag, want: int) -> list[Assigned]:
+        """Tasks of this bag alone, if it wants this host."""
+        for group in self.by_rank():
+            for mine, policy, concurrency, classes in group:
+                if mine is bag:
+                    return self._take_bag(bag, policy, classes, want, concurrency - self.jobs)[0]
+        return []
 
     def by_rank(self) -> Iterator[list[Wants]]:
         """The bags that want this host in groups of equal rank, the highest first."""
@@ -343,6 +376,9 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         state.bags[job].tail = tail
         state.refresh(state.bags[job])
     _apply_use(state, host, event, decided)
+    if state.machines:
+        joined(state, host, event.t)
+        note_idle(state, host)
     if event.leaving:
         silence.leave(state, host, event.leaving)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windfall.core import changes, dispatch, pools, results, silence, site
+from windfall.core import changes, dispatch, machines, plans, pools, results, silence, site
 from windfall.core.events import (
     AnyDecision,
     AnyEvent,
+    CheckpointSaved,
     HostAnswered,
     HostAsked,
     HostBlocked,
@@ -27,10 +28,19 @@ from windfall.core.events import (
     JobSealed,
     JobShaped,
     JobSubmitted,
+    MachineEnded,
+    MachineHibernated,
+    MachineNoticed,
+    MachineRefused,
+    MachineResumed,
+    MachineStarted,
+    OffersConfigured,
     OverlayDue,
+    PlanProposed,
     PoolAnswered,
     PoolCounted,
     PoolsConfigured,
+    PricesReported,
     Record,
     ResultsJudged,
     ResultsReported,
@@ -38,6 +48,7 @@ from windfall.core.events import (
     SiteCreated,
     SiteHostReported,
     SiteLooked,
+    StrangersSeen,
     TasksAdded,
     TimeJudged,
     TimerFired,
@@ -109,6 +120,17 @@ HANDLERS: dict[type, tuple[Decide, Apply]] = {
     InstancesWanted: (site.on_instances_wanted, site.apply_instances_wanted),
     InstanceCancelled: (site.on_instance_cancelled, site.apply_instance_cancelled),
     SiteLooked: (site.on_site_looked, site.apply_site_looked),
+    OffersConfigured: (changes.nothing, machines.apply_offers_configured),
+    PricesReported: (changes.nothing, machines.apply_prices_reported),
+    PlanProposed: (plans.on_plan_proposed, plans.apply_plan_taken),
+    MachineStarted: (changes.nothing, machines.apply_machine_started),
+    MachineRefused: (changes.nothing, machines.apply_machine_refused),
+    MachineNoticed: (changes.nothing, machines.apply_machine_noticed),
+    MachineHibernated: (changes.nothing, machines.apply_machine_hibernated),
+    MachineResumed: (changes.nothing, machines.apply_machine_resumed),
+    MachineEnded: (machines.on_machine_ended, machines.apply_machine_ended),
+    StrangersSeen: (changes.nothing, machines.apply_strangers_seen),
+    CheckpointSaved: (changes.nothing, plans.apply_checkpoint_saved),
 }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from windfall.core.columns import DONE, FAILED, HELD, WAITING
-from windfall.core.state import GONE, LIVE, UNKNOWN, Attempt, Bag, State
+from windfall.core.fleet import ENDED, HIBERNATED, MachineState
+from windfall.core.state import ASLEEP, GONE, LIVE, UNKNOWN, Attempt, Bag, State
 
 
 def problems(state: State) -> list[str]:
@@ -15,7 +16,7 @@ def problems(state: State) -> list[str]:
         found += _bag_problems(state, bag)
     for host in state.hosts.values():
         books = [LIVE] * (host.number in state.live_hosts) + [UNKNOWN] * (host.number in state.unknown_hosts)
-        if books != ([] if host.state == GONE else [host.state]):
+        if books != ([] if host.state in (GONE, ASLEEP) else [host.state]):
             found.append(f"host {host.name} is {host.state} and stands among {books}")
     slots = sum(host.slots for host in state.hosts.values() if host.state == LIVE)
     if slots != state.live_slots:
@@ -24,7 +25,28 @@ def problems(state: State) -> list[str]:
     if clients != state.clients:
         found.append(f"clients by pool are {dict(clients)}, counted {state.clients}")
     found += [problem for site in state.sites.values() for problem in site.problems()]
+    for machine in state.machines.values():
+        found += _machine_problems(state, machine)
     found += [f"pool {pool.rules.name} has {pool.queued} pending" for pool in state.pools.values() if pool.queued < 0]
+    return found
+
+
+def _machine_problems(state: State, machine: MachineState) -> list[str]:
+    found: list[str] = []
+    host = state.hosts.get(machine.host)
+    if host is not None and machine.phase == HIBERNATED and host.state not in (ASLEEP, GONE):
+        found.append(f"{machine.name} sleeps and its host is {host.state}")
+    if host is not None and machine.phase == ENDED and host.state != GONE:
+        found.append(f"{machine.name} has ended and its host is {host.state}")
+    if not machine.there and machine.queue:
+        found.append(f"{machine.name} has ended and tasks wait for it")
+    for task, number in state.bags[machine.job].reserved.items():
+        if number == machine.number and machine.queue.count(task) != 1:
+            found.append(
+                f"{machine.name}: task {task} is reserved and stands in its queue {machine.queue.count(task)} times"
+            )
+    if machine.meter.since_t is not None and machine.phase in (HIBERNATED, ENDED):
+        found.append(f"{machine.name} is {machine.phase} and its meter runs")
     return found
 
 
@@ -43,8 +65,11 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
         found.append(f"{name}: queue sizes do not add up")
     waiting = {task for task, value in enumerate(bag.columns.state) if value == WAITING}
     held = {task for task in waiting if bag.shape is not None and bag.left[task]}
-    if not bag.stopped and waiting - held != set(queued):
-        found.append(f"{name}: waiting and queued differ by {sorted(waiting - held ^ set(queued))[:5]}")
+    reserved = set(bag.reserved)
+    if not bag.stopped and waiting - held - reserved != set(queued):
+        found.append(f"{name}: waiting and queued differ by {sorted(waiting - held - reserved ^ set(queued))[:5]}")
+    if reserved - waiting or len(reserved - held) != bag.aside:
+        found.append(f"{name}: {len(reserved)} tasks are reserved, {bag.aside} counted aside")
     if len(held) != bag.held:
         found.append(f"{name}: {len(held)} tasks wait for parents, counted {bag.held}")
     found += _shape_problems(bag)

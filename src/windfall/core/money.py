@@ -7,7 +7,7 @@ the last one where the provider took the machine and the tariff says that this o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -76,6 +76,17 @@ def owed_microusd(tariff: Tariff, meter: Meter, t: float) -> int:
     if meter.taken and tariff.free_if_taken:
         return math.floor(cycles + ROUNDING) * tariff.cycle_microusd
     return max(1, math.ceil(cycles - ROUNDING)) * tariff.cycle_microusd
+
+
+def owed_at_rates(tariff: Tariff, meter: Meter, t: float, rates: Sequence[tuple[float, int]]) -> int:
+    """The same with prices that move: `rates` are (seconds held, price of a cycle that begins then or later)."""
+    cycles = owed_microusd(replace(tariff, cycle_microusd=1), meter, t)
+    owed, first, price = 0, 0, tariff.cycle_microusd
+    for seconds, rate in rates:
+        begins = min(cycles, max(first, math.ceil(seconds / tariff.cycle_s - ROUNDING)))
+        owed += (begins - first) * price
+        first, price = begins, rate
+    return owed + (cycles - first) * price
 
 
 def paid_until_t(tariff: Tariff, meter: Meter, t: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core import attempts, patience
+from windfall.core import attempts, patience, runtimes
 from windfall.core.columns import DONE, FAILED, NO_EXIT, WAITING
 from windfall.core.events import (
     ACCEPTED,
@@ -50,7 +50,7 @@ def judge(state: State, result: Result) -> int:
         return WASTE if result.cause == SUCCESS else DROPPED
     if result.cause == SUCCESS:
         return ACCEPTED
-    if not _is_live(bag, result.task, result.attempt):
+    if not attempts.is_live(bag, result.task, result.attempt):
         return STALE
     others = len(bag.live[result.task]) > 1
     if result.cause == CANCEL:
@@ -73,10 +73,6 @@ def judge_loss(bag: Bag, task: int, others: bool, started: bool = True) -> int:
         return RETURNED
     rules = bag.classes[bag.class_of(task)]
     return LOST_FOR_GOOD if bag.columns.losses[task] + 1 >= rules.max_losses else REQUEUED
-
-
-def _is_live(bag: Bag, task: int, number: int) -> bool:
-    return any(attempt.number == number for attempt in bag.live.get(task, ()))
 
 
 def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) -> None:
@@ -115,6 +111,8 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     bag.release_children(task)
     _note(bag, host, result)
     bag.run_s += result.end - result.start
+    if bag.number in state.plans:
+        runtimes.learn(state, bag, host, result)
     turnaround_s = result.end - (attempt.sent if attempt else result.start)
     cell = cell_of(turnaround_s)
     bag.turnarounds[cell] = bag.turnarounds.get(cell, 0) + 1

@@ -27,7 +27,7 @@ Due = tuple[float, int, int, int]
 
 def next_look(state: State) -> float | None:
     """When silence or a deadline will next have a meaning; early is harmless."""
-    at = state.deadlines[0][0] if state.deadlines else inf
+    at = min(state.plan_look_t, state.deadlines[0][0] if state.deadlines else inf)
     lease_s = state.settings.lease_s
     if lease_s < inf:
         for number in state.live_hosts:
@@ -53,10 +53,19 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
         key = (job, task, number)
         if bag is None or key in gone or not attempts.live_until(bag, task, number, deadline):
             continue
+        if _is_asleep(state, bag, task, number):
+            # How long it may sleep is its plan's business.
+            continue
         gone.add(key)
         remaining = [a for a in bag.live[task] if (job, task, a.number) not in gone]
         judged.expired.append((*key, judge_loss(bag, task, others=bool(remaining))))
     return judged
+
+
+def _is_asleep(state: State, bag: Bag, task: int, number: int) -> bool:
+    attempt = next(a for a in bag.live[task] if a.number == number)
+    host = state.hosts.get(attempt.host)
+    return host is not None and host.state == ASLEEP
 
 
 def _silent(state: State, numbers: Iterable[int], allowed_s: float, t: float) -> list[int]:
@@ -110,6 +119,18 @@ def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> N
     while state.deadlines and state.deadlines[0][0] <= event.t:
         heappop(state.deadlines)
     attempts.forget_ended(state)
+    _make_due(state, event.t)
+
+
+def _make_due(state: State, t: float) -> None:
+    """Plans that asked to look again now."""
+    if state.plan_look_t > t:
+        return
+    for plan in state.plans.values():
+        if plan.look_again_t <= t:
+            plan.look_again_t = inf
+            state.touch(plan.job)
+    state.plan_look_t = min((plan.look_again_t for plan in state.plans.values()), default=inf)
 
 
 def _fall_silent(state: State, host: Host, to: str) -> None:

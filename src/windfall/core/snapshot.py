@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
+from math import inf
 from typing import Any
 
 import msgspec
@@ -15,10 +16,13 @@ from msgspec import Struct, field
 from windfall.core import dag
 from windfall.core.columns import Columns
 from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
+from windfall.core.fleet import MachineState, PlanState, Seen
 from windfall.core.hosts import Reliability
 from windfall.core.instances import SiteState
 from windfall.core.overlay import Flow, Matching, PoolState
 from windfall.core.state import GONE, LIVE, Advice, Attempt, Bag, Host, State, pool_of
+from windfall.planning.estimates import Record as RunTimes
+from windfall.planning.offers import Offer
 from windfall.timeouts.online import Memory
 
 
@@ -49,6 +53,8 @@ class SavedBag(Struct, array_like=True):
     blame: dict[int, list[int]]
     order: int
     shape: str = ""
+    reserved: dict[int, int] = field(default_factory=dict)
+    saved: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
 
 
 class SavedShape(Struct, array_like=True):
@@ -85,6 +91,19 @@ class SavedHost(Struct, array_like=True):
     record: Reliability
 
 
+class SavedFleet(Struct, array_like=True):
+    """Rented machines, what was seen of their offers, and the plans of jobs."""
+
+    offers: dict[str, list[Offer]] = field(default_factory=dict)
+    machines: list[MachineState] = field(default_factory=list)
+    markets: dict[str, Seen] = field(default_factory=dict)
+    strangers: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    plans: list[PlanState] = field(default_factory=list)
+    plans_due: list[int] = field(default_factory=list)
+    run_times: dict[str, RunTimes] = field(default_factory=dict)
+    next_machine: int = 1
+
+
 class SavedState(Struct, array_like=True):
     seq: int
     t: float
@@ -102,12 +121,13 @@ class SavedState(Struct, array_like=True):
     advice: dict[str, Advice] = field(default_factory=dict)
     sites: list[SiteState] = field(default_factory=list)
     shapes: list[SavedShape] = field(default_factory=list)
+    fleet: SavedFleet = field(default_factory=SavedFleet)
 
 
 _BAG_PLAIN = (
     "number", "rules", "classes", "submitted_t", "sealed", "stopped", "finished_t", "last_result_t", "segments",
     "live", "given_up", "tail", "attempts", "waste", "counts", "turnarounds", "run_s",
-    "causes", "blame",
+    "causes", "blame", "reserved", "saved",
 )  # fmt: skip
 _HOST_PLAIN = tuple(name for name in SavedHost.__struct_fields__ if name != "held")
 
@@ -160,6 +180,10 @@ def _saved_state(state: State, bags: list[SavedBag]) -> SavedState:
         shapes=[
             SavedShape(key, shape.offsets.tobytes(), shape.children.tobytes()) for key, shape in state.shapes.items()
         ],
+        fleet=SavedFleet(
+            state.offers, list(state.machines.values()), state.markets, state.strangers, list(state.plans.values()),
+            list(state.plans_due), state.run_times, state.next_machine,
+        ),
     )  # fmt: skip
 
 
@@ -182,6 +206,7 @@ def load(data: bytes) -> State:
         at = _load_columns(bag, saved_bag, view, at)
         if saved_bag.shape:
             bag.take_shape(state.shapes[saved_bag.shape])
+        bag.aside = sum(not bag.is_held(task) for task in bag.reserved)
         state.bags[bag.number] = bag
         if bag.rules.key:
             state.keys[bag.rules.key] = bag.number
@@ -202,7 +227,19 @@ def load(data: bytes) -> State:
             state.hosts_to_tell[host.number] = None
     state.live_hosts = OrderedDict.fromkeys(saved.live_hosts)
     state.unknown_hosts = OrderedDict.fromkeys(saved.unknown_hosts)
+    _load_fleet(state, saved.fleet)
     return state
+
+
+def _load_fleet(state: State, saved: SavedFleet) -> None:
+    for name in ("offers", "markets", "strangers", "run_times", "next_machine"):
+        setattr(state, name, getattr(saved, name))
+    for machine in saved.machines:
+        state.machines[machine.number] = machine
+        state.machines_by_job.setdefault(machine.job, []).append(machine.number)
+    state.plans = {plan.job: plan for plan in saved.plans}
+    state.plans_due = dict.fromkeys(saved.plans_due)
+    state.plan_look_t = min((plan.look_again_t for plan in saved.plans), default=inf)
 
 
 def _load_bag(saved: SavedBag) -> Bag:

@@ -299,10 +299,9 @@ class Bag:
 
     def drop_attempt(self, task: int, number: int) -> Attempt | None:
         """Take a live attempt off; None if it is not live."""
-        attempts = self.live.get(task)
-        for attempt in attempts or ():
+        attempts = self.live.get(task, [])
+        for attempt in attempts:
             if attempt.number == number:
-                assert attempts is not None
                 attempts.remove(attempt)
                 self._level(task, len(attempts) + 1, len(attempts))
                 if not attempts:
@@ -317,8 +316,9 @@ class Bag:
 
     def _level(self, task: int, old: int, new: int) -> None:
         if old:
-            del self.levels[old][task]
-            if not self.levels[old]:
+            level = self.levels[old]
+            del level[task]
+            if not level:
                 del self.levels[old]
         if new:
             self.levels.setdefault(new, OrderedDict())[task] = None

@@ -132,6 +132,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """What its machines have cost so far, begun cycles in full."""
     budget_usd: float | None = None
     confidence: float = 0.95
+    after: dict[int, tuple[int, ...]] = {}
+    """In a workflow: the unfinished parents of each task that has any."""
 
     def left_of(self, offer: Offer) -> int:
         """How many more machines of this offer may be started."""

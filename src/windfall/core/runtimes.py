@@ -1,0 +1,56 @@
+"""What is learned of run times, by class of tasks, from the finished attempts of jobs that are planned. Pure."""
+
+from __future__ import annotations
+
+from windfall.core.events import Result, TaskClass
+from windfall.core.fleet import machine_of
+from windfall.core.state import Bag, Host, State
+from windfall.planning.estimates import Estimates
+from windfall.planning.estimates import Record as RunTimes
+
+UNKNOWN_S = 60.0
+"""What a task takes of which nobody knows anything: the first results will tell."""
+
+
+def class_key(bag: Bag, index: int) -> str:
+    """Under what run times are kept: the class's own name where it has one, so that jobs learn from each other."""
+    return bag.classes[index].name or f"{bag.number}.{index}"
+
+
+def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
+    """One accepted result, as it would have been on a machine of speed 1 that did not sleep."""
+    index = bag.class_of(result.task)
+    rules = bag.classes[index]
+    resumed = any(attempt < result.attempt for attempt, _ in bag.saved.get(result.task, ()))
+    if rules.estimate_is_exact or resumed:
+        return
+    seconds, speed = result.end - result.start, 1.0
+    machine = None if host is None else machine_of(state, host)
+    if machine is not None:
+        seconds -= machine.slept_s(result.start, result.end)
+        speed = machine.offer.speed_for(rules.name)
+    Estimates(state.run_times).learn(class_key(bag, index), seconds, speed)
+
+
+class Outlook:
+    """How long the tasks of one class take: the quantile that confidence demands, and what to expect. At speed 1."""
+
+    def __init__(self, state: State, bag: Bag, index: int, confidence: float) -> None:
+        self.rules: TaskClass = bag.classes[index]
+        self._key, self._confidence = class_key(bag, index), confidence
+        if self.rules.estimate_is_exact:
+            self.runtime_s = self.mean_s = self.rules.estimate_s or UNKNOWN_S
+            return
+        seconds = state.run_times[self._key].seconds if self._key in state.run_times else []
+        # Without a single result even a bad guess is needed; with one, only what a person said still counts beside it.
+        guess_s = self.rules.estimate_s or (None if seconds else UNKNOWN_S)
+        self._estimates = Estimates({self._key: RunTimes(seconds, len(seconds), guess_s)})
+        self.runtime_s = self._estimates.quantile(self._key, confidence) or UNKNOWN_S
+        self.mean_s = self._estimates.mean(self._key) or UNKNOWN_S
+
+    def left_s(self, elapsed_s: float, speed: float) -> float:
+        """What is left, on a machine of this speed, of a task that has run so long there."""
+        if self.rules.estimate_is_exact:
+            return max(0.0, self.runtime_s / speed - elapsed_s)
+        whole_s = self._estimates.quantile(self._key, self._confidence, speed, elapsed_s)
+        return max(0.0, (whole_s or self.runtime_s / speed) - elapsed_s)
