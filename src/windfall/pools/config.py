@@ -1,4 +1,4 @@
-"""A pools.toml, read and checked; errors name the file and the field. Touches that file, reading only."""
+"""A pools.toml, read and checked; errors name the file and the field. Touches that file and the traces it names."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from windfall.bags.units import parse_duration
 from windfall.core.instances import SiteRules
 from windfall.core.overlay import PoolRules
 from windfall.errors import BadInput
+from windfall.pools.emulated_config import Cloud, rented_from
 from windfall.pools.site import check_site
 
-LOCAL, SELF, SITE = "local", "self", "site"
-KINDS = (LOCAL, SELF, SITE)
+LOCAL, SELF, SITE, EMULATED = "local", "self", "site", "emulated"
+KINDS = (LOCAL, SELF, SITE, EMULATED)
+RENTS = (EMULATED,)
+"""Kinds that rent machines for the plans of jobs; the others give clients when tasks wait."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}\Z")
 _FIELD = re.compile(r"unknown field `(?P<name>[^`]+)`")
 _PATH = re.compile(r"`\$\.?(?P<path>[^`]*)`")
@@ -35,16 +38,26 @@ class PoolConfig(Struct, forbid_unknown_fields=True):
     name: str
     kind: str = LOCAL
     limit: int | None = None
-    """Clients at most; 1 if it is not said, 1000 for a site, whose hosts limit it anyway."""
+    """Clients or machines at most; 1 if it is not said, 1000 for a site or a cloud."""
     slots: int = 1
     price: float = 0.0
     """Dollars for an hour of one client."""
     per_minute: float = 60.0
-    idle_exit: str | float = "1m"
+    idle_exit: str | float | None = None
+    """When a client leaves for want of work: after a minute, or, on a rented machine, which its plan ends, an hour."""
     instance: dict[str, float] = {}
     """Of a site: what one preemptible instance takes of a host."""
     grace: str | float = "10s"
     cost: str = "work"
+    offer: list[dict[str, Any]] = []
+    """Of a cloud: what it rents, and `law`: how it takes it away again."""
+    time_scale: float = 1.0
+    """So many of the cloud's seconds pass in a real one."""
+    notice: str | float = "0s"
+    """Of a cloud: how long before it takes a machine it says so."""
+    seed: int = 0
+    base: str = ""
+    """Where the file lies (set by the reader): paths in it are relative to that."""
 
     @property
     def site(self) -> SiteRules:
@@ -70,7 +83,18 @@ class PoolConfig(Struct, forbid_unknown_fields=True):
 
     @property
     def idle_exit_s(self) -> float:
-        return parse_duration(self.idle_exit, "idle_exit")
+        default = "1h" if self.kind in RENTS else "1m"
+        return parse_duration(default if self.idle_exit is None else self.idle_exit, "idle_exit")
+
+    def cloud(self, where: str = "") -> Cloud:
+        """The emulated provider that this describes, in real seconds."""
+        notice_s = parse_duration(self.notice, "notice") / self.time_scale
+        rented = tuple(
+            rented_from(table, self.name, self.time_scale, Path(self.base), f"{where}: offer {number}")
+            for number, table in enumerate(self.offer, 1)
+        )
+        limit = 1000 if self.limit is None else self.limit
+        return Cloud(self.name, rented, limit, notice_s, self.seed, self.idle_exit_s)
 
 
 class PoolsFile(Struct, forbid_unknown_fields=True):
@@ -93,6 +117,7 @@ def read_pools(path: Path) -> list[PoolConfig]:
         raise _worded(error, table, path) from None
     seen: set[str] = set()
     for number, pool in enumerate(pools, 1):
+        pool.base = str(path.parent)
         _check(pool, f"{path}: pool {number} '{pool.name}'")
         if pool.name in seen:
             raise BadInput(f"{path}: two pools are called '{pool.name}'", hint="give one of them another name")
@@ -117,10 +142,29 @@ def _check(pool: PoolConfig, where: str) -> None:
         raise BadInput(f"{where}: {error.message}", hint=error.hint) from None
     if idle_exit_s < 1:
         raise BadInput(f"{where}: idle_exit = {pool.idle_exit}", hint="at least one second")
+    if pool.kind == EMULATED:
+        _check_cloud(pool, where)
+    elif pool.offer:
+        raise BadInput(f"{where}: only a cloud has offers", hint=f'say kind = "{EMULATED}", or leave `offer` out')
     if pool.kind == SITE:
         check_site(pool.site, where)
     elif pool.instance:
         raise BadInput(f"{where}: only a site has instances", hint='say kind = "site", or leave `instance` out')
+
+
+def _check_cloud(pool: PoolConfig, where: str) -> None:
+    if not 1e-3 <= pool.time_scale <= 1e6:
+        raise BadInput(f"{where}: time_scale = {pool.time_scale}", hint="as in 60: a minute of the cloud in a second")
+    try:
+        offers = pool.cloud(where).offers
+    except BadInput as error:
+        message = error.message if error.message.startswith(where) else f"{where}: {error.message}"
+        raise BadInput(message, hint=error.hint) from None
+    if not offers:
+        raise BadInput(f"{where}: it rents nothing", hint="begin an offer with [[pool.offer]]; see docs/howto/cloud.md")
+    names = [offer.name for offer in offers]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadInput(f"{where}: two offers are called '{twice}'", hint="give one of them another name")
 
 
 def _worded(error: msgspec.ValidationError, table: dict[str, Any], path: Path) -> BadInput:

@@ -50,6 +50,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def machine_of(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a machine")
+    return int(text)
+
+
 def name_of(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a name (letters, digits, '.', '_' and '-', at most 100)")
@@ -79,6 +85,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     add("--slots", type=_positive, metavar="N", help="how many tasks at once (default: one per core)")
     add("--tag", type=tag_of, action="append", default=[], metavar="K=V", help="say something of this host; repeatable")
     add("--pool", metavar="NAME", help="the pool that this host belongs to")
+    add("--machine", type=machine_of, metavar="N", help="the rented machine that this host is, by the server's number")
     add(
         "--name", type=name_of, metavar="NAME", help="the host's id (default: a stable one from hardware and host name)"
     )
@@ -126,6 +133,7 @@ def _options(args: argparse.Namespace) -> Options:
         slots=args.slots or identity.cpus(),
         name=args.name,
         pool=args.pool,
+        machine=args.machine,
         tags=dict(args.tag),
         lifetime_s=args.lifetime,
         idle_exit_s=args.idle_exit,

@@ -41,6 +41,7 @@ class Options:
     slots: int
     name: str | None = None
     pool: str | None = None
+    machine: int | None = None
     tags: dict[str, str] = field(default_factory=dict)
     lifetime_s: float | None = None
     idle_exit_s: float | None = None
@@ -64,6 +65,8 @@ class Agent:
         self._ad = identity.advertisement(
             self.host, options.slots, options.pool, options.tags, folder, options.memory_mb
         )
+        if options.machine is not None:
+            self._ad["machine"] = options.machine
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox(Spool(os.path.join(folder, "spool"), self._boot))
         self._transfers = Transfers(options.address, folder)

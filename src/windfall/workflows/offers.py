@@ -29,7 +29,7 @@ def read_offers(path: str | Path) -> tuple[Offer, ...]:
     tables = document.get("offer")
     if not isinstance(tables, list) or not tables:
         raise BadInput(f"{path}: there is no [[offer]] table", hint=HINT)
-    offers = tuple(_offer(table, f"{path}: offer[{i}]") for i, table in enumerate(tables))
+    offers = tuple(offer_from(table, f"{path}: offer[{i}]") for i, table in enumerate(tables))
     names = [offer.name for offer in offers]
     for i, name in enumerate(names):
         if name in names[:i]:
@@ -37,7 +37,8 @@ def read_offers(path: str | Path) -> tuple[Offer, ...]:
     return offers
 
 
-def _offer(table: Any, place: str) -> Offer:
+def offer_from(table: Any, place: str) -> Offer:
+    """One table, checked; BadInput names the field, `place` says where the table is."""
     fields = Offer.__struct_fields__
     if not isinstance(table, dict):
         raise BadInput(f"{place} is not a table", hint=HINT)

@@ -1,0 +1,359 @@
+"""The emulated cloud: rented machines are workers on this host, frozen, thawed and killed. Touches processes, files.
+
+The provider is a directory (one file per machine) and the processes that belong to it. What is written down is what
+shall be: it is written first and carried out then, and whoever opens the directory again makes the processes agree. So
+machines outlive their server, and the next one finds them. While no server runs, nobody is interrupted; what fell due
+meanwhile happens when the next one starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from secrets import token_hex
+
+import msgspec
+from msgspec import Struct
+
+from windfall.errors import BadInput
+from windfall.planning.offers import Offer
+from windfall.pools.emulated_config import HIBERNATE, TERMINATE, Cloud, Rented
+from windfall.pools.emulated_process import Tree, find, spawn
+from windfall.pools.local import Place
+from windfall.pools.machines import ENDED, FAILED, HIBERNATED, PENDING, RELEASED, RUNNING, TAKEN, Order, Refused, Seen
+
+log = logging.getLogger(__name__)
+
+RESUME, NOTICE = "resume", "notice"
+POKES = (HIBERNATE, RESUME, TERMINATE, NOTICE)
+SHOWN_S = 600.0
+"""How long a machine is shown after its end."""
+_LOOK_S = 0.2
+_LAST_WORDS_BYTES = 2000
+
+
+class Machine(Struct):
+    """One machine, as it is kept on disk. `due`: what happens to it at `due_t`."""
+
+    id: str
+    number: int
+    owner: str
+    offer: str
+    cores: int
+    host: str
+    url: str
+    phase: str
+    since_t: float
+    due: str = ""
+    due_t: float = 0.0
+    draws: int = 0
+    notified: bool = False
+    cause: str = ""
+    about: str = ""
+    pid: int = 0
+    born: int = 0
+
+
+BOOT = "boot"
+
+
+class EmulatedPool:
+    """See windfall.pools.machines.MachinePool. Things happen in a thread of its own, so that they happen in time."""
+
+    def __init__(self, cloud: Cloud, place: Place, owner: str = "", clock: Callable[[], float] = time.time) -> None:
+        self.offers: tuple[Offer, ...] = cloud.offers
+        self._cloud, self._place, self._clock = cloud, place, clock
+        self._owner = owner
+        self._rented = {rented.offer.name: rented for rented in cloud.rented}
+        self._machines: dict[str, Machine] = {}
+        self._trees: dict[str, Tree] = {}
+        self._lock = threading.Condition()
+        self._closed = False
+        place.directory.mkdir(parents=True, exist_ok=True)
+        self._epoch_t = self._founded()
+        with self._lock:
+            self._find_again()
+        self._thread = threading.Thread(target=self._live, name=f"cloud-{cloud.name}", daemon=True)
+        self._thread.start()
+
+    # --- the contract ---
+
+    def start(self, order: Order) -> str | Refused:
+        with self._lock:
+            known = next((machine for machine in self._ours() if machine.number == order.number), None)
+            if known is not None:
+                return known.id
+            rented = self._rented.get(order.offer.name)
+            if rented is None:
+                return Refused(f"there is no offer '{order.offer.name}' any more", capacity=False)
+            if self._is_full(rented, order.number):
+                return Refused(f"no capacity for {order.offer.name}")
+            now = self._clock()
+            machine = Machine(
+                f"{self._cloud.name}-{order.number}-{token_hex(2)}", order.number, self._owner, order.offer.name,
+                order.offer.cores, order.host, self._place.url, PENDING, now, BOOT, now + rented.offer.lag_s,
+            )  # fmt: skip
+            try:
+                self._folder(machine).mkdir(parents=True, exist_ok=True)
+                self._keep(machine)
+            except OSError as error:
+                return Refused(f"the machine cannot be written down: {error.strerror or error}", capacity=False)
+            self._machines[machine.id] = machine
+            self._lock.notify()
+            return machine.id
+
+    def stop(self, id: str) -> None:
+        with self._lock:
+            machine = self._machines.get(id)
+            if machine is not None and machine.phase != ENDED:
+                self._end(machine, RELEASED, "")
+
+    def look(self) -> list[Seen]:
+        with self._lock:
+            return [_seen(machine) for machine in self._machines.values()] + self._strangers()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._lock.notify()
+        self._thread.join()
+
+    # --- by hand ---
+
+    def poke(self, id: str, what: str) -> None:
+        """Do to a machine what a provider does; BadInput if that is not possible."""
+        with self._lock:
+            machine = self._machines.get(id)
+            if machine is None:
+                raise BadInput(f"there is no machine '{id}'", hint="see them: windfall pool machines")
+            if what not in POKES:
+                raise BadInput(f"a machine cannot be told to '{what}'", hint=", ".join(POKES))
+            wanted = HIBERNATED if what == RESUME else RUNNING
+            if machine.phase != wanted and not (what == TERMINATE and machine.phase in (PENDING, HIBERNATED)):
+                raise BadInput(f"machine '{id}' is {machine.phase}", hint=f"to {what}, it must be {wanted}")
+            if what == NOTICE:
+                self._will(machine, self._rented_of(machine).offer.when_taken, self._clock() + self._cloud.notice_s)
+                self._notify(machine)
+            else:
+                self._do(machine, what)
+            self._lock.notify()
+
+    # --- what happens by itself ---
+
+    def _live(self) -> None:
+        while True:
+            with self._lock:
+                if self._closed:
+                    return
+                for machine in list(self._ours()):
+                    try:
+                        self._look_after(machine)
+                    except OSError:
+                        log.exception("machine %s could not be looked after; trying again", machine.id)
+                for rented in self._rented.values():
+                    self._follow_trace(rented)
+                due = [machine.due_t for machine in self._ours() if machine.due]
+                self._lock.wait(min(_LOOK_S, max(0.005, min(due, default=0.0) - self._clock())) if due else _LOOK_S)
+
+    def _look_after(self, machine: Machine) -> None:
+        now = self._clock()
+        if machine.phase == ENDED:
+            if now > machine.since_t + SHOWN_S:
+                shutil.rmtree(self._folder(machine), ignore_errors=True)
+                del self._machines[machine.id]
+            return
+        notice_s = self._cloud.notice_s
+        is_taken = notice_s > 0 and machine.due in (HIBERNATE, TERMINATE) and now >= machine.due_t - notice_s
+        if is_taken and not machine.notified:
+            self._notify(machine)
+        tree = self._trees.get(machine.id)
+        leaves = machine.notified and machine.due == TERMINATE  # its worker has been told to go
+        if tree is not None and not tree.alive and not leaves:
+            self._end(machine, FAILED, f"{tree.ending}{self._last_words(machine)}")
+        elif machine.due and now >= machine.due_t:
+            self._do(machine, machine.due)
+
+    def _do(self, machine: Machine, what: str) -> None:
+        if what == TERMINATE:
+            self._end(machine, TAKEN, "")
+            return
+        machine.phase = HIBERNATED if what == HIBERNATE else RUNNING
+        machine.since_t = self._clock()
+        machine.notified = False
+        self._draw(machine)
+        self._keep(machine)
+        self._agree(machine)
+
+    def _draw(self, machine: Machine) -> None:
+        """What happens to it next, by its offer's laws: the same for the same seed, whatever else happens."""
+        rented = self._rented_of(machine)
+        awake = machine.phase == RUNNING
+        rates = {HIBERNATE: rented.hibernations} if awake else {RESUME: rented.resumes}
+        rates[TERMINATE] = rented.terminations
+        machine.draws += 1
+        generator = Random(f"{self._cloud.seed}/{machine.number}/{machine.draws}")
+        times = {what: generator.expovariate(rate) for what, rate in rates.items() if rate > 0}
+        machine.due = min(times, key=times.__getitem__, default="")
+        machine.due_t = machine.since_t + times[machine.due] if machine.due else 0.0
+
+    def _follow_trace(self, rented: Rented) -> None:
+        """Take the youngest machines that will be too many when the notice is over; wake sleepers if there is room."""
+        trace = rented.trace
+        if trace is None:
+            return
+        now, notice_s = self._clock(), self._cloud.notice_s
+        mine = sorted((m for m in self._ours() if m.offer == rented.offer.name), key=lambda m: m.number)
+        held = [machine for machine in mine if machine.phase in (PENDING, RUNNING)]
+        staying = [machine for machine in held if machine.due not in (HIBERNATE, TERMINATE)]
+        ahead_s = now + notice_s - self._epoch_t
+        for machine in staying[trace.at(ahead_s) :]:
+            self._will(machine, rented.offer.when_taken if machine.phase == RUNNING else TERMINATE, now + notice_s)
+        asleep = [machine for machine in mine if machine.phase == HIBERNATED]
+        for machine in asleep[: max(0, trace.at(now - self._epoch_t) - len(held))]:
+            self._do(machine, RESUME)
+
+    def _will(self, machine: Machine, what: str, t: float) -> None:
+        machine.due, machine.due_t = what, t
+        self._keep(machine)
+
+    def _notify(self, machine: Machine) -> None:
+        """The provider's word before it takes a machine. One that will be ended tells its worker too."""
+        machine.notified = True
+        self._keep(machine)
+        if machine.due == TERMINATE:
+            self._notice_file(machine).touch()
+
+    def _end(self, machine: Machine, cause: str, about: str) -> None:
+        machine.phase, machine.since_t, machine.cause, machine.about = ENDED, self._clock(), cause, about
+        machine.due, machine.notified = "", False
+        self._keep(machine)
+        self._agree(machine)
+
+    def _is_full(self, rented: Rented, number: int) -> bool:
+        held = [machine for machine in self._ours() if machine.phase in (PENDING, RUNNING)]
+        of_this = sum(machine.offer == rented.offer.name for machine in held)
+        if len(held) >= self._cloud.limit or (rented.offer.limit is not None and of_this >= rented.offer.limit):
+            return True
+        if rented.trace is not None:
+            elapsed_s = self._clock() - self._epoch_t
+            if of_this >= min(rented.trace.at(elapsed_s), rented.trace.at(elapsed_s + self._cloud.notice_s)):
+                return True
+        return Random(f"{self._cloud.seed}/{number}/start").random() < rented.capacity_errors
+
+    # --- processes that agree with what is written ---
+
+    def _agree(self, machine: Machine) -> None:
+        tree = self._trees.get(machine.id)
+        if machine.phase == ENDED:
+            if tree is not None:
+                tree.kill()
+                del self._trees[machine.id]
+            shutil.rmtree(self._folder(machine) / machine.host, ignore_errors=True)
+        elif tree is None and machine.phase == RUNNING:
+            self._boot(machine)
+        elif tree is not None:
+            (tree.freeze if machine.phase == HIBERNATED else tree.thaw)()
+
+    def _boot(self, machine: Machine) -> None:
+        try:
+            self._trees[machine.id] = tree = spawn(self._command(machine), self._folder(machine))
+        except OSError as error:
+            self._end(machine, FAILED, f"its worker cannot be started: {error.strerror or error}")
+            return
+        machine.pid, machine.born = tree.pid, tree.born
+        self._keep(machine)
+
+    def _command(self, machine: Machine) -> list[str]:
+        place = self._place
+        command = [sys.executable, "-m", "windfall.worker", "--server", place.url, "--name", machine.host]
+        command += ["--token-file", str(place.token_file), "--slots", str(machine.cores), "--pool", self._cloud.name]
+        command += ["--machine", str(machine.number), "--idle-exit", f"{self._cloud.idle_exit_s:g}"]
+        command += ["--notice-file", str(self._notice_file(machine)), "--dir", str(self._folder(machine))]
+        return command + (["--cafile", place.cafile] if place.cafile else [])
+
+    def _find_again(self) -> None:
+        """Read what an earlier server wrote, and make the processes agree with it."""
+        for machine in self._read():
+            if machine.owner != self._owner:
+                continue
+            self._machines[machine.id] = machine
+            tree = find(machine.pid, machine.born, self._folder(machine))
+            if tree is not None:
+                self._trees[machine.id] = tree
+                if machine.phase == PENDING:
+                    tree.kill()  # its boot was begun and not written down
+                    del self._trees[machine.id]
+                elif machine.url != self._place.url and machine.phase != ENDED:
+                    # The server has moved: a worker that asks elsewhere is of no use. Its results are kept on disk.
+                    tree.kill()
+                    del self._trees[machine.id]
+                    machine.url = self._place.url
+                    self._keep(machine)
+            elif machine.phase == RUNNING and not (machine.notified and machine.due == TERMINATE):
+                self._end(machine, FAILED, "its worker ended while no server ran")
+            self._agree(machine)
+
+    def _last_words(self, machine: Machine) -> str:
+        with contextlib.suppress(OSError):
+            text = (self._folder(machine) / "worker.log").read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace")
+            if lines := text.strip().splitlines():
+                return f": {lines[-1]}"
+        return ""
+
+    # --- the directory ---
+
+    def _ours(self) -> Iterator[Machine]:
+        return iter(list(self._machines.values()))
+
+    def _strangers(self) -> list[Seen]:
+        return [
+            Seen(machine.id, machine.phase, machine.since_t, about=f"{machine.offer}, ordered by {machine.owner}")
+            for machine in self._read()
+            if machine.owner != self._owner and machine.phase != ENDED
+        ]
+
+    def _read(self) -> list[Machine]:
+        found = []
+        for path in sorted(self._place.directory.glob("*/machine.json")):
+            try:
+                found.append(msgspec.json.decode(path.read_bytes(), type=Machine))
+            except (OSError, msgspec.DecodeError) as error:
+                log.warning("%s: not a machine: %s", path, error)
+        return found
+
+    def _keep(self, machine: Machine) -> None:
+        path = self._folder(machine) / "machine.json"
+        path.with_suffix(".new").write_bytes(msgspec.json.encode(machine))
+        path.with_suffix(".new").replace(path)
+
+    def _founded(self) -> float:
+        """When this provider began: a trace is followed from then on, whichever server looks."""
+        path = self._place.directory / "founded"
+        with contextlib.suppress(OSError, ValueError):
+            return float(path.read_text())
+        now = self._clock()
+        path.write_text(repr(now))
+        return now
+
+    def _folder(self, machine: Machine) -> Path:
+        return self._place.directory / machine.id
+
+    def _notice_file(self, machine: Machine) -> Path:
+        return self._folder(machine) / "notice"
+
+    def _rented_of(self, machine: Machine) -> Rented:
+        """Its offer; one that is no longer in the file takes nothing away."""
+        found = self._rented.get(machine.offer)
+        return found or Rented(Offer(name=machine.offer, price_usd=0.0, cores=machine.cores))
+
+
+def _seen(machine: Machine) -> Seen:
+    taken_at_t = machine.due_t if machine.notified else None
+    return Seen(machine.id, machine.phase, machine.since_t, machine.number, machine.cause, taken_at_t, machine.about)

@@ -1,0 +1,148 @@
+"""What an emulated cloud rents and how it takes machines away, from a [[pool]] of a pools.toml. Touches trace files.
+
+The file speaks of the cloud's time. Everybody else lives in real seconds, so offers are translated here, once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from windfall.errors import BadInput
+from windfall.planning.offers import Offer
+from windfall.workflows.offers import offer_from
+
+HIBERNATE, TERMINATE = "hibernate", "terminate"
+_HINT = "see docs/howto/cloud.md"
+
+
+class Law(Struct, frozen=True, forbid_unknown_fields=True):
+    """How machines of one offer are taken, in the cloud's time: by Poisson laws, by a trace, or (all zero) by hand."""
+
+    hibernations_per_h: float = 0.0
+    resumes_per_h: float = 0.0
+    terminations_per_h: float = 0.0
+    """Of running and of hibernated machines alike."""
+    trace: str = ""
+    """A file {"metadata": {"gap_seconds": ...}, "data": [...]}: how many machines there may be in each tick."""
+    trace_from: int = 0
+    """The tick at which the pool's first server started."""
+    capacity_errors: float = 0.0
+    """The share of starts that are refused although there would be room."""
+
+
+class Trace(Struct, frozen=True):
+    """A series of availability, repeated without end. `gap_s` in real seconds."""
+
+    gap_s: float
+    counts: Sequence[int]
+    first: int = 0
+
+    def at(self, elapsed_s: float) -> int:
+        return self.counts[(self.first + math.floor(elapsed_s / self.gap_s)) % len(self.counts)]
+
+    def next_change_s(self, elapsed_s: float) -> float:
+        """When the tick after this one begins."""
+        return (math.floor(elapsed_s / self.gap_s) + 1) * self.gap_s
+
+
+class Rented(Struct, frozen=True):
+    """One offer in real seconds: what the engine is told, and what the provider knows besides. Rates are per second."""
+
+    offer: Offer
+    hibernations: float = 0.0
+    resumes: float = 0.0
+    terminations: float = 0.0
+    trace: Trace | None = None
+    capacity_errors: float = 0.0
+
+
+class Cloud(Struct, frozen=True):
+    """A whole emulated provider, in real seconds."""
+
+    name: str
+    rented: tuple[Rented, ...]
+    limit: int = 1000
+    notice_s: float = 0.0
+    seed: int = 0
+    idle_exit_s: float = 3600.0
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        return tuple(rented.offer for rented in self.rented)
+
+
+def rented_from(table: Any, pool: str, scale: float, base: Path, where: str) -> Rented:
+    """One [[pool.offer]], checked; trace files are relative to `base`."""
+    if not isinstance(table, dict):
+        raise BadInput(f"{where} is not a table", hint=_HINT)
+    plain = {key: value for key, value in table.items() if key != "law"}
+    offer = offer_from(plain, where)
+    where = f"{where} '{offer.name}'"
+    try:
+        law = msgspec.convert(table.get("law", {}), Law)
+    except msgspec.ValidationError as error:
+        fields = ", ".join(Law.__struct_fields__)
+        raise BadInput(f"{where}: law: {error}", hint=f"what it may say: {fields}") from None
+    _check(offer, law, where)
+    trace = _trace(base / law.trace, law.trace_from, scale, f"{where}: law: trace") if law.trace else None
+    per_s = scale / 3600.0
+    return Rented(
+        in_real_time(offer, pool, scale),
+        law.hibernations_per_h * per_s,
+        law.resumes_per_h * per_s,
+        law.terminations_per_h * per_s,
+        trace,
+        law.capacity_errors,
+    )
+
+
+def in_real_time(offer: Offer, pool: str, scale: float) -> Offer:
+    """Times shrink, rates grow, and the price of a cycle stays: what is owed is exact, and nobody need know."""
+    return replace(
+        offer,
+        pool=pool,
+        lag_s=offer.lag_s / scale,
+        cycle_s=offer.cycle_s / scale,
+        minimum_s=offer.minimum_s / scale,
+        interruptions_per_h=None if offer.interruptions_per_h is None else offer.interruptions_per_h * scale,
+        resumes_per_h=None if offer.resumes_per_h is None else offer.resumes_per_h * scale,
+    )
+
+
+def _check(offer: Offer, law: Law, where: str) -> None:
+    for name in ("hibernations_per_h", "resumes_per_h", "terminations_per_h"):
+        if not 0 <= getattr(law, name) < math.inf:
+            raise BadInput(f"{where}: law: {name} = {getattr(law, name)}", hint="a rate from 0 up")
+    if not 0 <= law.capacity_errors <= 1:
+        raise BadInput(f"{where}: law: capacity_errors = {law.capacity_errors}", hint="a share from 0 to 1")
+    if offer.when_taken not in (HIBERNATE, TERMINATE):
+        raise BadInput(f"{where}: when_taken = '{offer.when_taken}'", hint=f"here it is {HIBERNATE} or {TERMINATE}")
+    takes = law.hibernations_per_h or law.terminations_per_h or law.trace
+    if takes and offer.market != "spot":
+        raise BadInput(f"{where}: only spot machines are taken", hint='say market = "spot", or leave `law` out')
+    if law.hibernations_per_h and offer.when_taken != HIBERNATE:
+        raise BadInput(f"{where}: it hibernates machines but does not say so", hint=f'say when_taken = "{HIBERNATE}"')
+    if law.trace and (law.hibernations_per_h or law.resumes_per_h or law.terminations_per_h):
+        raise BadInput(f"{where}: law: a trace and rates", hint="give one of them")
+
+
+def _trace(path: Path, first: int, scale: float, where: str) -> Trace:
+    try:
+        document = json.loads(path.read_text())
+        gap_s, counts = float(document["metadata"]["gap_seconds"]), [int(count) for count in document["data"]]
+    except OSError as error:
+        raise BadInput(f"{where}: {path}: {error.strerror}", hint="paths are relative to pools.toml") from None
+    except (ValueError, TypeError, KeyError) as error:
+        hint = 'it holds {"metadata": {"gap_seconds": 300}, "data": [4, 4, 3, ...]}'
+        raise BadInput(f"{where}: {path} is not an availability series ({error!r})", hint=hint) from None
+    if not counts or min(counts) < 0 or not 0 < gap_s < math.inf:
+        raise BadInput(f"{where}: {path}: a series needs counts from 0 up and a gap of more than 0 seconds")
+    return Trace(gap_s / scale, counts, first)

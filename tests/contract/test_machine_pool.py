@@ -1,0 +1,164 @@
+"""What every pool that rents machines promises (windfall.pools.machines). A new one is one more line in PROVIDERS."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.clouds import SPOT, STEADY, Account, FakeCloud, emulated
+from windfall.planning.offers import Offer
+from windfall.pools.machines import ENDED, HIBERNATED, RELEASED, RUNNING, TAKEN, MachinePool, Order, Refused, Seen
+
+
+def fake(directory):
+    account = Account()
+    return lambda owner: FakeCloud(account, owner)
+
+
+PROVIDERS: dict[str, Callable] = {
+    "fake": fake,
+    "emulated": lambda directory: lambda owner: emulated(directory, owner),
+}
+
+
+class World:
+    """One provider; `pool(owner)` is how one server sees it. `poke` stands for what the provider does by itself."""
+
+    def __init__(self, make) -> None:
+        self._make = make
+        self.pools: list = []
+
+    def pool(self, owner: str = "me"):
+        self.pools.append(self._make(owner))
+        return self.pools[-1]
+
+    def close(self) -> None:
+        for pool in self.pools:
+            pool.close()
+        for owner in ("me", "somebody else"):
+            last = self._make(owner)
+            for seen in last.look():
+                last.stop(seen.id)
+            last.close()
+
+
+@pytest.fixture(params=PROVIDERS)
+def world(request, tmp_path):
+    made = World(PROVIDERS[request.param](tmp_path))
+    yield made
+    made.close()
+
+
+def order(number: int, offer: Offer = SPOT) -> Order:
+    return Order(number, offer, f"cloud-m{number}")
+
+
+def seen(pool: MachinePool, id: str) -> Seen:
+    return next(row for row in pool.look() if row.id == id)
+
+
+def until(pool: MachinePool, id: str, phase: str) -> Seen:
+    end = time.monotonic() + 30.0
+    while (found := seen(pool, id)).phase != phase:
+        assert time.monotonic() < end, f"it is {found}"
+        time.sleep(0.02)
+    return found
+
+
+def test_an_order_becomes_a_machine_with_its_number_that_boots_and_runs(world):
+    pool = world.pool()
+    id = pool.start(order(7))
+    assert isinstance(id, str)
+    ordered = seen(pool, id)
+    running = until(pool, id, RUNNING)
+    assert (ordered.number, running.number) == (7, 7) and running.since_t >= ordered.since_t
+
+
+def test_what_is_ordered_twice_is_started_once(world):
+    pool = world.pool()
+    assert pool.start(order(7)) == pool.start(order(7))
+    assert len(pool.look()) == 1
+
+
+def test_a_machine_that_is_stopped_has_ended_and_is_still_shown_and_may_be_stopped_again(world):
+    pool = world.pool()
+    id = pool.start(order(1))
+    until(pool, id, RUNNING)
+    pool.stop(id)
+    assert until(pool, id, ENDED).cause == RELEASED
+    pool.stop(id)
+    pool.stop("never-heard-of")
+    assert seen(pool, id).cause == RELEASED
+
+
+def test_an_order_that_has_ended_is_not_started_again(world):
+    pool = world.pool()
+    id = pool.start(order(1))
+    pool.stop(id)
+    assert pool.start(order(1)) == id and seen(pool, id).phase == ENDED
+
+
+def test_more_than_there_are_is_refused_for_want_of_capacity(world):
+    pool = world.pool()
+    ids = [pool.start(order(number)) for number in (1, 2, 3)]
+    refused = pool.start(order(4))
+    assert isinstance(refused, Refused) and refused.capacity and refused.error
+    pool.stop(ids[0])
+    assert isinstance(pool.start(order(5)), str)
+
+
+def test_an_offer_that_is_no_more_is_refused_for_good(world):
+    refused = world.pool().start(order(1, Offer(name="yesterday", price_usd=1.0, pool="cloud")))
+    assert isinstance(refused, Refused) and not refused.capacity
+
+
+def test_what_the_provider_does_is_shown_with_its_time(world):
+    pool = world.pool()
+    id = pool.start(order(1))
+    awake = until(pool, id, RUNNING)
+    pool.poke(id, "hibernate")
+    asleep = seen(pool, id)
+    pool.poke(id, "resume")
+    again = seen(pool, id)
+    pool.poke(id, "terminate")
+    gone = seen(pool, id)
+    assert [row.phase for row in (awake, asleep, again, gone)] == [RUNNING, HIBERNATED, RUNNING, ENDED]
+    assert awake.since_t <= asleep.since_t <= again.since_t <= gone.since_t
+    assert gone.cause == TAKEN
+
+
+def test_a_notice_says_when_the_machine_will_be_taken(world):
+    pool = world.pool()
+    id = pool.start(order(1))
+    running = until(pool, id, RUNNING)
+    assert running.taken_at_t is None
+    pool.poke(id, "notice")
+    told = seen(pool, id)
+    assert told.phase == RUNNING and told.taken_at_t > running.since_t
+
+
+def test_machines_outlive_their_server_and_are_found_by_their_numbers(world):
+    first = world.pool()
+    running, asleep = first.start(order(1, STEADY)), first.start(order(2))
+    until(first, running, RUNNING)
+    until(first, asleep, RUNNING)
+    first.poke(asleep, "hibernate")
+    first.close()
+    second = world.pool()
+    assert {(row.id, row.number, row.phase) for row in second.look()} == {
+        (running, 1, RUNNING),
+        (asleep, 2, HIBERNATED),
+    }
+    assert second.start(order(1, STEADY)) == running
+    second.stop(running)
+    assert until(second, running, ENDED).cause == RELEASED
+
+
+def test_machines_of_somebody_else_are_shown_as_strangers(world):
+    other = world.pool("somebody else")
+    id = other.start(order(1))
+    mine = world.pool()
+    stranger = seen(mine, id)
+    assert stranger.number is None and "somebody else" in stranger.about
