@@ -1,7 +1,8 @@
 """The driver in virtual time: a heap of calls, and the same engine that the live server drives. Touches nothing.
 
 A simulated world schedules calls (`at`, `after`) and hands events to the engine (`submit`). There is no other clock
-than the time of the call that runs, and calls of the same time run in the order in which they were scheduled.
+than the time of the call that runs, and calls of the same time run in the order in which they were scheduled. Where a
+plan is due the job's planner is called, as the live server would call it, after what else happens at that moment.
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
+from windfall.core import plans
 from windfall.core.engine import Engine, wake_at
-from windfall.core.events import AnyEvent, Record, ServerStarted, Settings, TimerFired
+from windfall.core.events import AnyEvent, PlanProposed, Record, ServerStarted, Settings, TimerFired
 from windfall.core.snapshot import load, save
 from windfall.core.state import State
+from windfall.planning.contract import Plan, Planner
 
 Call = Callable[..., None]
+FindPlanner = Callable[[str], Planner]
+"""A planner by the name that a job gives."""
 
 
 class Simulated:
     """Drives one engine through virtual seconds, from zero."""
 
     def __init__(
-        self, engine: Engine, settings: Settings | None = None, keep: Callable[[Record], None] | None = None
-    ) -> None:
+        self, engine: Engine, settings: Settings | None = None, keep: Callable[[Record], None] | None = None,
+        planner: FindPlanner | None = None, planning_s: float = 0.0,
+    ) -> None:  # fmt: skip
         self.engine = engine
         self.state = State()
         self.now = 0.0
@@ -35,6 +41,9 @@ class Simulated:
         self._scheduled = 0
         self._timer_at = inf
         self._saved: bytes | None = None
+        self._planner, self._planning_s = planner, planning_s
+        self._planned: set[int] = set()
+        """Jobs for which a planner is about to be called or is at work."""
         self.submit(ServerStarted(0.0, settings or Settings()))
 
     def at(self, t: float, call: Call, *args: Any) -> None:
@@ -54,7 +63,29 @@ class Simulated:
         if at is not None and at < self._timer_at:
             self._timer_at = at
             self.at(at, self._fire)
+        if self._planner is not None and self.state.plans_due:
+            for job in plans.due(self.state):
+                if job not in self._planned:
+                    self._planned.add(job)
+                    self.at(self.now, self._plan, job)
         return record
+
+    def _plan(self, job: int) -> None:
+        """Show the job's planner how things stand; what it says comes after the time that planning takes."""
+        if self._saved is not None or self._planner is None or job not in self.state.plans_due:
+            self._planned.discard(job)
+            return
+        planner = self._planner(self.state.bags[job].rules.planner)
+        plan = planner(plans.view(self.state, job, self.now, planner.names_tasks))
+        if self._planning_s:
+            self.after(self._planning_s, self._propose, job, self.state.seq, plan)
+        else:
+            self._propose(job, self.state.seq, plan)
+
+    def _propose(self, job: int, seq: int, plan: Plan) -> None:
+        if job in self._planned and self._saved is None:
+            self._planned.discard(job)
+            self.submit(PlanProposed(self.now, job, seq, plan))
 
     def stop_server(self) -> None:
         """The server goes down: what it keeps is its saved state, and its timers are silent."""
@@ -65,6 +96,7 @@ class Simulated:
         if self._saved is not None:
             self.state, self._saved = load(self._saved), None
         self._timer_at = inf
+        self._planned.clear()
         self.submit(ServerStarted(self.now, settings))
 
     def _fire(self) -> None:

@@ -36,6 +36,8 @@ class Books(Struct):
     failed_s: float = 0.0
     lost_s: float = 0.0
     cost_microusd: int = 0
+    refused: int = 0
+    interrupted: int = 0
 
 
 class Running(Struct, gc=False):
@@ -45,11 +47,18 @@ class Running(Struct, gc=False):
     end_s: float
     cpu_s: float
     cause: int
+    slept_s: float = 0.0
+    """Of the time between: how long its host stood still."""
 
     def worked_s(self, now: float) -> float:
         """The work done until now."""
-        wall_s = self.end_s - self.start_s
-        return self.cpu_s * min(1.0, (now - self.start_s) / wall_s) if wall_s > 0 else 0.0
+        wall_s = self.end_s - self.start_s - self.slept_s
+        return self.cpu_s * min(1.0, (now - self.start_s - self.slept_s) / wall_s) if wall_s > 0 else 0.0
+
+    def sleep(self, seconds: float) -> None:
+        """Its host has stood still: what was left of it is done so much later."""
+        self.end_s += seconds
+        self.slept_s += seconds
 
 
 class Host:
@@ -57,14 +66,16 @@ class Host:
 
     __slots__ = (
         "ad", "asked", "black_hole", "boot", "boots", "epoch", "errors", "here", "idle_since", "index", "last_s",
-        "n", "name", "polling", "polls", "pool", "presence", "queue", "rented_s", "results", "retries", "retrying",
-        "running", "since_s", "speed",
+        "n", "name", "offer", "polling", "polls", "pool", "presence", "queue", "rented_s", "results", "retries",
+        "retrying", "running", "since_s", "speed",
     )  # fmt: skip
 
     def __init__(self, pool: Ground, index: int) -> None:
         self.pool, self.index = pool, index
         self.name = f"{pool.pool.name}-{index}"
         self.boot = ""
+        self.offer: Offer | None = None
+        """Of a rented machine; it may have a speed for every class of tasks."""
         self.asked = self.boots = self.epoch = self.n = self.polls = self.retries = 0
         self.here = self.polling = self.retrying = False
         self.last_s = self.since_s = self.rented_s = 0.0
@@ -73,6 +84,9 @@ class Host:
         self.queue: list[Key] = []
         self.results: list[Result] = []
         pool.describe(self)
+
+    def speed_for(self, task_class: str) -> float:
+        return self.speed if self.offer is None else self.offer.speed_for(task_class)
 
 
 class Ground:

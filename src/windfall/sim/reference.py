@@ -22,7 +22,8 @@ This page is printed from the code (`python -m windfall.sim.reference`); a test 
 
 INTRODUCTIONS = {
     "server": "`[server]`: what the operator of the server would set.",
-    "pool": "`[[pool]]`: where hosts come from; as many as you like, at least one.",
+    "pool": "`[[pool]]`: where hosts come from; as many as you like; without a cloud at least one.",
+    "cloud": "`[[cloud]]`: where machines are rented, by the planner of a bag.",
     "bag": "`[[bag]]`: work; at least one.",
     "outage": "`[[outage]]`: the network fails for everybody at once.",
     "restart": "`[[restart]]`: the server goes down and comes back with its saved state.",
@@ -38,6 +39,8 @@ def page() -> str:
     parts += ["\n## Top of the file\n", _table(schema.TOP)]
     for name, (fields, _) in schema.SECTIONS.items():
         parts += [f"\n## {INTRODUCTIONS[name]}\n", _table(fields)]
+        if name == "cloud":
+            parts += ["\n### `[[cloud.offer]]`: what a cloud rents; at least one.\n", _table(schema.OFFER)]
     return "\n".join(parts) + "\n"
 
 
@@ -52,9 +55,9 @@ def _table(fields: tuple[schema.Field, ...]) -> str:
 def _default(value: Any) -> str:
     if isinstance(value, schema.Required):
         return "needed"
-    if value in ("", {}):
+    if value in ("", {}, []):
         return "-"
-    return f"`{value}`"
+    return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"
 
 
 if __name__ == "__main__":

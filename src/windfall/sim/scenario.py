@@ -17,7 +17,9 @@ from windfall.core.events import Settings
 from windfall.errors import BadInput
 from windfall.policy import compile_policies
 from windfall.sim import schema, traces
+from windfall.sim.cloud import Cloud, read_cloud
 from windfall.sim.laws import Law
+from windfall.sim.planners import PLANNERS
 
 LIBRARY = Path(__file__).parent / "scenarios"
 
@@ -79,7 +81,17 @@ class Bag(Struct, frozen=True, kw_only=True):
     max_failures: int
     max_losses: int
     policy: dict[str, Any]
+    planner: str
+    clouds: tuple[str, ...]
+    budget_usd: float
+    confidence: float
+    task_class: str
+    told: str
+    checkpoint_mb: float
+    checkpoint_every_s: float
     run_times_s: tuple[float, ...] = ()
+    memory_bytes_of: tuple[int, ...] = ()
+    """By task, where they differ."""
 
 
 class Gap(Struct, frozen=True):
@@ -96,7 +108,9 @@ class Scenario(Struct, frozen=True, kw_only=True):
     about: str
     until_s: float
     settings: Settings
+    planning_s: float
     pools: tuple[Pool, ...]
+    clouds: tuple[Cloud, ...]
     bags: tuple[Bag, ...]
     outages: tuple[Gap, ...]
     restarts: tuple[Gap, ...]
@@ -186,17 +200,21 @@ def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Sc
     plain = {key: value for key, value in document.items() if key not in schema.SECTIONS}
     top = schema.read_table({"name": where.stem} | plain, schema.TOP, name)
     pools = [_pool(raw, place, where, data) for raw, place in _entries(document, "pool", name)]
+    clouds = [read_cloud(raw, place, where, data) for raw, place in _entries(document, "cloud", name)]
     bags = [_bag(raw, place, where, data) for raw, place in _entries(document, "bag", name)]
-    if not pools or not bags:
-        missing = "pool" if not pools else "bag"
+    if not (pools or clouds) or not bags:
+        missing = "bag" if pools or clouds else "pool]] and no [[cloud"
         raise BadInput(
             f"{name}: there is no [[{missing}]]", hint="a scenario needs hosts and work", code="bad-scenario"
         )
-    for kind, entries in (("pool", pools), ("bag", bags)):
-        names = [entry.name for entry in entries]
+    for kind, names in (
+        ("pool or cloud", [entry.name for entry in (*pools, *clouds)]), ("bag", [entry.name for entry in bags]),
+    ):  # fmt: skip
         twice = next((entry for entry in names if names.count(entry) > 1), None)
         if twice:
             raise BadInput(f"{name}: two {kind}s are called '{twice}'", hint="names are unique", code="bad-scenario")
+    for bag in bags:
+        _check_planner(bag, clouds, bool(pools), f"{name}, bag {bag.name}")
     gaps = {
         kind: tuple(
             Gap(**schema.read_table(raw, schema.SECTIONS[kind][0], place))
@@ -204,8 +222,9 @@ def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Sc
         )
         for kind in ("outage", "restart")
     }
+    settings, planning_s = _settings(document, name)
     return Scenario(
-        **top, settings=_settings(document, name), pools=tuple(pools), bags=tuple(bags),
+        **top, settings=settings, planning_s=planning_s, pools=tuple(pools), clouds=tuple(clouds), bags=tuple(bags),
         outages=gaps["outage"], restarts=gaps["restart"],
     )  # fmt: skip
 
@@ -217,14 +236,15 @@ def _entries(document: dict[str, Any], kind: str, name: str) -> list[tuple[dict[
     return [(entry, f"{name}, {kind} {entry.get('name', number)}") for number, entry in enumerate(entries, 1)]
 
 
-def _settings(document: dict[str, Any], name: str) -> Settings:
+def _settings(document: dict[str, Any], name: str) -> tuple[Settings, float]:
     raw = document.get("server", {})
     if not isinstance(raw, dict):
         raise BadInput(f"{name}: server is no table", hint="write [server]", code="bad-scenario")
     values = schema.read_table(raw, schema.SERVER, f"{name}, server")
     if not values["lease_s"] > 0:
         raise BadInput(f"{name}, server.lease: a lease lasts for some time", hint='as in "60s"', code="bad-scenario")
-    return Settings(**values | {"tail_leave": values["tail_leave"] or None})
+    planning_s = values.pop("planning_s")
+    return Settings(**values | {"tail_leave": values["tail_leave"] or None}), planning_s
 
 
 def _pool(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Pool:
@@ -253,6 +273,27 @@ def _bag(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Bag
     except BadInput as error:
         raise BadInput(f"{place}.policy: {error.message}", hint=error.hint, code=error.code) from None
     return Bag(**values, run_times_s=run_times)
+
+
+def _check_planner(bag: Bag, clouds: list[Cloud], has_pools: bool, place: str) -> None:
+    """A bag that rents needs a planner that there is, a deadline, and a cloud; one that does not needs hosts."""
+    names = [cloud.name for cloud in clouds]
+    if not bag.planner:
+        if not has_pools:
+            hint = "the clouds rent nothing by themselves; planner = " + " or ".join(f'"{name}"' for name in PLANNERS)
+            raise BadInput(f"{place}.planner: nobody rents machines for it", hint=hint, code="bad-scenario")
+        return
+    if bag.planner not in PLANNERS:
+        raise BadInput(
+            f"{place}.planner: there is no planner '{bag.planner}'",
+            hint=f"one of {', '.join(PLANNERS)}", code="bad-scenario",
+        )  # fmt: skip
+    if bag.deadline_s == float("inf"):
+        raise BadInput(f"{place}.deadline: a planner needs one", hint='deadline = "6h"', code="bad-scenario")
+    if unknown := next((cloud for cloud in bag.clouds if cloud not in names), None):
+        raise BadInput(f"{place}.clouds: there is no cloud '{unknown}'", hint=f"one of {', '.join(names)}")
+    if not names:
+        raise BadInput(f"{place}.planner: there is no [[cloud]] to rent from", hint="add one", code="bad-scenario")
 
 
 def read(name: str, changes: list[str] | None = None, data: Path | None = None) -> Scenario:

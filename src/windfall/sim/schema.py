@@ -33,7 +33,9 @@ class Field(Struct, frozen=True):
 
     @property
     def attribute(self) -> str:
-        """The name in the code, where units are in the names."""
+        """The name in the code, where units are in the names and `class` is a word of the language."""
+        if self.name == "class":
+            return "task_class"
         return f"{self.name}_s" if self.kind == "duration" else self.name
 
 
@@ -48,6 +50,8 @@ KINDS = {
     "time law": 'a time with its unit, as in "90s" or "6h", or { law = "exponential", mean = "6h" }',
     "number law": 'a number, or { law = "lognormal", median = 1.0, sigma = 0.3 }',
     "table": "a table of names and values",
+    "flag": "true or false",
+    "names": 'names in brackets, as in ["east", "west"]',
 }
 
 SERVER = (
@@ -56,6 +60,7 @@ SERVER = (
     Field("tail_leave", "number", "and leaves it above so many; 0: never", 0.0),
     Field("max_replicas", "count", "most replicas of a task at a time, by policy or without", 3),
     Field("failover_pool", "text", "the pool for tasks that fail or vanish again and again", ""),
+    Field("planning", "duration", "how long a planner thinks before its plan comes", "0s"),
 )
 
 POOL = (
@@ -117,6 +122,53 @@ BAG = (
     Field("max_failures", "count", "attempts that a task itself may fail", 3),
     Field("max_losses", "count", "attempts of a task that may vanish with their hosts", 20),
     Field("policy", "table", "ClassAd policies: JobRequirements, Rank, Concurrency ...", {}),
+    Field("planner", "text", "who rents machines in the clouds for it: windfall, hads, greedy ...; empty: nobody", ""),
+    Field("clouds", "names", "where; empty: in all of them", []),
+    Field("budget_usd", "number", "most that may be spent on machines; 0: as much as it takes", 0.0),
+    Field("confidence", "share", "how sure the planner shall be of the deadline", 0.95),
+    Field("class", "text", "class of its tasks: offers may have a speed for it", ""),
+    Field(
+        "told", "choice", "what planners are told of run times: nothing (they learn), the mean, or each task's", "mean",
+        ("nothing", "mean", "each"),
+    ),
+    Field("checkpoint_mb", "number", "size of a task's checkpoint; 0: it cannot go on elsewhere", 0.0),
+    Field("checkpoint_every", "duration", "how often it saves one", "10m"),
+)  # fmt: skip
+
+CLOUD = (
+    Field("name", "text", "name of the cloud, and of the pool of its machines"),
+    Field("heartbeat", "duration", "longest silence of a machine that works", "20s"),
+    Field("poll", "duration", "how soon a machine without work asks again; doubled each time", "10s"),
+    Field("poll_max", "duration", "and how late at most", "1m"),
+)
+
+OFFER = (
+    Field("name", "text", "name of the offer: a machine type, a market, a zone"),
+    Field("market", "choice", "whether the provider may take it away", "on-demand", ("on-demand", "spot")),
+    Field("price_usd", "number", "price of one billing cycle", 0.0),
+    Field("cycle", "duration", "billing cycle; every begun one counts", "1h"),
+    Field("minimum", "duration", "billed in any case", "0s"),
+    Field("bills_boot", "flag", "whether the boot is billed", True),
+    Field("free_if_taken", "flag", "whether the last, partial cycle is free when the provider takes it", True),
+    Field("cores", "count", "tasks of one core that it runs at once", 1),
+    Field("memory_gb", "number", "its memory; 0: as much as anybody needs", 0.0),
+    Field("speed", "number", "speed against the reference", 1.0),
+    Field("speeds", "table", "speed by class of task, where it differs: { blast = 1.4 }", {}),
+    Field("limit", "count", "most machines at a time; 0: as many as you like", 0),
+    Field("boot", "time law", "from the order to the first task; planners count on its 95 % quantile", "2m"),
+    Field("refusals", "share", "share of orders that are refused for want of capacity", 0.0),
+    Field("when_taken", "choice", "what becomes of it then", "terminate", ("terminate", "stop", "hibernate")),
+    Field("notice", "duration", "how long before the provider says so; 0s: not at all", "0s"),
+    Field("interruptions_per_h", "number", "interruptions of a machine, as a Poisson process", 0.0),
+    Field("life", "time law", "age at which it is taken", "never"),
+    Field("series", "path", "availability series: counts by tick, the machines up to `limit` share the largest", ""),
+    Field("up", "time law", "without a series: how long there is capacity, for all machines at once", "never"),
+    Field("down", "time law", "and how long there is none after that", "0s"),
+    Field("asleep", "time law", "how long a stopped or hibernated one sleeps, while there is capacity", "never"),
+    Field("once", "flag", "each machine is interrupted once at most", False),
+    Field("prices", "path", "price series (CSV: timestamp, usd_per_hour) instead of `price_usd`", ""),
+    Field("prices_of", "text", 'its zone and type there, as in "us-east-1a/m5.xlarge"', ""),
+    Field("told", "flag", "whether planners are told how often it is interrupted, or have to learn it", False),
 )
 
 OUTAGE = (
@@ -139,6 +191,7 @@ TOP = (
 SECTIONS: dict[str, tuple[tuple[Field, ...], bool]] = {
     "server": (SERVER, False),
     "pool": (POOL, True),
+    "cloud": (CLOUD, True),
     "bag": (BAG, True),
     "outage": (OUTAGE, True),
     "restart": (RESTART, True),
@@ -217,6 +270,18 @@ def _choice(value: Any, place: str, field: Field) -> str:
     return str(value)
 
 
+def _flag(value: Any, place: str, field: Field) -> bool:
+    if not isinstance(value, bool):
+        raise _refuse(value, place, field)
+    return value
+
+
+def _names(value: Any, place: str, field: Field) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise _refuse(value, place, field)
+    return tuple(value)
+
+
 def _table(value: Any, place: str, field: Field) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _refuse(value, place, field)
@@ -267,6 +332,8 @@ READERS: dict[str, Callable[[Any, str, Field], Any]] = {
     "share": _share,
     "choice": _choice,
     "table": _table,
+    "flag": _flag,
+    "names": _names,
     "time law": lambda value, place, field: _law(value, place, field, _duration),
     "number law": lambda value, place, field: _law(value, place, field, _number),
 }

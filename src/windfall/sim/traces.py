@@ -1,4 +1,4 @@
-"""Traces that scenarios name: availability series, run times from CSV and SWF. Touches: those files.
+"""Traces that scenarios name: availability and price series, run times from CSV and SWF. Touches: those files.
 
 A path is relative to its scenario; `data:spot/...` lies below the folder of the real traces (WINDFALL_DATA).
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+from bisect import bisect_right
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -36,6 +39,50 @@ class Series(msgspec.Struct, frozen=True):
                 found.append((start * self.tick_s, tick * self.tick_s))
                 start = None
         return found
+
+
+class Tides:
+    """A series as one run sees it: from a place of the seed's choice, and again from its beginning where it ends."""
+
+    def __init__(self, series: Series, share: float) -> None:
+        self._series = series
+        self._period_s = len(series.counts) * series.tick_s
+        self._offset_s = int(share * len(series.counts)) * series.tick_s
+        self._known: dict[float, list[tuple[float, float]]] = {}
+
+    def stretch(self, level: float, t: float) -> tuple[float, float]:
+        """The stretch with more than `level` to be had that holds t, or else the next one; infinite if none is."""
+        stretches = self._known.get(level)
+        if stretches is None:
+            stretches = self._known[level] = self._series.stretches(level)
+        if not stretches:
+            return inf, inf
+        turn, place = divmod(t + self._offset_s, self._period_s)
+        at = bisect_right(stretches, place, key=lambda stretch: stretch[1])
+        if at == len(stretches):
+            at, turn = 0, turn + 1
+        base = turn * self._period_s - self._offset_s
+        return base + stretches[at][0], base + stretches[at][1]
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """Prices an hour and when they began to hold, in seconds from the first; the last one holds until `period_s`."""
+
+    times_s: tuple[float, ...]
+    usd_per_h: tuple[float, ...]
+    period_s: float
+
+    def at(self, t: float, share: float) -> float:
+        """The price that holds at t, in a run that begins at this share of the series."""
+        place = (t + share * self.period_s) % self.period_s
+        return self.usd_per_h[bisect_right(self.times_s, place) - 1]
+
+    def next_t(self, t: float, share: float) -> float:
+        """When the next price begins to hold."""
+        place = (t + share * self.period_s) % self.period_s
+        at = bisect_right(self.times_s, place)
+        moment = self.times_s[at] if at < len(self.times_s) else self.period_s
+        return t + max(1e-3, moment - place)
 
 
 class _Head(msgspec.Struct):
@@ -74,6 +121,36 @@ def availability(name: str, place: str, where: Path, data: Path | None) -> Serie
     if not content.data or not content.metadata.gap_seconds > 0:
         raise BadInput(f"{place}: {path} holds no ticks", hint="gap_seconds above zero and at least one tick")
     return Series(content.metadata.gap_seconds, tuple(content.data))
+
+
+def prices(name: str, of: str, place: str, where: Path, data: Path | None) -> Prices:
+    """A price series: CSV (also .gz) with `timestamp` and `usd_per_hour`; `of` is "zone/type" if it holds several."""
+    path = _open(name, place, where, data)
+    zone, _, kind = of.partition("/")
+    found: list[tuple[float, float]] = []
+    others: dict[str, None] = {}
+    try:
+        for row in csv.DictReader(_lines(path)):
+            if "availability_zone" in row and (row["availability_zone"], row["instance_type"]) != (zone, kind):
+                others[f"{row['availability_zone']}/{row['instance_type']}"] = None
+                continue
+            moment = datetime.fromisoformat(row["timestamp"])
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            found.append((moment.timestamp(), float(row["usd_per_hour"])))
+    except (KeyError, ValueError, UnicodeDecodeError, OSError) as error:
+        raise BadInput(
+            f"{place}: {path} is no price series: {error}", hint="CSV with the columns timestamp and usd_per_hour"
+        ) from None
+    if len(found) < 2:
+        listed = ", ".join(sorted(others)[:8])
+        raise BadInput(
+            f"{place}: {path} has no prices of {of or 'anything'}",
+            hint=f"prices_of is one of {listed} ..." if others else "two rows at least", code="no-trace",
+        )  # fmt: skip
+    found.sort()
+    steps = [step for number, step in enumerate(found) if not number or step[1] != found[number - 1][1]]
+    first = found[0][0]
+    return Prices(tuple(t - first for t, _ in steps), tuple(usd for _, usd in steps), found[-1][0] - first)
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
+from windfall.core import money
 from windfall.core.events import JobRules, TaskClass
 from windfall.policy.compiled import named_policies
 from windfall.sim.chance import stream
 from windfall.sim.scenario import Bag
+
+MEAN_OF = 200
+"""Quantiles that the mean of a law is taken from."""
 
 
 class Work:
@@ -26,31 +32,64 @@ class Work:
         self.delay = stream(seed, f"bag/{self.name}/delay")
         self.drag = stream(seed, f"bag/{self.name}/drag")
 
+    def named_s(self, task: int) -> float:
+        """The run time that is named for a task; the true one is off by its error."""
+        traced = self.bag.run_times_s
+        return traced[task] if traced else self._law(self._length(task))
+
     def run_s(self, task: int) -> float:
         """How long a task runs on a host of speed 1."""
-        traced = self.bag.run_times_s
-        named = traced[task] if traced else self._law(self._length(task))
-        return named * (self._constant if self._factor is None else self._factor(self._wrong(task)))
+        return self.named_s(task) * (self._constant if self._factor is None else self._factor(self._wrong(task)))
 
-    def rules(self) -> JobRules:
-        deadline_s = self.bag.deadline_s
+    def rules(self, clouds: list[str]) -> JobRules:
+        bag = self.bag
         return JobRules(
             name=self.name,
             priority=self.priority,
-            deadline_s=None if deadline_s == float("inf") else deadline_s,
-            policies=named_policies(self.bag.policy),
+            deadline_s=None if bag.deadline_s == float("inf") else bag.deadline_s,
+            budget_microusd=money.microusd(bag.budget_usd) or None,
+            policies=named_policies(bag.policy),
+            rent_from=(list(bag.clouds) or clouds) if bag.planner else [],
+            planner=bag.planner,
+            confidence=bag.confidence,
         )
 
-    def classes(self) -> list[TaskClass]:
+    def classes(self) -> tuple[list[TaskClass], list[tuple[int, int]]]:
+        """The classes of the tasks, and (how many, of which class) in the order of the tasks."""
         bag = self.bag
-        return [
-            TaskClass(
-                cpus=float(bag.cpus),
-                memory_bytes=bag.memory_mb << 20,
-                max_failures=bag.max_failures,
-                max_losses=bag.max_losses,
-            )
-        ]
+        if bag.told != "each" and not bag.memory_bytes_of:
+            return [self._class(bag.memory_mb << 20, self._mean_s() if bag.told == "mean" else None)], [(bag.tasks, 0)]
+        numbers: dict[tuple[int, float | None], int] = {}
+        parts: list[tuple[int, int]] = []
+        mean_s = self._mean_s() if bag.told == "mean" else None
+        for task in range(bag.tasks):
+            memory = bag.memory_bytes_of[task] if bag.memory_bytes_of else bag.memory_mb << 20
+            estimate_s = self.named_s(task) if bag.told == "each" else mean_s
+            number = numbers.setdefault((memory, estimate_s), len(numbers))
+            if parts and parts[-1][1] == number:
+                parts[-1] = (parts[-1][0] + 1, number)
+            else:
+                parts.append((1, number))
+        return [self._class(*what) for what in numbers], parts
+
+    def _class(self, memory_bytes: int, estimate_s: float | None) -> TaskClass:
+        bag = self.bag
+        return TaskClass(
+            cpus=float(bag.cpus),
+            memory_bytes=memory_bytes,
+            max_failures=bag.max_failures,
+            max_losses=bag.max_losses,
+            name=bag.task_class,
+            estimate_s=estimate_s if bag.planner else None,
+            estimate_is_exact=bag.told == "each" and self._factor is None and self._constant == 1.0,
+            checkpoint_mb=bag.checkpoint_mb or None,
+        )
+
+    def _mean_s(self) -> float:
+        traced = self.bag.run_times_s[: self.bag.tasks]
+        if traced:
+            return fmean(traced)
+        return fmean(self._law((place + 0.5) / MEAN_OF) for place in range(MEAN_OF))
 
 
 def submissions(bags: tuple[Bag, ...], seed: int) -> list[Work]:

@@ -25,6 +25,8 @@ from windfall.core.events import (
 from windfall.drivers.simulated import Simulated
 from windfall.policy import compile_policies
 from windfall.sim.hosts import Ground, Host, Running
+from windfall.sim.machines import Provider
+from windfall.sim.planners import PLANNERS
 from windfall.sim.scenario import Gap, Scenario
 from windfall.sim.work import Work, submissions
 from windfall.wire.messages import CAUSES, DONE, EXIT, LOST, PREEMPTED
@@ -45,19 +47,32 @@ class World:
         self, scenario: Scenario, seed: int, keep: Callable[[Record], None] | None = None, watch: Watch | None = None
     ) -> None:
         self.scenario = scenario
-        self.driver = Simulated(Engine(compile_policies), scenario.settings, keep)
+        self._keep = keep
+        self.provider: Provider | None = None
+        self.driver = Simulated(
+            Engine(compile_policies), scenario.settings, self._listen, PLANNERS.__getitem__, scenario.planning_s
+        )
         self.grounds = [Ground(pool, seed) for pool in scenario.pools]
         self.hosts: list[Host] = []
         self.jobs: dict[int, Work] = {}
-        self.arrived: dict[str, dict[int, int]] = {pool.name: {} for pool in scenario.pools}
+        self.arrived: dict[str, dict[int, int]] = {pool.name: {} for pool in (*scenario.pools, *scenario.clouds)}
         """Accepted results by pool and by the hour in which they reached the server."""
         self.bills: list[tuple[float, float, str, int]] = []
         """(from, to, pool, micro-dollars) of every stay that cost something."""
         self._to_come = submissions(scenario.bags, seed)
         self._unfinished: list[int] = []
-        self._cut_off_until = 0.0
+        self.cut_off_until = 0.0
         self._watch = watch
+        if scenario.clouds:
+            self.provider = Provider(self, scenario.clouds, seed)
+            self.provider.open()
         self._plan()
+
+    def _listen(self, record: Record) -> None:
+        if self._keep is not None:
+            self._keep(record)
+        if self.provider is not None:
+            self.provider.listen(record)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -90,7 +105,9 @@ class World:
         driver.run(until, ended)
         for host in self.hosts:
             if host.here:
-                self._go(host)
+                self.go(host)
+        if self.provider is not None:
+            self.provider.close()
 
     def _is_over(self) -> bool:
         unfinished, bags = self._unfinished, self.driver.state.bags
@@ -102,18 +119,21 @@ class World:
 
     def _submit(self, work: Work) -> None:
         driver = self.driver
-        if driver.now < self._cut_off_until:
-            driver.at(self._cut_off_until, self._submit, work)
+        if driver.now < self.cut_off_until:
+            driver.at(self.cut_off_until, self._submit, work)
             return
-        job = driver.submit(JobSubmitted(driver.now, work.rules(), work.classes())).decided.job  # type: ignore[union-attr]
-        driver.submit(TasksAdded(driver.now, job, work.bag.tasks))
-        driver.submit(JobSealed(driver.now, job))
+        classes, parts = work.classes()
+        rules = work.rules([cloud.name for cloud in self.scenario.clouds])
+        job = driver.submit(JobSubmitted(driver.now, rules, classes)).decided.job  # type: ignore[union-attr]
         self.jobs[job] = work
+        for count, number in parts:
+            driver.submit(TasksAdded(driver.now, job, count, number))
+        driver.submit(JobSealed(driver.now, job))
         self._unfinished.append(job)
         self._to_come.remove(work)
 
     def _cut_off(self, gap: Gap) -> None:
-        self._cut_off_until = max(self._cut_off_until, gap.at_s + gap.lasts_s)
+        self.cut_off_until = max(self.cut_off_until, gap.at_s + gap.lasts_s)
 
     def _stop_server(self, gap: Gap) -> None:
         self._cut_off(gap)
@@ -137,20 +157,24 @@ class World:
         if another and host.boots:
             host.pool.describe(host)
         books.hosts += another or not host.boots
-        books.stays += 1
+        if gone_s < inf:
+            driver.at(gone_s, self._taken_away, host, host.epoch)
+        self.come(host)
+
+    def come(self, host: Host) -> None:
+        """A host is here, for the first time or again, and asks for work."""
+        driver = self.driver
+        host.pool.books.stays += 1
         host.here, host.since_s, host.idle_since = True, driver.now, inf
         host.polls = host.retries = 0
         resumes = bool(host.boot)
         host.boots += 1
         if not resumes:
             host.boot, host.n = f"boot-{host.boots}", 0
-        if gone_s < inf:
-            driver.at(gone_s, self._taken_away, host, host.epoch)
         for key, running in host.running.items():
-            # It was suspended: what was left of it runs now.
-            running.end_s += driver.now - host.last_s
+            running.sleep(driver.now - host.last_s)
             driver.at(running.end_s, self._end, host, host.epoch, key)
-        self._exchange(host)
+        self.exchange(host)
         if host.here and host.pool.pool.heartbeat_s < inf:
             driver.after(host.pool.pool.heartbeat_s, self._beat, host, host.epoch)
 
@@ -161,7 +185,7 @@ class World:
         suspended = host.pool.pool.leaves == "suspend"
         if not suspended:
             self._lose_all(host)
-        self._go(host)
+        self.go(host)
         if suspended:
             # `last_s` keeps the time of the suspension for those that run.
             host.last_s = self.driver.now
@@ -169,7 +193,7 @@ class World:
             host.boot = ""
         self._ask_for(host)
 
-    def _go(self, host: Host) -> None:
+    def go(self, host: Host) -> None:
         """Close a stay: time and money into the books. Calls that were scheduled for it find another epoch."""
         now, ground = self.driver.now, host.pool
         ground.books.present_s += (now - host.since_s) * ground.pool.slots
@@ -180,21 +204,29 @@ class World:
         host.here = host.polling = host.retrying = False
         host.epoch += 1
 
-    def _lose_all(self, host: Host) -> None:
+    def lose(self, host: Host) -> None:
+        """What runs on a host is lost with it."""
         now, books = self.driver.now, host.pool.books
-        told = bool(host.running or host.queue) and host.pool.tells(host)
         for key, running in host.running.items():
-            worked_s = running.worked_s(now)
             books.lost += 1
-            books.lost_s += worked_s
+            books.lost_s += running.worked_s(now)
             if self._watch:
                 self._watch(host.name, key, running.start_s, now, LOST_CODE)
-            if told:
-                host.results.append(Result(*key, PREEMPTED_CODE, None, running.start_s, now, worked_s))
+        host.running, host.queue, host.results = {}, [], []
+
+    def _lose_all(self, host: Host) -> None:
+        now = self.driver.now
+        told = bool(host.running or host.queue) and host.pool.tells(host)
+        results = host.results
         if told:
-            host.results += [Result(*key, PREEMPTED_CODE, None, now, now) for key in host.queue]
-        host.running, host.queue = {}, []
-        if told and now >= self._cut_off_until:
+            results += [
+                Result(*key, PREEMPTED_CODE, None, running.start_s, now, running.worked_s(now))
+                for key, running in host.running.items()
+            ]
+            results += [Result(*key, PREEMPTED_CODE, None, now, now) for key in host.queue]
+        self.lose(host)
+        host.results = results
+        if told and now >= self.cut_off_until:
             self._report(host)
             self.driver.submit(
                 HostAsked(now, host.name, host.boot, host.n + 1, 0, host.pool.pool.slots, None, "preempted")
@@ -206,17 +238,17 @@ class World:
         self.driver.submit(
             HostAsked(self.driver.now, host.name, host.boot, host.n + 1, 0, host.pool.pool.slots, None, "no work")
         )
-        self._go(host)
+        self.go(host)
         host.boot = ""
         self._ask_for(host)
 
     # --- the exchange -------------------------------------------------------------------------------------------------
 
-    def _exchange(self, host: Host) -> None:
+    def exchange(self, host: Host) -> None:
         """Report, ask, and begin what was given."""
         driver, ground = self.driver, host.pool
         now = driver.now
-        if now < self._cut_off_until:
+        if now < self.cut_off_until:
             self._try_later(host)
             return
         host.retries = 0
@@ -236,6 +268,8 @@ class World:
         self._fill(host)
         if not host.running:
             self._wait_for_work(host)
+        if host.offer is not None and self.provider is not None:
+            self.provider.asked(host)
 
     def _report(self, host: Host) -> None:
         results, books = host.results, host.pool.books
@@ -276,7 +310,7 @@ class World:
     def _retry(self, host: Host, epoch: int) -> None:
         if host.epoch == epoch:
             host.retrying = False
-            self._exchange(host)
+            self.exchange(host)
 
     def _beat(self, host: Host, epoch: int) -> None:
         """Nobody is silent for longer than a heartbeat."""
@@ -284,7 +318,7 @@ class World:
             return
         heartbeat_s = host.pool.pool.heartbeat_s
         if self.driver.now >= host.last_s + heartbeat_s:
-            self._exchange(host)
+            self.exchange(host)
             if host.epoch != epoch:
                 return
         self.driver.at(max(host.last_s, self.driver.now - heartbeat_s / 2) + heartbeat_s, self._beat, host, epoch)
@@ -305,7 +339,7 @@ class World:
         if host.epoch == epoch:
             host.polling = False
             if not host.running:
-                self._exchange(host)
+                self.exchange(host)
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
@@ -325,7 +359,7 @@ class World:
         pool, now = ground.pool, self.driver.now
         if host.black_hole:
             return Running(now, now + pool.black_hole_after_s, 0.0, EXIT_CODE)
-        cpu_s = work.run_s(task) / host.speed
+        cpu_s = work.run_s(task) / host.speed_for(work.bag.task_class)
         if pool.stragglers and work.drag(task, attempt) < pool.stragglers:
             cpu_s *= max(1.0, ground.drag(work.drag(task, -attempt)))
         cause = DONE_CODE
@@ -354,4 +388,4 @@ class World:
         if host.queue:
             self._fill(host)
         if not host.running or host.pool.pool.report == "each":
-            self._exchange(host)
+            self.exchange(host)

@@ -1,0 +1,124 @@
+"""The clouds of a scenario: `[[cloud]]` and its offers, read and checked. Touches the series that they name."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from windfall.errors import BadInput
+from windfall.planning.offers import Offer
+from windfall.sim import schema, traces
+from windfall.sim.laws import Law
+from windfall.sim.market import LIKELY, Supply
+
+
+class Cloud(Struct, frozen=True, kw_only=True):
+    """Where machines are rented; keys as in `schema.CLOUD` and `schema.OFFER`."""
+
+    name: str
+    supplies: tuple[Supply, ...]
+    heartbeat_s: float = inf
+    poll_s: float = 10.0
+    poll_max_s: float = 60.0
+
+
+def read_cloud(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Cloud:
+    """A cloud with its offers. BadInput with the place, the key and what may stand there."""
+    offers = raw.get("offer", [])
+    values = schema.read_table({key: value for key, value in raw.items() if key != "offer"}, schema.CLOUD, place)
+    if not isinstance(offers, list) or not all(isinstance(offer, dict) for offer in offers) or not offers:
+        raise _bad(f"{place}: there is no [[cloud.offer]]", "a cloud rents something: name, price_usd, market ...")
+    if values["poll_s"] <= 0 or values["heartbeat_s"] <= 0:
+        raise _bad(f"{place}: poll and heartbeat must be above zero", '"10s"')
+    supplies = []
+    for number, offer in enumerate(offers, 1):
+        supplies.append(
+            _supply(offer, values["name"], f"{place}, offer {offer.get('name', number)}", where, data)
+        )  # fmt: skip
+    names = [supply.offer.name for supply in supplies]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise _bad(f"{place}: two offers are called '{twice}'", "names are unique")
+    return Cloud(supplies=tuple(supplies), **values)
+
+
+def _supply(raw: dict[str, Any], cloud: str, place: str, where: Path, data: Path | None) -> Supply:
+    values = schema.read_table(raw, schema.OFFER, place)
+    _check(values, raw, place)
+    ticks = traces.availability(values["series"], f"{place}.series", where, data) if values["series"] else None
+    prices = None
+    if values["prices"]:
+        prices = traces.prices(values["prices"], values["prices_of"], f"{place}.prices", where, data)
+        values["price_usd"] = prices.usd_per_h[0] * values["cycle_s"] / 3600.0
+    return Supply(
+        offer=_offer(values, cloud, place),
+        boot=values["boot"],
+        refusals=values["refusals"],
+        interruptions_per_h=values["interruptions_per_h"],
+        life=values["life"],
+        up=values["up"],
+        down=values["down"],
+        asleep=values["asleep"],
+        once=values["once"],
+        notice_s=values["notice_s"],
+        ticks=ticks,
+        prices=prices,
+    )
+
+
+def _check(values: dict[str, Any], raw: dict[str, Any], place: str) -> None:
+    """What no single key can say."""
+    if not values["cores"] or not values["speed"] or not 0 < values["cycle_s"] < inf:
+        raise _bad(f"{place}: cores, speed and cycle must be above zero", 'cores = 2, speed = 1.0, cycle = "1h"')
+    if values["market"] == "on-demand":
+        wrong = [key for key in ("interruptions_per_h", "series", "up", "notice", "once") if key in raw]
+        if wrong:
+            raise _bad(f"{place}.{wrong[0]}: an on-demand machine is not taken away", 'market = "spot"')
+    if "price_usd" not in raw and not values["prices"]:
+        raise _bad(f"{place}: the key 'price_usd' is missing", "price_usd = 0.10 (of one cycle), or prices")
+    if values["series"] and values["up"].kind != "never":
+        raise _bad(f"{place}.up: there is a series already", "give `series`, or `up` and `down`")
+    if values["series"] and not values["limit"]:
+        raise _bad(f"{place}.limit: a series needs a limit", "limit = 16: as many machines share its largest count")
+    if values["up"].kind != "never" and values["down"].kind == "fixed" and not values["down"].parameters["value"]:
+        raise _bad(f"{place}.down: capacity that comes and goes is away for some time", 'down = "30m"')
+
+
+def _offer(values: dict[str, Any], cloud: str, place: str) -> Offer:
+    speeds = values["speeds"]
+    if not all(isinstance(speed, int | float) and speed > 0 for speed in speeds.values()):
+        raise _bad(f"{place}.speeds: {speeds!r} cannot be", "{ blast = 1.4, fit = 0.9 }")
+    asleep = values["asleep"]
+    told = values["told"]
+    return Offer(
+        name=values["name"],
+        price_usd=values["price_usd"],
+        cores=values["cores"],
+        memory_gb=values["memory_gb"] or inf,
+        speed={"default": values["speed"]} | speeds if speeds else values["speed"],
+        cycle_s=values["cycle_s"],
+        lag_s=values["boot"].quantile()(LIKELY),
+        market=values["market"],
+        limit=values["limit"] or None,
+        pool=cloud,
+        minimum_s=values["minimum_s"],
+        bills_boot=values["bills_boot"],
+        free_if_taken=values["free_if_taken"],
+        when_taken=values["when_taken"],
+        interruptions_per_h=values["interruptions_per_h"] if told else None,
+        resumes_per_h=_per_hour(asleep) if told else None,
+    )
+
+
+def _per_hour(law: Law) -> float:
+    """How often an hour something ends that lasts so long in the median."""
+    middle_s = law.quantile()(0.5)
+    if law.kind == "exponential":
+        middle_s = law.parameters["mean"]
+    return 0.0 if middle_s == inf else 3600.0 / max(middle_s, 1.0)
+
+
+def _bad(message: str, hint: str) -> BadInput:
+    return BadInput(message, hint=hint, code="bad-scenario")

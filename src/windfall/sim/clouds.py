@@ -1,0 +1,147 @@
+"""One bag on rented machines in virtual time, for laboratories that need thousands of such runs. Touches nothing.
+
+The engine, the planner and the ledger are the live ones; the markets are those of `sim.market`. The same seed meets
+every planner with the same interruptions and the same run times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from windfall.core import fleet
+from windfall.core.events import Record, Settings
+from windfall.planning.contract import Task
+from windfall.planning.offers import Offer
+from windfall.sim import schema
+from windfall.sim.cloud import Cloud
+from windfall.sim.laws import Law, fixed
+from windfall.sim.market import Supply
+from windfall.sim.scenario import Bag, Scenario
+from windfall.sim.world import World
+
+CLOUD = "cloud"
+GIB = 1024**3
+
+
+class RentedMachine(Struct, frozen=True):
+    """One machine of a run, as the engine kept it."""
+
+    number: int
+    offer: str
+    market: str
+    requested_s: float
+    ready_s: float | None
+    ended_s: float
+    cause: str
+    cost_usd: float
+    sleeps_s: tuple[tuple[float, float], ...]
+
+
+class Outcome(Struct, frozen=True):
+    """How a bag fared. `events` is the provider's book: (when, machine, what happened to it)."""
+
+    cost_usd: float
+    finish_s: float | None
+    met: bool
+    machines: tuple[RentedMachine, ...]
+    events: tuple[tuple[float, int, str], ...]
+    done: int
+    plans: int
+    lost: int
+    """Attempts that machines took with them."""
+    moved: int
+    """Attempts given up on machines that slept."""
+
+
+def poisson(offers: Sequence[Offer], k_h: float, k_r: float, over_s: float, once: bool = True) -> list[Supply]:
+    """HADS's markets: a spot machine hibernates k_h times and would wake k_r times within `over_s`, on average.
+
+    In the paper's experiments a machine hibernates once at most.
+    """
+    asleep = Law("exponential", {"mean": over_s / k_r}) if k_r else Law("never")
+    return [
+        Supply(
+            offer=replace(offer, when_taken="hibernate"), boot=fixed(offer.lag_s),
+            interruptions_per_h=3600.0 * k_h / over_s, asleep=asleep, once=once,
+        )
+        if offer.market == "spot"
+        else Supply(offer=offer, boot=fixed(offer.lag_s))
+        for offer in offers
+    ]  # fmt: skip
+
+
+def run_bag(
+    tasks: Sequence[Task], supplies: Sequence[Supply], deadline_s: float, planner: str, seed: int, *,
+    error: Law | None = None, budget_usd: float | None = None, until_s: float | None = None,
+    watch: Callable[[str, tuple[int, int, int], float, float, int], None] | None = None,
+    keep: Callable[[Record], None] | None = None,
+) -> Outcome:  # fmt: skip
+    """Run a bag by a deadline with a planner of this name.
+
+    `Task.runtime_s` is what planners are told; `error` the law of the factor of the true time over it (none: exact).
+    """
+    world = World(scenario_of(tasks, supplies, deadline_s, planner, error, budget_usd, until_s), seed, keep, watch)
+    world.run()
+    return outcome_of(world)
+
+
+def scenario_of(
+    tasks: Sequence[Task], supplies: Sequence[Supply], deadline_s: float, planner: str, error: Law | None = None,
+    budget_usd: float | None = None, until_s: float | None = None,
+) -> Scenario:  # fmt: skip
+    """A world of one cloud and one bag."""
+    renamed = tuple(replace(supply, offer=replace(supply.offer, pool=CLOUD)) for supply in supplies)
+    values = schema.read_table({"name": "bag", "run": "0s"}, schema.BAG, "bag")
+    classes = {task.task_class for task in tasks}
+    checkpoints = {task.checkpoint_mb or 0.0 for task in tasks}
+    if len(classes) > 1 or len(checkpoints) > 1:
+        raise ValueError("the tasks of a bag are of one class")
+    values |= {
+        "tasks": len(tasks), "deadline_s": deadline_s, "planner": planner, "budget_usd": budget_usd or 0.0,
+        "told": "each", "task_class": classes.pop(), "checkpoint_mb": checkpoints.pop(), "max_losses": 1000,
+    }  # fmt: skip
+    if error is not None:
+        values["error"] = error
+    bag = Bag(
+        **values,
+        run_times_s=tuple(task.runtime_s for task in tasks),
+        memory_bytes_of=tuple(round(task.memory_gb * GIB) for task in tasks),
+    )
+    return Scenario(
+        name="bag", about="", until_s=until_s or 20 * deadline_s, settings=Settings(lease_s=inf), planning_s=0.0,
+        pools=(), clouds=(Cloud(name=CLOUD, supplies=renamed),), bags=(bag,), outages=(), restarts=(),
+    )  # fmt: skip
+
+
+def outcome_of(world: World) -> Outcome:
+    """What the first job of a world came to."""
+    state, now = world.driver.state, world.driver.now
+    bag = state.bags[1]
+    machines = tuple(_machine(machine, now) for machine in state.machines.values())
+    books = world.provider.books if world.provider else {}
+    deadline_s = bag.rules.deadline_s or inf
+    finish_s = None if bag.finished_t is None else bag.finished_t - bag.submitted_t
+    return Outcome(
+        cost_usd=sum(machine.cost_usd for machine in machines),
+        finish_s=finish_s,
+        met=finish_s is not None and finish_s <= deadline_s and bag.counts[2] == bag.total,
+        machines=machines,
+        events=tuple(world.provider.log) if world.provider else (),
+        done=bag.counts[2],
+        plans=state.plans[1].plans,
+        lost=sum(book.lost for book in books.values()),
+        moved=sum(book.cancelled for book in books.values()),
+    )
+
+
+def _machine(machine: fleet.MachineState, now: float) -> RentedMachine:
+    return RentedMachine(
+        machine.number, machine.offer.name, machine.offer.market, machine.requested_t, machine.ready_t,
+        now if machine.ended_t is None else machine.ended_t, machine.cause,
+        fleet.owed_microusd(machine, now) / 1e6,
+        tuple((since, now if until is None else until) for since, until in machine.sleeps),
+    )  # fmt: skip

@@ -1,0 +1,281 @@
+"""The rented machines of a simulated world: ordered, refused, booted, noticed, asleep, awake, taken. Touches nothing.
+
+The engine orders and gives back (`PlanTaken`); here the provider answers, boots a host that asks for work as every
+other, and takes it away when its market says so. While nobody reaches the server the provider waits with its news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING
+
+from windfall.core import fleet
+from windfall.core.events import (
+    AnyEvent,
+    HostAnswered,
+    MachineEnded,
+    MachineHibernated,
+    MachineNoticed,
+    MachineRefused,
+    MachineResumed,
+    MachineSettled,
+    MachineStarted,
+    OffersConfigured,
+    PlanTaken,
+    PricesReported,
+    Record,
+    ResultsJudged,
+    TimeJudged,
+)
+from windfall.planning.offers import Offer
+from windfall.sim import schema
+from windfall.sim.cloud import Cloud
+from windfall.sim.hosts import Books, Ground, Host
+from windfall.sim.market import Market, Place
+from windfall.sim.scenario import Pool
+
+if TYPE_CHECKING:
+    from windfall.sim.world import World
+
+GIB_MB = 1024
+WORK_COMES_BACK = (ResultsJudged, MachineSettled, TimeJudged)
+"""Decisions after which tasks may wait that did not wait before."""
+
+
+class Rented:
+    """One machine between its order and its end. `epoch` counts its sleeps, so that calls of before find another."""
+
+    __slots__ = ("asleep_s", "boot_left_s", "epoch", "host", "market", "nudged", "number", "place", "since_s")
+
+    def __init__(self, number: int, market: Market, place: Place, host: Host, now: float) -> None:
+        self.number, self.market, self.place, self.host = number, market, place, host
+        self.since_s = now
+        """Since when it runs, or boots."""
+        self.asleep_s: float | None = None
+        self.boot_left_s: float | None = market.boot_s(place)
+        self.epoch = 0
+        self.nudged = False
+
+
+class Provider:
+    """All clouds of one world."""
+
+    def __init__(self, world: World, clouds: tuple[Cloud, ...], seed: int) -> None:
+        self.world, self.driver, self.clouds = world, world.driver, clouds
+        self.books = {cloud.name: Books() for cloud in clouds}
+        self.rented: dict[int, Rented] = {}
+        self.log: list[tuple[float, int, str]] = []
+        """(when, machine, what happened to it) as the provider knows it."""
+        self._markets: dict[str, Market] = {}
+        self._grounds: dict[str, Ground] = {}
+        self._hungry: dict[int, Rented] = {}
+        """Machines with free slots that got nothing at their last question."""
+        for cloud in clouds:
+            for supply in cloud.supplies:
+                key = supply.offer.key
+                self._markets[key] = Market(supply, cloud.name, seed)
+                self._grounds[key] = _ground(cloud, supply.offer, seed, self.books[cloud.name])
+
+    def open(self) -> None:
+        """Say what there is, and say again when prices move."""
+        for cloud in self.clouds:
+            offers = [self._markets[supply.offer.key].offer for supply in cloud.supplies]
+            self.driver.submit(OffersConfigured(self.driver.now, cloud.name, offers))
+            if any(supply.prices is not None for supply in cloud.supplies):
+                self._report_prices(cloud)
+
+    def _report_prices(self, cloud: Cloud) -> None:
+        now = self.driver.now
+        markets = [self._markets[supply.offer.key] for supply in cloud.supplies if supply.prices is not None]
+        prices = [(market.offer.name, round(market.price_usd(now), 6)) for market in markets]
+        self._tell(lambda t: PricesReported(t, cloud.name, prices))
+        self.driver.at(min(market.next_price_t(now) for market in markets), self._report_prices, cloud)
+
+    def _tell(self, event: Callable[[float], AnyEvent]) -> None:
+        """Tell the server, when it can be reached."""
+        if self.driver.now < self.world.cut_off_until:
+            self.driver.at(self.world.cut_off_until, self._tell, event)
+        else:
+            self.driver.submit(event(self.driver.now))
+
+    # --- what the engine wants ----------------------------------------------------------------------------------------
+
+    def listen(self, record: Record) -> None:
+        """Carry out what was decided; machines that wait for work hear when there may be some."""
+        decided = record.decided
+        kind = type(decided)
+        if kind is PlanTaken:
+            when = max(self.driver.now, self.world.cut_off_until)
+            for number, _, offer in decided.started:  # type: ignore[union-attr]
+                self.driver.at(when, self._order, number, offer)
+            for number in decided.stopped:  # type: ignore[union-attr]
+                self.driver.at(when, self.release, number)
+            for number, queue in decided.queues:  # type: ignore[union-attr]
+                if queue and number in self._hungry:
+                    self._nudge(self._hungry[number])
+            if decided.moved or decided.queues:  # type: ignore[union-attr]
+                self._nudge_all()
+        elif self._hungry and (kind in WORK_COMES_BACK or (kind is HostAnswered and decided.lost)):  # type: ignore[union-attr]
+            self._nudge_all()
+
+    def _nudge_all(self) -> None:
+        state = self.driver.state
+        if state.ready or state.shapes:
+            for rented in self._hungry.values():
+                self._nudge(rented)
+
+    def _nudge(self, rented: Rented) -> None:
+        if not rented.nudged:
+            rented.nudged = True
+            self.driver.at(self.driver.now, self._ask, rented, rented.epoch)
+
+    def _ask(self, rented: Rented, epoch: int) -> None:
+        rented.nudged = False
+        if rented.epoch == epoch and rented.host.here and not rented.host.retrying:
+            self.world.exchange(rented.host)
+
+    def asked(self, host: Host) -> None:
+        """A machine has had its answer."""
+        rented = self.rented.get(host.index)
+        if rented is None:
+            return
+        if host.here and host.pool.hold > len(host.running) + len(host.queue):
+            self._hungry[host.index] = rented
+        else:
+            self._hungry.pop(host.index, None)
+
+    # --- a machine's life ---------------------------------------------------------------------------------------------
+
+    def _order(self, number: int, offer: Offer) -> None:
+        now, market, books = self.driver.now, self._markets[offer.key], self.books[offer.pool]
+        place = market.rent(now)
+        if place is None:
+            books.refused += 1
+            self.log.append((now, number, "refused"))
+            self._tell(lambda t: MachineRefused(t, number, "no capacity"))
+            return
+        rented = self.rented[number] = Rented(number, market, place, self._host(number, offer), now)
+        books.hosts += 1
+        self.log.append((now, number, "started"))
+        self._tell(lambda t: MachineStarted(t, number, f"{offer.name}/{place.index}.{place.turn}", now))
+        self._run(rented)
+
+    def _host(self, number: int, offer: Offer) -> Host:
+        host = Host(self._grounds[offer.key], number)
+        host.offer = offer
+        host.name = f"{offer.pool}-m{number}"
+        host.ad = host.ad | {"name": host.name, "machine": number}
+        return host
+
+    def _run(self, rented: Rented) -> None:
+        """It runs, or goes on with its boot, until it is taken."""
+        driver, epoch = self.driver, rented.epoch
+        rented.since_s, rented.asleep_s = driver.now, None
+        if rented.boot_left_s is not None:
+            driver.after(rented.boot_left_s, self._come, rented, epoch)
+        taken_t = rented.market.taken_t(rented.place, driver.now)
+        if taken_t < inf:
+            driver.at(taken_t, self._take, rented, epoch)
+            notice_s = rented.market.supply.notice_s
+            if notice_s:
+                driver.at(taken_t - notice_s, self._notice, rented, epoch, taken_t)
+
+    def _come(self, rented: Rented, epoch: int) -> None:
+        if rented.epoch == epoch:
+            rented.boot_left_s = None
+            self.log.append((self.driver.now, rented.number, "ready"))
+            self.world.come(rented.host)
+
+    def _notice(self, rented: Rented, epoch: int, until: float) -> None:
+        if rented.epoch == epoch:
+            self._tell(lambda t: MachineNoticed(t, rented.number, until))
+
+    def _take(self, rented: Rented, epoch: int) -> None:
+        """The provider wants it back."""
+        if rented.epoch != epoch:
+            return
+        now, number, how = self.driver.now, rented.number, rented.market.offer.when_taken
+        self.books[rented.market.offer.pool].interrupted += 1
+        if how == "terminate":
+            self._end(rented, "taken")
+            return
+        self._pause(rented, keeps=how == "hibernate")
+        back_t = rented.market.back_t(rented.place, now)
+        rented.place.interruptions += 1
+        self.log.append((now, number, "asleep"))
+        self._tell(lambda t: MachineHibernated(t, number, now))
+        if back_t < inf:
+            self.driver.at(back_t, self._wake, rented, rented.epoch)
+
+    def _pause(self, rented: Rented, keeps: bool) -> None:
+        """Its host stands still; what runs there goes on later, or is lost."""
+        host, now = rented.host, self.driver.now
+        rented.epoch += 1
+        rented.asleep_s = now
+        self._hungry.pop(rented.number, None)
+        if rented.boot_left_s is not None:
+            rented.boot_left_s -= now - rented.since_s
+        if not keeps:
+            self.world.lose(host)
+            rented.boot_left_s = rented.market.boot_s(rented.place)
+        if host.here:
+            self.world.go(host)
+        host.last_s = now
+        if not keeps:
+            host.boot = ""
+
+    def _wake(self, rented: Rented, epoch: int) -> None:
+        if rented.epoch != epoch:
+            return
+        now, number = self.driver.now, rented.number
+        rented.epoch += 1
+        self.log.append((now, number, "awake"))
+        self._tell(lambda t: MachineResumed(t, number, now))
+        self._run(rented)
+        if rented.boot_left_s is None:
+            self.world.come(rented.host)
+            # What was given up meanwhile is cancelled with the first answer; its slots are free from then on.
+            if rented.host.here and rented.number in self._hungry:
+                self._nudge(rented)
+
+    def release(self, number: int) -> None:
+        """We give it back."""
+        rented = self.rented.get(number)
+        if rented is not None:
+            self._end(rented, "released")
+
+    def _end(self, rented: Rented, cause: str) -> None:
+        now, number = self.driver.now, rented.number
+        rented.epoch += 1
+        del self.rented[number]
+        self._hungry.pop(number, None)
+        rented.market.give_back(rented.place)
+        if cause == "taken":
+            self.world.lose(rented.host)
+        if rented.host.here:
+            self.world.go(rented.host)
+        self.log.append((now, number, cause))
+        self._tell(lambda t: MachineEnded(t, number, now, cause))
+
+    def close(self) -> None:
+        """The run is over: what is still rented is given back, and the bills are written."""
+        for number in list(self.rented):
+            self.release(number)
+        now, world = self.driver.now, self.world
+        for machine in self.driver.state.machines.values():
+            pool = machine.offer.pool
+            cost = fleet.owed_microusd(machine, now)
+            self.books[pool].cost_microusd += cost
+            world.bills.append((machine.requested_t, machine.ended_t or now, pool, cost))
+
+
+def _ground(cloud: Cloud, offer: Offer, seed: int, books: Books) -> Ground:
+    """What the hosts of an offer have in common, as if they were a pool."""
+    memory_mb = 0 if offer.memory_gb == inf else int(offer.memory_gb * GIB_MB)
+    raw = {"name": cloud.name, "hosts": 1, "slots": offer.cores, "memory_mb": memory_mb}
+    pool = schema.read_table(raw, schema.POOL, cloud.name)
+    pool |= {"heartbeat_s": cloud.heartbeat_s, "poll_s": cloud.poll_s, "poll_max_s": cloud.poll_max_s}
+    ground = Ground(Pool(**pool), seed)
+    ground.books = books
+    return ground

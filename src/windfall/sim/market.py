@@ -1,0 +1,195 @@
+"""The market of one offer in a simulated cloud: what can be had, when it is taken, for how long, at what price. Pure.
+
+A market has places, numbered from zero; a machine that is rented takes the lowest free one. What happens to a place
+happens at its own times, whoever rents it and whenever: a planner that rents earlier, later or more meets the same
+interruptions (common random numbers). Only `life` counts from the start of a machine, because it is a law of its age;
+it is drawn by place and by how often the place was rented before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from heapq import heappop, heappush
+from math import inf, log
+
+from msgspec import Struct
+
+from windfall.planning.offers import Offer
+from windfall.sim.chance import Stream, stream
+from windfall.sim.laws import NEVER, Law, fixed
+from windfall.sim.traces import Prices, Series, Tides
+
+LIKELY = 0.95
+"""The quantile of the boot that planners are told: to count on the median would be late every other time."""
+
+
+class Supply(Struct, frozen=True, kw_only=True):
+    """What an offer is really like: what planners are told of it is in `offer`, the rest they can only see happen."""
+
+    offer: Offer
+    boot: Law = fixed(0.0)
+    refusals: float = 0.0
+    interruptions_per_h: float = 0.0
+    """A Poisson process at every place, in the market's own time."""
+    life: Law = NEVER
+    """Of a machine, from its start."""
+    up: Law = NEVER
+    down: Law = fixed(0.0)
+    """How long there is capacity and how long there is none, for all machines of the offer at once."""
+    asleep: Law = NEVER
+    """How long a machine sleeps that was hibernated or stopped; with capacity that comes and goes, until it is back."""
+    once: bool = False
+    notice_s: float = 0.0
+    ticks: Series | None = None
+    prices: Prices | None = None
+
+
+class Place(Struct):
+    """One machine's place in the market while it is rented."""
+
+    index: int
+    turn: int
+    interruptions: int = 0
+
+
+class Poisson:
+    """The moments of one place's interruptions, made as far as somebody asks."""
+
+    def __init__(self, rate_per_s: float, chance: Stream, place: int) -> None:
+        self._rate, self._chance, self._place = rate_per_s, chance, place
+        self._moments: list[float] = []
+
+    def after(self, t: float) -> tuple[float, int]:
+        """The first moment after t, and its number."""
+        moments = self._moments
+        while not moments or moments[-1] <= t:
+            gap = -log(1.0 - self._chance(self._place, len(moments))) / self._rate
+            moments.append(round((moments[-1] if moments else 0.0) + gap, 6))
+        at = bisect_right(moments, t)
+        return moments[at], at
+
+
+class Tide:
+    """Capacity that comes and goes for a whole offer, by the laws `up` and `down`; begins somewhere in between."""
+
+    def __init__(self, supply: Supply, chance: Stream) -> None:
+        self._up, self._down, self._chance = supply.up.quantile(), supply.down.quantile(), chance
+        # Not at the beginning of a stretch, where nobody's first machine would ever meet a shortage.
+        first = self._up(chance(0, 0))
+        self._edges = [-round(first * chance(0, 1), 6)]
+        self._edges.append(round(self._edges[0] + first, 6))
+
+    def stretch(self, t: float) -> tuple[float, float]:
+        """The stretch of capacity that holds t, or else the next one: (from, to)."""
+        edges = self._edges
+        while edges[-1] <= t or len(edges) % 2:
+            number = len(edges)
+            law = self._down if number % 2 == 0 else self._up
+            edges.append(round(edges[-1] + max(1.0, law(self._chance(number, 0))), 6))
+        at = bisect_right(edges, t)
+        if at % 2:
+            return edges[at - 1], edges[at]
+        if at + 1 >= len(edges):
+            return self.stretch(edges[at])
+        return edges[at], edges[at + 1]
+
+
+class Market:
+    """One offer's machines in one run."""
+
+    def __init__(self, supply: Supply, cloud: str, seed: int) -> None:
+        self.supply, self.offer = supply, supply.offer
+        self._streams = {
+            what: stream(seed, f"cloud/{cloud}/{self.offer.name}/{what}")
+            for what in ("boot", "gap", "life", "asleep", "refusal", "tide")
+        }
+        self._boot, self._life, self._asleep = supply.boot.quantile(), supply.life.quantile(), supply.asleep.quantile()
+        self._turns: list[int] = []
+        self._free: list[int] = []
+        self._points: dict[int, Poisson] = {}
+        self._tide = Tide(supply, self._streams["tide"]) if supply.up.kind != "never" else None
+        # Every seed begins elsewhere in the series; zones of one cloud were recorded together and stay aligned.
+        self.offset = stream(seed, f"cloud/{cloud}/series")(0)
+        self._ticks = Tides(supply.ticks, self.offset) if supply.ticks is not None else None
+        self._asked = 0
+
+    # --- capacity -----------------------------------------------------------------------------------------------------
+
+    def rent(self, t: float) -> Place | None:
+        """The lowest free place with capacity, or None."""
+        self._asked += 1
+        if self.supply.refusals and self._streams["refusal"](self._asked) < self.supply.refusals:
+            return None
+        limit = self.offer.limit
+        if not self._free:
+            if limit is not None and len(self._turns) >= limit:
+                return None
+            self._free.append(len(self._turns))
+            self._turns.append(0)
+        index = self._free[0]
+        if self._stretch(index, t)[0] > t:
+            return None
+        heappop(self._free)
+        self._turns[index] += 1
+        return Place(index, self._turns[index])
+
+    def give_back(self, place: Place) -> None:
+        heappush(self._free, place.index)
+
+    def boot_s(self, place: Place) -> float:
+        return self._boot(self._streams["boot"](place.index, place.turn))
+
+    def _stretch(self, index: int, t: float) -> tuple[float, float]:
+        """(from, to) of the capacity of a place that holds t, or the next one."""
+        if self._tide is not None:
+            return self._tide.stretch(t)
+        if self._ticks is None or self.supply.ticks is None:
+            return 0.0, inf
+        return self._ticks.stretch(self.supply.ticks.level(index, self.offer.limit or 1), t)
+
+    # --- interruptions ------------------------------------------------------------------------------------------------
+
+    def taken_t(self, place: Place, since_t: float) -> float:
+        """When a machine that runs since `since_t` will be taken away, if it is held so long."""
+        supply = self.supply
+        if supply.once and place.interruptions:
+            return inf
+        at = self._stretch(place.index, since_t)[1]
+        if supply.interruptions_per_h:
+            at = min(at, self._poisson(place.index).after(since_t)[0])
+        if supply.life.kind != "never":
+            at = min(at, since_t + self._life(self._draw("life", place)))
+        return at
+
+    def back_t(self, place: Place, t: float) -> float:
+        """When a machine that was put to sleep at t wakes."""
+        if self._tide is not None or self.supply.ticks is not None:
+            start, _ = self._stretch(place.index, t)
+            if start > t:
+                return start
+        if self.supply.interruptions_per_h and self.supply.life.kind == "never":
+            # By the number of the interruption, so that the sleep belongs to it and not to who was there.
+            number = self._poisson(place.index).after(t - 1e-6)[1]
+            return t + self._asleep(self._streams["asleep"](place.index, number))
+        return t + self._asleep(self._draw("asleep", place))
+
+    def _draw(self, what: str, place: Place) -> float:
+        return self._streams[what](place.index, place.turn * 1024 + place.interruptions)
+
+    def _poisson(self, index: int) -> Poisson:
+        found = self._points.get(index)
+        if found is None:
+            rate = self.supply.interruptions_per_h / 3600.0
+            found = self._points[index] = Poisson(rate, self._streams["gap"], index)
+        return found
+
+    # --- prices -------------------------------------------------------------------------------------------------------
+
+    def price_usd(self, t: float) -> float:
+        """The price of a cycle that begins at t."""
+        prices = self.supply.prices
+        return self.offer.price_usd if prices is None else prices.at(t, self.offset) * self.offer.cycle_s / 3600.0
+
+    def next_price_t(self, t: float) -> float:
+        """When the price changes next."""
+        return inf if self.supply.prices is None else self.supply.prices.next_t(t, self.offset)
