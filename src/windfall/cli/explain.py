@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from windfall.cli.options import Place, find_task, json_option, place_options
+from windfall.cli.options import Place, TaskName, find_task, json_option, place_options
 from windfall.cli.output import moment, print_json, span
 
 Json = dict[str, Any]
@@ -15,10 +15,10 @@ _MOST_TRIES = 3
 
 @click.command()
 @click.argument("reference", metavar="JOB[.TASK]")
-@click.argument("task", type=click.IntRange(0), required=False)
+@click.argument("task", type=TaskName(), required=False)
 @place_options
 @json_option
-def explain(reference: str, task: int | None, place: Place, as_json: bool) -> None:
+def explain(reference: str, task: int | str | None, place: Place, as_json: bool) -> None:
     """Say why a job or a task waits: which hosts there are, what keeps each away, and what to change.
 
     Of a task that has been sent out it tells the story: each attempt, where, why there, and why again.
@@ -32,7 +32,9 @@ def explain(reference: str, task: int | None, place: Place, as_json: bool) -> No
         job, number = find_task(client, reference, task)
         told = job.explain(number)
         idle = client.is_idle and told.get("waiting") is not None
-    if idle:
+    if idle and told["waiting"].get("blocked_by"):
+        told["waiting"]["try"] = [f"{text} && windfall run --resume {job.id}" for text in told["waiting"]["try"]]
+    elif idle:
         told["waiting"]["try"] = [f"windfall run --resume {job.id}{place.words}", *told["waiting"]["try"]]
     if as_json:
         print_json(told)
@@ -51,7 +53,7 @@ def lines(told: Json) -> list[str]:
         head = f"{job} {'waits' if waiting['waits'] else 'is ' + told['state']}."
         written = [f"    {name} = {text}" for name, text in told["policies"].items()]
         return [head, *waiting_lines(waiting), *(["  its policies:", *written] if written else [])]
-    found = [f"task {told['task']} of {job} {_standing(told)}."]
+    found = [f"task {told.get('task_name') or told['task']} of {job} {_standing(told)}."]
     if "waiting" in told:
         found += waiting_lines(told["waiting"])
     if told["story"]:
@@ -62,7 +64,9 @@ def lines(told: Json) -> list[str]:
 def _standing(told: Json) -> str:
     if told["state"] == "running":
         return f"runs on {', '.join(told['running_on'])}"
-    return "waits" if told["state"] == "waiting" else f"is {told['state']}"
+    if told["state"] == "waiting":
+        return "is blocked" if told["waiting"].get("blocked_by") else "waits"
+    return f"is {told['state']}" + (f" {told['because']}" if told.get("because") else "")
 
 
 def waiting_lines(waiting: Json) -> list[str]:
@@ -90,4 +94,4 @@ def _step(step: Json) -> str:
         how = "done" if step["cause"] == "done" else step["cause"]
         code = f" {step['exit_code']}" if step["cause"] == "exit" else ""
         return f"{when}{attempt}on {step['host']}: {how}{code} after {span(step['run_s'])}; {step['what']}"
-    return f"{when}{step['what']}"
+    return f"{when}{step['what']}" + (f": {step['reason']}" if step.get("reason") else "")

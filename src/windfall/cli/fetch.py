@@ -13,7 +13,7 @@ import click
 
 from windfall.bags.spec import check_relative
 from windfall.cli.jobs import refuse_endless
-from windfall.cli.options import Place, find_task, json_option, place_options
+from windfall.cli.options import Place, TaskName, find_task, json_option, place_options
 from windfall.cli.output import note, plural, print_json, print_table, span
 from windfall.client import Client, Job, Task
 from windfall.client.results import cause_text
@@ -25,11 +25,11 @@ _FOLLOW_S = 10.0
 
 @click.command()
 @click.argument("job", default="last")
-@click.argument("task", type=click.IntRange(0), required=False)
+@click.argument("task", type=TaskName(), required=False)
 @click.option("-f", "--follow", is_flag=True, help="Stay, and print what comes.")
 @place_options
 @json_option
-def logs(job: str, task: int | None, follow: bool, place: Place, as_json: bool) -> None:
+def logs(job: str, task: int | str | None, follow: bool, place: Place, as_json: bool) -> None:
     """Print what a task wrote, as it wrote it; without a task, what all ended tasks wrote, line by line.
 
     A task's standard output and error go to standard output and error here. JOB.TASK names a task too.
@@ -88,16 +88,16 @@ def _print_lines(task: Task, as_json: bool) -> None:
         return
     for text, to_stderr in ((task.stdout, False), (task.stderr, True)):
         for line in text.splitlines():
-            click.echo(f"{task.task} | {line}", err=to_stderr)
+            click.echo(f"{task.name or task.task} | {line}", err=to_stderr)
 
 
 @click.command()
 @click.argument("job", default="last")
-@click.argument("task", type=click.IntRange(0), nargs=-1)
+@click.argument("task", type=TaskName(), nargs=-1)
 @click.option("--download", metavar="DIR", help="Write output files to DIR/TASK/NAME.")
 @place_options
 @json_option
-def results(job: str, task: tuple[int, ...], download: str | None, place: Place, as_json: bool) -> None:
+def results(job: str, task: tuple[int | str, ...], download: str | None, place: Place, as_json: bool) -> None:
     """Show the results of the tasks that have ended. --json prints one line per task, with all that it gave.
 
     \b
@@ -122,6 +122,7 @@ def result_line(task: Task) -> Json:
     """One line of `results --json`. A public contract: docs/reference/cli.md."""
     return {
         "task": task.task,
+        **({"name": task.name} if task.name else {}),
         "state": task.state,
         "attempt": task.attempt,
         "exit_code": task.exit_code,
@@ -179,7 +180,7 @@ def _print_results(job: Job, rows: list[Task]) -> None:
         ["task", "state", "took", "host", "result"],
         (
             [
-                row.task,
+                row.name or row.task,
                 row.state,
                 span(row.end_s - row.start_s) if row.end_s else "-",
                 row.host or "-",
@@ -207,7 +208,7 @@ def _download(client: Client, rows: Any, folder: Path, as_json: bool) -> None:
     for task in rows:
         for name, sha256, size, mode in task.outputs:
             check_relative(name, f"task {task.task}: output")
-            target = folder / str(task.task) / name
+            target = folder / (task.name or str(task.task)).replace("/", "_") / name
             _write_file(target, client.blob(sha256), mode)
             count += 1
             if as_json:

@@ -10,7 +10,14 @@ import click
 
 from windfall.bags.units import parse_duration
 from windfall.cli.follow import StuckWatch, statuses
-from windfall.cli.options import Place, json_option, max_wait_option, place_options, place_options_beside_states
+from windfall.cli.options import (
+    Place,
+    TaskName,
+    json_option,
+    max_wait_option,
+    place_options,
+    place_options_beside_states,
+)
 from windfall.cli.output import moment, note, plural, print_json, print_table, span
 from windfall.cli.progress import Progress
 from windfall.cli.summary import document, exit_code, print_groups, print_summary
@@ -99,13 +106,23 @@ def _print_status(job: Job, last: Json, place: Place) -> None:
         return
     tasks = last["tasks"]
     click.echo(
-        f"  {last['state']}: {tasks['running']:,} running, {tasks['waiting']:,} waiting;"
+        f"  {last['state']}: {tasks['running']:,} running, {_waiting(last)};"
         f" {plural(last['hosts'], 'host')} with {plural(last['slots'], 'slot')}"
     )
     if last["state"] == "running" and not last["slots"]:
         click.echo(f"  nobody runs it: start a worker, or windfall run --resume {job.id}{place.words}")
     if last["state"] == "paused":
         click.echo(f"  go on: windfall run --resume {job.id}{place.words}, or windfall change {job.id} --unpause")
+
+
+def _waiting(status: Json) -> str:
+    """What waits; in a workflow, for what."""
+    waiting, workflow = status["tasks"]["waiting"], status["workflow"]
+    if not workflow:
+        return f"{waiting:,} waiting"
+    held, blocked = workflow["held"], workflow["blocked"]
+    said = [f"{waiting - held:,} ready", f"{held - blocked:,} waiting for others"]
+    return ", ".join(said + [f"{blocked:,} blocked"] * (blocked > 0))
 
 
 def refuse_endless(client: Client, job: Job, place: Place) -> None:
@@ -207,8 +224,8 @@ def _print_tasks(rows: list[Json]) -> None:
         ["task", "state", "attempts", "host", "end", "took", "cause"],
         (
             [
-                row["task"],
-                row["state"],
+                row.get("name") or row["task"],
+                task_state(row),
                 row["attempts"],
                 row["host"] or ", ".join(row.get("hosts") or []) or "-",
                 moment(row["end_s"]),
@@ -220,9 +237,16 @@ def _print_tasks(rows: list[Json]) -> None:
     )
 
 
+def task_state(row: Json) -> str:
+    """The state of a task; of one that waits in a workflow, for what."""
+    if row["state"] != "waiting" or not row.get("parents_left"):
+        return str(row["state"])
+    return "blocked" if row["blocked"] else f"waits for {row['parents_left']}"
+
+
 @click.command()
 @click.argument("job")
-@click.argument("task", type=click.IntRange(0), nargs=-1)
+@click.argument("task", type=TaskName(), nargs=-1)
 @click.option("--failed", is_flag=True, help="All that failed.")
 @click.option("--cancelled", is_flag=True, help="All that were cancelled.")
 @click.option("--memory", metavar="SIZE", help="With so much memory from now on.")
@@ -230,7 +254,7 @@ def _print_tasks(rows: list[Json]) -> None:
 @json_option
 def retry(
     job: str,
-    task: tuple[int, ...],
+    task: tuple[int | str, ...],
     failed: bool,
     cancelled: bool,
     memory: str | None,
@@ -260,11 +284,11 @@ def retry(
 
 @click.command()
 @click.argument("job")
-@click.argument("task", type=click.IntRange(0), nargs=-1)
+@click.argument("task", type=TaskName(), nargs=-1)
 @click.option("--reason", default="", metavar="TEXT", help="To be remembered.")
 @place_options
 @json_option
-def cancel(job: str, task: tuple[int, ...], reason: str, place: Place, as_json: bool) -> None:
+def cancel(job: str, task: tuple[int | str, ...], reason: str, place: Place, as_json: bool) -> None:
     """Cancel a job, or some of its tasks: what waits is dropped, what runs is killed, what ended stays.
 
     \b

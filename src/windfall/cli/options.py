@@ -309,12 +309,31 @@ def find_job(client: Client, reference: str) -> Job:
     return client.job(reference)
 
 
-def find_task(client: Client, reference: str, task: int | None) -> tuple[Job, int | None]:
-    """A job, and a task of it if one is named: `fit 17` or `fit.17`."""
+class TaskName(click.ParamType):
+    """A task by its number or, in a workflow, by its name."""
+
+    name = "task"
+
+    def convert(self, value: Any, option: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value)
+        if text.startswith("-"):
+            self.fail(f"{text} is no task", option, ctx)
+        return int(text) if text.isdecimal() else text
+
+
+def find_task(client: Client, reference: str, task: int | str | None) -> tuple[Job, int | None]:
+    """A job, and a task of it if one is named: `fit 17`, `fit.17`, `fit merge` or `fit.merge`."""
     try:
-        return client.job(reference), task
+        job = client.job(reference)
     except WindfallError as error:
-        name, dot, number = reference.rpartition(".")
-        if error.code != "no-such-job" or task is not None or not (dot and name and number.isdecimal()):
+        name, dot, named = reference.rpartition(".")
+        if error.code != "no-such-job" or task is not None or not (dot and name and named):
             raise
-        return client.job(name), int(number)
+        try:
+            job, number = find_task(client, name, None)
+        except WindfallError as second:
+            raise error if second.code == "no-such-job" else second from None
+        if number is not None:
+            raise
+        task = TaskName().convert(named, None, None)
+    return job, None if task is None else job.number_of(task)

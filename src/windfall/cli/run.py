@@ -60,7 +60,7 @@ def run(
 
 def run_bag(
     place: Place,
-    bag: Submission | None,
+    bag: Submission | Request | None,
     *,
     resume: str | None = None,
     slots: int | None = None,
@@ -100,11 +100,12 @@ def submit(request: Request, place: Place, as_json: bool) -> None:
       windfall submit --csv runs.csv --input fit.py -- python3 fit.py --x {x} --seed {seed}
       windfall wait last
     """
-    bag = _read(request)
-    bag.spec = msgspec.structs.replace(bag.spec, key=f"submit-{secrets.token_hex(12)}")
+    read = _read(request)
     directory = None if place.address else state_directory(place.state)
     idle = directory is not None and running_server(directory) is None
     with _client_for(place, directory) as client:
+        bag = _of_class(client, read)
+        bag.spec = msgspec.structs.replace(bag.spec, key=f"submit-{secrets.token_hex(12)}")
         sent = _send(client, bag)
     if as_json:
         print_json({"job": sent.id, "name": sent.name, "tasks": bag.count})
@@ -125,7 +126,10 @@ def _client_for(place: Place, directory: Any) -> Client:
 # -- before ----------------------------------------------------------------------------------------------------------
 
 
-def _read(request: Request) -> Submission:
+def _read(request: Request) -> Submission | Request:
+    """What to submit, read and checked; the request itself if it names a class that only the server knows."""
+    if request.workflow_class and not request.workflow:
+        return request
     if request.workflow:
         from windfall.workflows.submission import read_workflow
 
@@ -139,7 +143,16 @@ def _read(request: Request) -> Submission:
     return bag
 
 
-def _prepared(request: Request, resume: str | None, place: Place) -> Submission | None:
+def _of_class(client: Client, bag: Submission | Request) -> Submission:
+    """Another job of the class that a request names."""
+    if isinstance(bag, Submission):
+        return bag
+    from windfall.workflows.submission import instance_of
+
+    return instance_of(client.workflow_class(bag.workflow_class), bag)
+
+
+def _prepared(request: Request, resume: str | None, place: Place) -> Submission | Request | None:
     """The bag, read and checked whole before anything is started."""
     if resume is not None:
         if request.command or request.tasks or request.csv or request.range or request.stdin or request.job_file:
@@ -147,6 +160,9 @@ def _prepared(request: Request, resume: str | None, place: Place) -> Submission 
         place.require_jobs()
         return None
     bag = _read(request)
+    if isinstance(bag, Request):
+        place.require_jobs()
+        return bag
     if bag.spec.cwd is None and not bag.spec.inputs and not place.address and bag.shape is None:
         # As if it had been typed here. With inputs, each task has a directory of its own that holds them.
         bag.spec = msgspec.structs.replace(bag.spec, cwd=str(here()))
@@ -192,9 +208,9 @@ def _how_to_go_on(job: int, place: Place) -> str:
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
-def _run(session: Session, bag: Submission | None, resume: str | None, max_wait_s: float | None) -> Json:
+def _run(session: Session, bag: Submission | Request | None, resume: str | None, max_wait_s: float | None) -> Json:
     client = session.client
-    job = session.job = client.job(resume or "last") if bag is None else _submitted(client, bag)
+    job = session.job = client.job(resume or "last") if bag is None else _submitted(client, _of_class(client, bag))
     status = job.status()
     if bag is None and status["state"] == "open":
         raise BadInput(

@@ -60,7 +60,9 @@ def print_summary(status: Json, groups: list[Json], place: Place, *, resume: boo
     tasks, job = status["tasks"], status["job"]
     counts = [f"{tasks['done']:,} done"]
     counts += [f"{tasks[name]:,} {name}" for name in ("failed", "cancelled") if tasks[name]]
-    rest = tasks["total"] - tasks["done"] - tasks["failed"] - tasks["cancelled"]
+    blocked = (status.get("workflow") or {}).get("blocked", 0)
+    rest = tasks["total"] - tasks["done"] - tasks["failed"] - tasks["cancelled"] - blocked
+    counts += [f"{blocked:,} blocked by them"] if blocked else []
     counts += [f"{rest:,} to go"] if rest else []
     speed = f" ({rate(tasks['done'] / status['elapsed_s'])})" if tasks["done"] > 1 and status["elapsed_s"] > 0 else ""
     head = f"job {job} '{status['name']}'  {plural(tasks['total'], 'task')}: {', '.join(counts)}"
@@ -74,7 +76,8 @@ def print_summary(status: Json, groups: list[Json], place: Place, *, resume: boo
         click.echo(f"  the deadline was missed by {span(late_s)}")
     print_groups(groups)
     if tasks["failed"]:
-        _print_next(job, next((g["example"] for g in groups if g["final"]), 0), place, resume)
+        example = next((g.get("names", g["tasks"])[0] for g in groups if g["final"]), 0)
+        _print_next(job, shlex.quote(str(example)), place, resume)
 
 
 def print_groups(groups: list[Json]) -> None:
@@ -89,7 +92,7 @@ def print_groups(groups: list[Json]) -> None:
 
 
 def _print_group(group: Json) -> None:
-    tasks = ", ".join(map(str, group["tasks"][:5])) + (", ..." if group["count"] > 5 else "")
+    tasks = ", ".join(map(str, group.get("names", group["tasks"])[:5])) + (", ..." if group["count"] > 5 else "")
     what = cause_text(group["cause"], group["exit_code"])
     if group["final"]:
         click.echo(f"  {group['count']:,} failed: {what}   task {tasks}")
@@ -102,7 +105,7 @@ def _print_group(group: Json) -> None:
             click.echo(f"      | {line[:160]}")
 
 
-def _print_next(job: int, example: int, place: Place, resume: bool) -> None:
+def _print_next(job: int, example: str, place: Place, resume: bool) -> None:
     where = place.words
     go_on = f" && windfall run --resume {job}{where}" if resume else ""
     lines = [("go there", f"cd {shlex.quote(place.typed_in)}")] if place.typed_in else []

@@ -159,6 +159,14 @@ class Client:
         """The status of every job, the newest first."""
         return list(self._transport.get("/v1/jobs", state=state)["jobs"])
 
+    def classes(self) -> list[Json]:
+        """The classes of workflows."""
+        return list(self._transport.get("/v1/classes")["classes"])
+
+    def workflow_class(self, name: str) -> Json:
+        """A class of workflows: the job that defines it, its specification, its number of tasks."""
+        return dict(self._transport.get(f"/v1/classes/{quote(name, safe='')}"))
+
     def hosts(self) -> list[Json]:
         return list(self._transport.get("/v1/hosts")["hosts"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windfall.client.results import Task, tasks_of
@@ -60,17 +60,28 @@ class Job:
             yield from answer["tasks"]
             after = answer["next"]
 
+    def number_of(self, task: int | str) -> int:
+        """The number of a task of a workflow by its name; a number is one already."""
+        if isinstance(task, int):
+            return task
+        return int(self._transport.get(f"{self._path}/tasks", name=task)["tasks"][0]["task"])
+
+    def graph(self) -> Json:
+        """A workflow: its tasks with their names, states and parents."""
+        return dict(self._transport.get(f"{self._path}/workflow"))
+
     def groups(self) -> list[Json]:
         """Its failures, grouped by cause."""
         return list(self._transport.get(f"{self._path}/groups")["groups"])
 
-    def explain(self, task: int | None = None) -> Json:
+    def explain(self, task: int | str | None = None) -> Json:
         """Why the job, or one task, waits; or its story."""
-        return dict(self._transport.get(f"{self._path}/explain", task=task))
+        number = None if task is None else self.number_of(task)
+        return dict(self._transport.get(f"{self._path}/explain", task=number))
 
-    def render(self, task: int) -> Json:
+    def render(self, task: int | str) -> Json:
         """What a task runs: `argv`, `params`, `env`, `cwd`."""
-        return dict(self._transport.get(f"{self._path}/render/{task}"))
+        return dict(self._transport.get(f"{self._path}/render/{self.number_of(task)}"))
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -120,10 +131,10 @@ class Job:
                 return
             self.check()
 
-    def results(self, tasks: list[int] | None = None) -> Iterator[Task]:
+    def results(self, tasks: Sequence[int | str] | None = None) -> Iterator[Task]:
         """Its ended tasks by number (or those asked for), fetched as they are looked at."""
         after: int | None = 0
-        chosen = None if tasks is None else ",".join(map(str, tasks))
+        chosen = None if tasks is None else ",".join(str(self.number_of(task)) for task in tasks)
         while after is not None:
             frame = self._transport.frame(f"{self._path}/results", after=after, limit=1000, tasks=chosen)
             for task in tasks_of(frame):
@@ -140,10 +151,13 @@ class Job:
             return self._params(task)
         return self.render(task)["params"]
 
-    def output(self, task: int, *, stdout_from: int = 0, stderr_from: int = 0, wait_s: float = 0.0) -> Json:
+    def output(self, task: int | str, *, stdout_from: int = 0, stderr_from: int = 0, wait_s: float = 0.0) -> Json:
         """A task's output from these positions on: `stdout` and `stderr` as bytes, `ended`, and where to go on."""
         frame = self._transport.frame(
-            f"{self._path}/output/{task}", stdout_from=stdout_from, stderr_from=stderr_from, wait_s=wait_s
+            f"{self._path}/output/{self.number_of(task)}",
+            stdout_from=stdout_from,
+            stderr_from=stderr_from,
+            wait_s=wait_s,
         )
         head = dict(frame.header)
         head["stdout"] = bytes(frame.take(head["n_stdout"]))
@@ -156,7 +170,7 @@ class Job:
         self,
         failed: bool = True,
         *,
-        tasks: list[int] | None = None,
+        tasks: Sequence[int | str] | None = None,
         cancelled: bool = False,
         memory: str | int | None = None,
     ) -> int:
@@ -165,12 +179,14 @@ class Job:
             raise BadInput("retry what? failed=True, cancelled=True or tasks=[...]")
         if cancelled and not failed and tasks is None:
             tasks = [row["task"] for row in self.tasks("cancelled")]
-        body = {"tasks": tasks, "cancelled": cancelled, "memory": memory}
+        numbers = None if tasks is None else [self.number_of(task) for task in tasks]
+        body = {"tasks": numbers, "cancelled": cancelled, "memory": memory}
         return int(self._transport.post(f"{self._path}/retry", body)["retried"])
 
-    def cancel(self, tasks: list[int] | None = None, reason: str = "") -> int:
-        """Cancel what has not ended, all of it or some tasks. Returns how many tasks that was."""
-        answer = self._transport.post(f"{self._path}/cancel", {"tasks": tasks, "reason": reason})
+    def cancel(self, tasks: Sequence[int | str] | None = None, reason: str = "") -> int:
+        """Cancel what has not ended, all of it or some tasks, with what waits for them. Returns how many that was."""
+        numbers = None if tasks is None else [self.number_of(task) for task in tasks]
+        answer = self._transport.post(f"{self._path}/cancel", {"tasks": numbers, "reason": reason})
         return int(answer["cancelled"])
 
     def change(self, **changes: Any) -> Json:

@@ -63,6 +63,7 @@ class Task:
         "end_s",
         "exit_code",
         "host",
+        "name",
         "outputs",
         "params",
         "start_s",
@@ -77,6 +78,7 @@ class Task:
     def __init__(self, row: list[Any], stdout: bytes, stderr: bytes, value: bytes, params: Any = None) -> None:
         self.task, self.state, self.attempt, self.exit_code, self.cause, self.host, self.start_s, self.end_s = row[:8]
         more = row[11] or {}
+        self.name: str | None = row[12] if len(row) > 12 else None  # of a workflow's task
         self.outputs: list[list[Any]] = more.get("outputs") or []
         self.text: str | None = more.get("text")  # one line of the worker on why it ended
         self.stdout_bytes, self.stderr_bytes, self.value_bytes = stdout, stderr, value
@@ -115,7 +117,7 @@ class Task:
         cause = self.cause or self.state
         lines = self.stderr.strip().splitlines()
         return TaskFailed(
-            f"task {self.task}: {cause_text(cause, self.exit_code)}" + (f": {lines[-1]}" if lines else ""),
+            f"task {self.name or self.task}: {cause_text(cause, self.exit_code)}" + (f": {lines[-1]}" if lines else ""),
             task=self.task,
             cause=cause,
             status=self.exit_code,

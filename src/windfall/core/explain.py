@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from windfall.core import patience
+from windfall.core import dag, patience
 from windfall.core.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
-from windfall.core.columns import HELD, STATE_NAMES, WAITING
+from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAMES, WAITING
 from windfall.core.dispatch import Matcher, is_blocked, needs_failover
 from windfall.core.events import (
     VERDICT_NAMES,
@@ -40,6 +40,9 @@ MOST_HOSTS = 2000
 """Hosts that one explanation looks at: it is made while others wait for their answers."""
 
 
+MOST_PARENTS = 100
+
+
 class Reason(Struct):
     """One thing that keeps hosts from a task. `missing`: by how much the nearest of them falls short."""
 
@@ -52,8 +55,14 @@ class Reason(Struct):
     try_: str = ""
 
 
-def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t: float) -> Json:
+NameOf = Callable[[int], str]
+"""What a task is called."""
+
+
+def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t: float, name_of: NameOf = str) -> Json:
     """Which hosts there are, what keeps each from the bag's next task (or from `task`), and what to change."""
+    if task is not None and bag.shape is not None and bag.left[task]:
+        return _parents_left(state, bag, task, name_of)
     held_up = _job_reason(bag, task)
     if held_up:
         about = {"waits": True, "stuck": False, "because": held_up[0], "hosts": len(state.live_hosts)}
@@ -76,6 +85,50 @@ def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t:
         "pools": [{"pool": pool.pool, "what": pool.what} for pool in pools],
         "try": list(dict.fromkeys(tries)),
     }
+
+
+def _parents_left(state: State, bag: Bag, task: int, name_of: NameOf) -> Json:
+    """Which parents a task waits for, and whether one of them, or of theirs, will never be done."""
+    assert bag.shape is not None
+    parents = bag.shape.parents_of(task)
+    missing = [parent for parent in parents if bag.columns.state[parent] != DONE]
+    blockers = ended_before(bag, task)
+    because = f"it waits for {len(missing)} of {_parents(len(parents))}: {_listed(missing, name_of)}"
+    if blockers:
+        states = sorted({bag.columns.state[blocker] for blocker in blockers})
+        how = " or ".join("was cancelled" if value == CANCELLED else "failed" for value in states)
+        because += f"; blocked by {_listed(blockers, name_of)}, which {how}"
+    failed = any(bag.columns.state[blocker] == FAILED for blocker in blockers)
+    options = ["--failed"] * failed + ["--cancelled"] * (len(blockers) > 0 and not failed)
+    return {
+        "waits": True,
+        "stuck": bool(blockers),
+        "because": because,
+        "hosts": len(state.live_hosts),
+        "reasons": [],
+        "pools": [],
+        "parents": [{"task": parent, "name": name_of(parent)} for parent in missing[:MOST_PARENTS]],
+        "blocked_by": [{"task": blocker, "name": name_of(blocker)} for blocker in blockers[:MOST_PARENTS]],
+        "try": [f"windfall retry {bag.number} {option}" for option in options],
+    }
+
+
+def ended_before(bag: Bag, task: int) -> list[int]:
+    """What a task of a workflow depends on, directly or not, that failed or was cancelled, the nearest first."""
+    if bag.shape is None:
+        return []
+    state = bag.columns.state
+    above = dag.walk_up(bag.shape, task, lambda at: state[at] == WAITING)
+    return [at for at in above if state[at] in (FAILED, CANCELLED)]
+
+
+def _parents(count: int) -> str:
+    return "1 parent" if count == 1 else f"{count} parents"
+
+
+def _listed(tasks: list[int], name_of: NameOf) -> str:
+    shown = ", ".join(name_of(task) for task in tasks[:3])
+    return shown + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
 
 
 class Look:
@@ -124,6 +177,8 @@ def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
         return "the job is paused", [f"windfall change {number} --unpause"]
     if not (bag.sealed or bag.rules.streaming):
         return "the job is still being submitted", []
+    if task is None and bag.held and not bag.waiting:
+        return f"every task that could run has been handed out; {bag.held} wait for others to be done", []
     if task is None and not bag.waiting:
         return "every task of the job has been handed out", []
     return None
@@ -321,7 +376,7 @@ def story(state: State, records: Iterable[Record], bag: Bag, task: int) -> list[
             told += _lost(decided.lost, job, task, t, "its host fell silent")
             told += _lost(decided.expired, job, task, t, "its deadline passed")
         elif isinstance(decided, TasksChosen) and getattr(event, "job", None) == job and task in decided.tasks:
-            told.append({"t": t, "what": type(event).__name__})
+            told.append({"t": t, "what": type(event).__name__, "reason": getattr(event, "reason", "")})
     return told
 
 
@@ -341,8 +396,9 @@ def timeouts_of(state: State, bag: Bag) -> list[Json]:
 
 
 def explain(
-    state: State, policies: Policies, bag: Bag, task: int | None, t: float, records: Iterable[Record] = ()
-) -> Json:
+    state: State, policies: Policies, bag: Bag, task: int | None, t: float, records: Iterable[Record] = (),
+    name_of: NameOf = str,
+) -> Json:  # fmt: skip
     """Everything about why a job or a task is where it is."""
     document: Json = {"job": bag.number, "name": bag.rules.name, "task": task, "state": bag.state}
     if task is None:
@@ -353,8 +409,12 @@ def explain(
         return document
     value = bag.columns.state[task]
     document["state"] = STATE_NAMES[value]
+    if bag.shape is not None:
+        document["task_name"] = name_of(task)
     if value == WAITING:
-        document["waiting"] = why_waiting(state, policies, bag, task, t)
+        document["waiting"] = why_waiting(state, policies, bag, task, t, name_of)
+    if value == CANCELLED and (before := ended_before(bag, task)):
+        document["because"] = f"with {_listed(before, name_of)}, for which it waited"
     if value == HELD:
         document["running_on"] = [state.hosts[a.host].name for a in bag.live[task]]
     document["timeouts"] = timeouts_of(state, bag)

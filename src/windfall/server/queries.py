@@ -15,6 +15,7 @@ from windfall.core.columns import FAILED, STATE_NAMES
 from windfall.core.events import HostAnswered, Record, ResultsReported, decode_record
 from windfall.core.state import FINAL, Bag
 from windfall.errors import BadInput
+from windfall.server import workflows
 from windfall.server.site import NotFound, Site, output_rows
 from windfall.server.status import exit_code, host_row, job_status, pool_rows, recovered, task_row, tasks_in
 from windfall.store.contract import Store
@@ -73,6 +74,8 @@ async def tasks(site: Site, request: Request) -> tuple[int, Json]:
     states = frozenset(range(5)) if not state else frozenset({STATE_NAMES.index(state)})
     limit = int(number(request, "limit", 1000, MAX_ROWS))
     found, following = tasks_in(bag, states, int(number(request, "after", 0)), limit)
+    if name := request.query_params.get("name"):
+        found, following = [workflows.numbered(site, bag, name)], None
     return 200, {"tasks": [task_row(site, bag, task) for task in found], "next": following}
 
 
@@ -106,7 +109,11 @@ async def explain(site: Site, request: Request) -> tuple[int, Json]:
     await site.driver.settled()
     records = await run_in_threadpool(_log, site) if task is not None else []
     now = site.driver.clock()
-    return 200, explaining.explain(site.state, site.driver.engine.policies, bag, task, now, records)
+
+    def name_of(number: int) -> str:
+        return workflows.name_of(site, bag, number) or str(number)
+
+    return 200, explaining.explain(site.state, site.driver.engine.policies, bag, task, now, records, name_of)
 
 
 def _log(site: Site) -> list[Record]:
@@ -173,7 +180,7 @@ async def _rows(site: Site, bag: Bag, tasks: list[int]) -> tuple[list[list[Any]]
             task, STATE_NAMES[columns.state[task]], columns.attempt[task] or None, exit_code(bag, task),
             CAUSES[columns.cause[task]] if ended else None, host.name if host and ended else None,
             columns.start[task] if ended else None, columns.end[task] if ended else None,
-            len(stdout), len(stderr), len(value), more,
+            len(stdout), len(stderr), len(value), more, workflows.name_of(site, bag, task),
         ])  # fmt: skip
         attachments += [part for part in (stdout, stderr, value) if part]
     return rows, attachments, None
@@ -244,6 +251,8 @@ async def groups(site: Site, request: Request) -> tuple[int, Json]:
         packed = outputs[max(attempts)] if attempts else NO_OUTPUT
         _group(found, task, False, "retried", None, packed)
     ordered = sorted(found.values(), key=lambda group: (not group["final"], -group["count"]))
+    for group in ordered if bag.shape is not None else ():
+        group["names"] = [workflows.name_of(site, bag, task) for task in group["tasks"]]
     return 200, {"groups": ordered, "complete": more is None}
 
 
@@ -311,6 +320,8 @@ def spell(struct: Any) -> Any:
         return named | {name: spell(getattr(struct, name)) for name in struct.__struct_fields__ if name != "t"}
     if isinstance(struct, list | tuple):
         return [spell(item) for item in struct]
+    if isinstance(struct, bytes):
+        return f"{len(struct)} bytes"
     return struct
 
 

@@ -13,6 +13,8 @@ import msgspec
 from windfall.bags.rendering import Made, Renderer, Rows
 from windfall.bags.spec import JobSpec
 from windfall.bags.spec import decode as decode_spec
+from windfall.core import dag
+from windfall.core.columns import CANCELLED, FAILED, WAITING
 from windfall.core.events import (
     ACCEPTED,
     REQUEUED,
@@ -35,6 +37,8 @@ from windfall.server.site_keeper import SiteKeeper
 from windfall.store.contract import ChunkHead, OutputRow, Store
 
 MAX_WAIT_S = 30.0
+REMEMBERED_NAMES = 16
+"""Workflows whose tasks can be found by name without reading them again."""
 REMEMBERED_MAKERS = 20_000
 """Tasks of workflows whose output files are kept in mind: those that take them come soon after."""
 
@@ -56,6 +60,8 @@ class Site:
         self.owned = SiteKeeper(driver, [])
         self._renderers: dict[int, Renderer] = {}
         self._specs: dict[int, JobSpec] = {}
+        self._names: dict[int, dict[str, int]] = {}
+        self._blocked: dict[int, tuple[tuple[int, int, int], frozenset[int]]] = {}
         self._classes: dict[str, int] = {}
         self._classes_until = 1
         self._made: dict[Key, dict[str, list[Any]]] = {}
@@ -125,6 +131,31 @@ class Site:
     def chunks_added(self, job: int, heads: list[ChunkHead]) -> None:
         # Made now, while the store does not have them: one made while they are being written would miss them.
         self.renderer(job).rows.extend(heads)
+
+    def names(self, bag: Bag) -> dict[str, int]:
+        """The tasks of a workflow by name; jobs of a class share theirs."""
+        first = bag.rules.like or bag.number
+        names = self._names.get(first)
+        if names is None or len(names) != bag.total:
+            renderer = self.renderer(bag.number)
+            if len(self._names) >= REMEMBERED_NAMES:
+                self._names.clear()
+            names = self._names[first] = {str(renderer.name(task)): task for task in range(bag.total)}
+        return names
+
+    def blocked(self, bag: Bag) -> frozenset[int]:
+        """Tasks of a workflow that wait for one that failed or was cancelled; looked for once per change of those."""
+        counts = bag.counts
+        ended = (counts[FAILED], counts[CANCELLED], bag.held)
+        if bag.shape is None or not bag.held or not (counts[FAILED] or counts[CANCELLED]):
+            return frozenset()
+        known = self._blocked.get(bag.number)
+        if known is None or known[0] != ended:
+            state = bag.columns.state
+            over = [task for task, value in enumerate(state) if value in (FAILED, CANCELLED)]
+            found = frozenset(task for task in dag.descendants(bag.shape, over) if state[task] == WAITING)
+            known = self._blocked[bag.number] = (ended, found)
+        return known[1]
 
     def made(self, job: int, tasks: list[int]) -> Made:
         """The output files of tasks that are done, by task and name. For the tasks of a workflow that take them."""

@@ -9,6 +9,7 @@ import numpy as np
 from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
 from windfall.core.pools import look, supply_of
 from windfall.core.state import GONE, Bag, Host
+from windfall.server import workflows
 from windfall.server.site import Site
 from windfall.wire.messages import CAUSES
 
@@ -47,6 +48,7 @@ def job_status(site: Site, bag: Bag) -> Json:
         "hosts": len(site.state.live_hosts),
         "slots": site.state.live_slots,
         "version": site.versions.get(bag.number, 0),
+        "workflow": workflows.summary(site, bag),
     }
 
 
@@ -69,6 +71,10 @@ def task_row(site: Site, bag: Bag, task: int) -> Json:
         "exit_code": exit_code(bag, task),
         "cause": CAUSES[columns.cause[task]] if ended else None,
     }
+    if bag.shape is not None:
+        row["name"] = workflows.name_of(site, bag, task)
+        row["parents_left"] = bag.left[task]
+        row["blocked"] = task in site.blocked(bag)
     if state == HELD:
         attempts = bag.live.get(task, [])
         row["hosts"] = [site.state.hosts[attempt.host].name for attempt in attempts]

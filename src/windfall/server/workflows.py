@@ -5,11 +5,16 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
+from difflib import get_close_matches
 from typing import Any
+
+import msgspec
+from starlette.requests import Request
 
 from windfall.bags.spec import JobSpec
 from windfall.core import dag
 from windfall.core import events as ev
+from windfall.core.columns import STATE_NAMES
 from windfall.core.state import Bag, State
 from windfall.errors import BadInput
 from windfall.server.site import NotFound, Site
@@ -17,6 +22,8 @@ from windfall.server.site import NotFound, Site
 Json = dict[str, Any]
 MAX_COLUMN_BYTES = 64 << 20
 """Sixteen million edges."""
+SEARCHED_NAMES = 10_000
+"""Of so many names the nearest is looked for when one is mistyped."""
 
 
 # --- coming in --------------------------------------------------------------------------------------------------------
@@ -76,6 +83,80 @@ def refuse_odd_count(bag: Bag, total: int, seal: bool) -> None:
 
 
 # --- asked about ------------------------------------------------------------------------------------------------------
+
+
+def name_of(site: Site, bag: Bag, task: int) -> str | None:
+    """What a task of a workflow is called."""
+    return site.renderer(bag.number).name(task) if bag.shape is not None else None
+
+
+def numbered(site: Site, bag: Bag, name: str) -> int:
+    """The number of a task by its name."""
+    names = site.names(bag) if bag.shape is not None else {}
+    if name in names:
+        return names[name]
+    near = get_close_matches(name, names, n=1) if len(names) <= SEARCHED_NAMES else []
+    raise NotFound(
+        f"job {bag.number} '{bag.rules.name}' has no task '{name}'",
+        hint=f"did you mean '{near[0]}'?" if near else f"see them: windfall tasks {bag.number}",
+        code="no-such-task",
+    )
+
+
+def summary(site: Site, bag: Bag) -> Json | None:
+    """The part of a job's status that only a workflow has."""
+    if bag.shape is None:
+        return None
+    return {
+        "class": bag.rules.workflow_class,
+        "edges": bag.shape.edges,
+        "held": bag.held,
+        "blocked": len(site.blocked(bag)),
+    }
+
+
+async def graph(site: Site, request: Request) -> tuple[int, Json]:
+    """A workflow with the states of its tasks, for whoever draws it."""
+    bag = site.bag(request.path_params["job"])
+    await site.driver.settled()
+    if bag.shape is None:
+        raise BadInput(f"job {bag.number} '{bag.rules.name}' is no workflow: its tasks do not wait for each other")
+    renderer, columns, blocked = site.renderer(bag.number), bag.columns, site.blocked(bag)
+    tasks = [
+        {
+            "task": task,
+            "name": renderer.name(task),
+            "state": STATE_NAMES[columns.state[task]],
+            "blocked": task in blocked,
+            "parents": bag.shape.parents_of(task).tolist(),
+            "start_s": columns.start[task] if columns.attempt[task] else None,
+            "end_s": columns.end[task] if columns.attempt[task] else None,
+        }
+        for task in range(bag.total)
+    ]
+    about = {"job": bag.number, "name": bag.rules.name, "state": bag.state, "class": bag.rules.workflow_class}
+    return 200, {**about, "tasks": tasks}
+
+
+async def classes(site: Site, request: Request) -> tuple[int, Json]:
+    """The classes of workflows: what defines each, and how its jobs fare."""
+    rows = {
+        name: {"class": name, "job": job, "tasks": site.state.bags[job].total, "jobs": 0, "running": 0, "failed": 0}
+        for name, job in site.classes().items()
+    }
+    for bag in site.state.bags.values():
+        if (row := rows.get(bag.rules.workflow_class)) is not None:
+            row["jobs"] += 1
+            row["running"] += bag.finished_t is None
+            row["failed"] += bag.state == "failed"
+    return 200, {"classes": list(rows.values())}
+
+
+async def one_class(site: Site, request: Request) -> tuple[int, Json]:
+    """What a client needs to submit another job of a class."""
+    first = first_of_class(site, request.path_params["name"])
+    spec = msgspec.to_builtins(site.spec(first.number))
+    return 200, {"class": first.rules.workflow_class, "job": first.number, "tasks": first.total, "spec": spec}
 
 
 def first_of_class(site: Site, name: str) -> Bag:

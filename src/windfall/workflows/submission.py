@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,6 +29,7 @@ from windfall.bags.spec import (
     check_needs,
     check_relative,
     check_texts,
+    decode,
     encode,
 )
 from windfall.bags.submission import Request, Submission
@@ -54,6 +56,51 @@ def read_workflow(request: Request) -> Submission:
     return submission_of(
         workflow, path.parent, request.settings, owner=request.owner, workflow_class=request.workflow_class
     )
+
+
+# What a job of a class may say for itself; everything else is the class's.
+OWN = ("name", "env", "policies", "attributes", "tags", "max_failed_tasks", "priority", "deadline", "budget", "inputs")
+
+
+def instance_of(found: Mapping[str, Any], request: Request) -> Submission:
+    """Another job of a class (as `GET /v1/classes/NAME` describes it), with deadline, budget and files of its own."""
+    name, first = found["class"], found["spec"]
+    refuse_other_sources(request)
+    if request.emulate or request.time_scale != 1.0:
+        raise BadInput("--emulate goes with --workflow", hint="emulate the workflow that defines the class")
+    for field in Settings.__struct_fields__:
+        if field not in OWN and getattr(request.settings, field) not in (None, [], {}):
+            raise BadInput(
+                f"'{field}' is the same for all jobs of class '{name}'", hint=f"its own are: {', '.join(OWN)}"
+            )
+    said = {"deadline_s": None, "budget_microusd": None, **spec_fields(request.settings)}
+    spec = decode(msgspec.json.encode(first), f"class '{name}'")
+    for field in ("env", "policies", "attributes", "tags"):
+        said[field] = {**getattr(spec, field), **said[field]}
+    files, uploads = _own_files(spec, request.settings, name)
+    spec = msgspec.structs.replace(
+        spec,
+        **{field: value for field, value in said.items() if field != "outputs"},
+        name=request.settings.name or spec.name,
+        owner=request.owner,
+        files=files,
+        like=found["job"],
+        key="",
+    )
+    check(spec, f"class '{name}'")
+    return Submission(spec, found["tasks"], [], uploads, hashlib.sha256(encode(spec)).hexdigest())
+
+
+def _own_files(spec: JobSpec, settings: Settings, name: str) -> tuple[list[InputFile], dict[str, Path]]:
+    """The files of a class with those that were given instead."""
+    inputs, uploads = read_inputs(settings.inputs, "the command line")
+    own = {file.name: file for file in inputs}
+    known = [file.name for file in spec.files]
+    for file in own:
+        if file not in known:
+            hint = f"its files are: {', '.join(known)}" if known else "it takes none"
+            raise BadInput(f"class '{name}' takes no file '{file}' from outside", hint=hint)
+    return [own.get(file.name, file) for file in spec.files], uploads
 
 
 def refuse_other_sources(request: Request) -> None:
