@@ -14,6 +14,7 @@ _BUILTINS = re.compile(
     |read|readonly|return|set|shift|times|trap|type|ulimit|umask|unalias|unset|until|wait|while)(?:[ \t]|\Z)""",
     re.VERBOSE,
 )
+_SHELL_WORDS = frozenset(["|", "||", "&&", ";", "&", ">", ">>", "<", "2>", "2>&1"])
 _QUOTES = re.compile(r"['\"\\]")
 _WORD = re.compile(r"""(?:[^ \t'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""")
 _BALANCED = re.compile(r"""(?:[^'"\\]++|\\.|'[^']*'|"(?:[^"\\]|\\.)*+")*+\Z""")
@@ -24,6 +25,11 @@ _ESCAPED = re.compile(r'\\(["\\])')
 def needs_shell(line: str) -> bool:
     """Does the line use anything that only a shell knows?"""
     return _SHELL_ONLY.search(line) is not None or _BUILTINS.match(line) is not None
+
+
+def has_shell_words(command: str) -> bool:
+    """Is a command with parameters plainly meant for a shell, to which it is never given?"""
+    return not _SHELL_WORDS.isdisjoint(command.split())
 
 
 def argv_of(line: str) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from windfall.bags.submission import Submission
@@ -22,6 +22,9 @@ from windfall.client.local import LocalServer, here, state_directory
 from windfall.client.making import call_bag, command_bag
 from windfall.client.sending import Sent, put_blob, send, send_file
 from windfall.client.transport import Transport
+
+if TYPE_CHECKING:
+    from windfall.client.workflow import Workflow
 
 Json = dict[str, Any]
 
@@ -130,7 +133,7 @@ class Client:
         def given(task: int) -> Any:
             return known[task] if known is not None else None
 
-        return Job(self._transport, sent.job, bag.spec.name, params=given, check=self._check)
+        return Job(self._transport, sent.job, bag.spec.name, params=given, check=self.check)
 
     def send(self, bag: Submission, on_progress: Callable[[int], None] = lambda total: None) -> Sent:
         """Send a bag that was read or made: its files, its job, its tasks."""
@@ -139,12 +142,21 @@ class Client:
         count = bag.count if bag.spec.source.kind == "range" else 0
         return send(self._transport, bag.spec, bag.chunks, count=count, shape=bag.shape, on_progress=on_progress)
 
+    def workflow(self, *, workflow_class: str = "", **settings: Any) -> Workflow:
+        """A workflow to be built: tasks that wait for each other. `settings` are those of `submit`: deadline, ...
+
+        `workflow_class`: what to call workflows like this one, of which more may follow (`windfall submit --class`).
+        """
+        from windfall.client.workflow import Workflow
+
+        return Workflow(self, settings, workflow_class)
+
     def executor(self, name: str = "calls", **settings: Any) -> Executor:
         """A `concurrent.futures.Executor` on this server. `settings` as those of `submit`: cpus, memory, wall, ..."""
         settings.setdefault("max_failures", 1)
         if self.is_local:
             settings.setdefault("cwd", str(here()))
-        executor = Executor(self._transport, self._calls, name, settings, self._check)
+        executor = Executor(self._transport, self._calls, name, settings, self.check)
         self._executors.append(executor)
         return executor
 
@@ -153,7 +165,7 @@ class Client:
     def job(self, reference: int | str = "last") -> Job:
         """A job by its number, its name (the newest of that name), or `last`."""
         status = self._transport.get(f"/v1/jobs/{quote(str(reference), safe='')}")
-        return Job(self._transport, status["job"], status["name"], check=self._check)
+        return Job(self._transport, status["job"], status["name"], check=self.check)
 
     def jobs(self, state: str | None = None) -> list[Json]:
         """The status of every job, the newest first."""
@@ -175,6 +187,16 @@ class Client:
 
     def pools(self) -> list[Json]:
         return list(self._transport.get("/v1/pools")["pools"])
+
+    def machines(self, pool: str = "", job: int | str = "", there: bool = False) -> Json:
+        """Rented machines, the newest first, what is on offer, and strangers."""
+        query = {"pool": pool, "job": job, "there": int(there) or ""}
+        return dict(self._transport.get("/v1/machines", **query))
+
+    def poke(self, pool: str, machine: str, what: str) -> Json:
+        """Do to a machine of an emulated cloud what a provider would do: hibernate, resume, terminate, notice."""
+        path = f"/v1/pools/{quote(pool, safe='')}/machines/{quote(machine, safe='')}/poke"
+        return dict(self._transport.post(path, {"what": what}))
 
     def tell_host(self, name: str, action: str, **body: Any) -> Json:
         """`block` (reason, for_s), `unblock` or `drain` a host."""
@@ -204,7 +226,7 @@ class Client:
         """The content of an output."""
         return bytes(self._transport.request("GET", f"/v1/blobs/{sha256}"))
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Nobody waits for a worker that cannot work."""
         if self._local is not None and (problem := self._local.worker_problem):
             raise problem

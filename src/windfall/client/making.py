@@ -12,12 +12,11 @@ import msgspec
 
 from windfall.bags.params import from_calls
 from windfall.bags.settings import Settings, spec_fields
+from windfall.bags.shell import has_shell_words
 from windfall.bags.spec import JobSpec, Source, bad_field, check
 from windfall.bags.submission import Request, Submission, read_job
 from windfall.client.calls import Calls
 from windfall.errors import BadInput
-
-_SHELL_WORDS = frozenset(["|", "||", "&&", ";", "&", ">", ">>", "<", "2>", "2>&1"])
 
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
@@ -42,7 +41,7 @@ def command_bag(command: str | list[str] | None, params: Iterable[Any] | None, g
     if params is None:
         # One task, its placeholders and all left alone.
         params, command = [command if isinstance(command, str) else shlex.join(command or [])], None
-    elif isinstance(command, str) and (_SHELL_WORDS & set(command.split())):
+    elif isinstance(command, str) and has_shell_words(command):
         raise BadInput(
             f"a command with parameters is not given to a shell: {command[:80]}",
             hint="""try: ["sh", "-c", "your | command with $1", "sh", "{x}"]""",

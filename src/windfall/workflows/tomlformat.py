@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 import tomllib
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -31,11 +30,13 @@ from typing import Any
 
 import msgspec
 
+from windfall.bags.shell import argv_of, has_shell_words, is_balanced, needs_shell, split
 from windfall.bags.units import parse_duration
 from windfall.errors import BadInput
 from windfall.workflows.spec import TaskSpec, WorkflowSpec, checked
 
 _HOLE = re.compile(r"\{(\w+)\}")
+_HEADER = re.compile(r"\s*\[\[\s*task\s*\]\]")
 _MEMORY = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 Value = str | int | float
 
@@ -72,12 +73,20 @@ def parse(text: bytes, source: str, exists: Callable[[str], bool]) -> WorkflowSp
     tables = document.get("task", [])
     if not isinstance(tables, list):
         raise BadInput(f"{source}: 'task' is not a list of tables", hint="write [[task]], with two brackets")
-    tasks = [task for i, table in enumerate(tables) for task in _expand(table, f"task[{i}]", source)]
+    places = _places(text.decode(), len(tables))
+    tasks = [task for table, place in zip(tables, places, strict=True) for task in _expand(table, place, source)]
     tasks = _patterns(tasks, source)
     outside = {name for task in tasks for name in task.inputs if exists(name)}
     _one_maker_each(tasks, source)
     name = document.get("name", "workflow")
     return checked(str(name), source, tasks, outside | {str(file) for file in document.get("files", [])})
+
+
+def _places(text: str, count: int) -> list[str]:
+    """Where each task stands: its line, where the headers tell, and its number."""
+    lines = [line for line, row in enumerate(text.split("\n"), 1) if _HEADER.match(row)]
+    known = len(lines) == count
+    return [f"line {lines[i]}, task[{i}]" if known else f"task[{i}]" for i in range(count)]
 
 
 def _expand(table: Any, place: str, source: str) -> list[TaskSpec]:
@@ -127,7 +136,7 @@ def _one(task: _Task, row: dict[str, Value], place: str, source: str) -> TaskSpe
 
         return _HOLE.sub(value, text) if row else text
 
-    words = shlex.split(task.command) if isinstance(task.command, str) else task.command
+    words = _words(task, f"{source}: {place}")
     after = [task.after] if isinstance(task.after, str) else task.after
     name = fill(task.name, "name")
     return TaskSpec(
@@ -146,6 +155,20 @@ def _one(task: _Task, row: dict[str, Value], place: str, source: str) -> TaskSpe
         wall_s=None if task.wall is None else parse_duration(task.wall, f"{source}: {place}: wall"),
         max_failures=task.max_failures,
     )
+
+
+def _words(task: _Task, where: str) -> list[str]:
+    """The command as words. One without parameters may use a shell, as a line of a tasks.txt may."""
+    if isinstance(task.command, list):
+        return task.command
+    if not is_balanced(task.command) and not needs_shell(task.command):
+        raise BadInput(f"{where}: a quote is not closed in the command: {task.command[:80]}")
+    if not task.map:
+        return argv_of(task.command) if task.command.strip() else []
+    if has_shell_words(task.command):
+        hint = """write it as: command = ["sh", "-c", "... {x} ..."]"""
+        raise BadInput(f"{where}: a command with parameters is not given to a shell: {task.command[:80]}", hint=hint)
+    return split(task.command)
 
 
 def _memory(value: str | int | float, place: str, source: str) -> int:

@@ -1,0 +1,230 @@
+"""A workflow built in Python: tasks, maps over parameters, what waits for what. Touches the files sent along.
+
+wf = client.workflow(deadline="4h")
+a = wf.task("./prep")
+b = wf.map("./step {i}", range(100), after=a)
+job = wf.submit()
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from windfall.bags.params import from_values
+from windfall.bags.settings import Needs, words
+from windfall.bags.shell import argv_of, has_shell_words
+from windfall.bags.template import Scope, compile_texts
+from windfall.bags.units import parse_duration, split_memory
+from windfall.client.job import Job
+from windfall.client.local import here
+from windfall.client.making import settings_of
+from windfall.errors import BadInput
+from windfall.workflows.spec import TaskSpec, checked
+from windfall.workflows.submission import submission_of
+
+if TYPE_CHECKING:
+    from windfall.client.client import Client
+
+_NAME = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}(?!\})")
+
+
+class Step:
+    """A task of a workflow that is being built: what others wait for, or take the outputs of."""
+
+    def __init__(self, name: str, outputs: tuple[str, ...]) -> None:
+        self.name = name
+        self.outputs = outputs
+
+    def __repr__(self) -> str:
+        return f"<Step {self.name!r}>"
+
+
+Steps = list[Step]
+After = Step | str | Iterable["Step | str | Iterable[Any]"]
+Files = Step | str | Iterable["Step | str | Iterable[Any]"]
+
+
+class Workflow:
+    """Tasks and what they wait for. Nothing is sent before `submit`, which refuses cycles and files nobody makes.
+
+    If any task declares files, each task runs in a directory of its own, with its inputs brought there; else, on this
+    host, all of them run here.
+    """
+
+    def __init__(self, client: Client, settings: Mapping[str, Any], workflow_class: str = "") -> None:
+        self._client = client
+        self._settings = dict(settings)
+        self._class = workflow_class
+        self._tasks: list[TaskSpec] = []
+        self._names: dict[str, int] = {}
+        settings_of(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def task(
+        self,
+        command: str | Sequence[str],
+        *,
+        name: str | None = None,
+        after: After = (),
+        inputs: Files = (),
+        outputs: Iterable[str] | str = (),
+        **needs: Any,
+    ) -> Step:
+        """One task. `after`: steps or names to wait for. `inputs`: files, or steps whose outputs it takes.
+
+        `needs`: cpus, memory, wall, env, stdin, max_failures.
+        """
+        _refuse_call(command)
+        argv = argv_of(command) if isinstance(command, str) else list(command)
+        return self._add(argv, name or self._free(argv), after, inputs, _texts(outputs), needs)
+
+    def map(
+        self,
+        command: str | Sequence[str],
+        items: Iterable[Any],
+        *,
+        name: str | None = None,
+        after: After = (),
+        inputs: Files = (),
+        outputs: Iterable[str] | str = (),
+        **needs: Any,
+    ) -> Steps:
+        """One task per item: values for `{}` or the one name that is used, dicts for several.
+
+        Placeholders are filled in `command`, `name`, `inputs` and `outputs`.
+        """
+        _refuse_call(command)
+        if isinstance(command, str) and has_shell_words(command):
+            raise BadInput(
+                f"a command with parameters is not given to a shell: {command[:80]}",
+                hint="""try: ["sh", "-c", "your | command with $1", "sh", "{x}"]""",
+            )
+        template = words(command if isinstance(command, str) else list(command), "map")
+        takes, makes = _files(inputs), _texts(outputs)
+        pattern = name or f"{self._base(template)}-{{#}}"
+        texts = [pattern, *takes, *makes, *template]
+        ends = (1, 1 + len(takes), 1 + len(takes) + len(makes))
+        made = []
+        for filled in _filled(texts, items):
+            own = (filled[ends[0] : ends[1]], filled[ends[1] : ends[2]])
+            made.append(self._add(filled[ends[2] :], filled[0], after, own[0], tuple(own[1]), needs))
+        return made
+
+    def submit(self, **settings: Any) -> Job:
+        """Check it whole, send it, and return its job. `settings` add to those that the workflow was made with."""
+        said = {**self._settings, **settings}
+        declared = any(task.inputs or task.outputs for task in self._tasks)
+        if self._client.is_local and not declared:
+            said.setdefault("cwd", str(here()))
+        base = here()
+        known = [name for task in self._tasks for name in task.inputs if (base / name).exists()]
+        name = str(said.pop("name", None) or "workflow")
+        spec = checked(name, "workflow", self._tasks, known)
+        bag = submission_of(spec, Path(base), settings_of(said), workflow_class=self._class)
+        sent = self._client.send(bag)
+        return Job(self._client.transport, sent.job, bag.spec.name, check=self._client.check)
+
+    def _add(
+        self, argv: list[str], name: str, after: After, inputs: Files, outputs: tuple[str, ...], needs: dict[str, Any]
+    ) -> Step:
+        place = f"task '{name}'"
+        own = _needs(needs, place)
+        memory_bytes, per_attempt = (
+            split_memory(own.memory, f"{place}: memory") if own.memory is not None else (0, False)
+        )
+        if per_attempt:
+            raise BadInput(f"{place}: memory per attempt is a setting of the whole workflow")
+        self._tasks.append(
+            TaskSpec(
+                id=name,
+                place=place,
+                task_class=self._base(argv),
+                command=tuple(argv),
+                after=tuple(dict.fromkeys(_names(after))),
+                inputs=tuple(dict.fromkeys(_files(inputs))),
+                outputs=outputs,
+                cores=int(own.cpus or 1),
+                memory_bytes=memory_bytes,
+                env={key: str(value) for key, value in own.env.items()},
+                stdin=own.stdin,
+                wall_s=None if own.wall is None else parse_duration(own.wall, f"{place}: wall"),
+                max_failures=own.max_failures,
+            )
+        )
+        return Step(name, outputs)
+
+    def _base(self, argv: Sequence[str]) -> str:
+        return PurePosixPath(argv[0]).name or "task" if argv else "task"
+
+    def _free(self, argv: Sequence[str]) -> str:
+        """The name of the program, with a number if there is one of that name already."""
+        base = self._base(argv)
+        self._names[base] = self._names.get(base, 0) + 1
+        taken = {task.id for task in self._tasks}
+        name = base
+        while name in taken:
+            self._names[base] += 1
+            name = f"{base}-{self._names[base]}"
+        return name
+
+
+_NEEDS = ("cpus", "memory", "wall", "env", "stdin", "max_failures")
+
+
+def _needs(given: dict[str, Any], place: str) -> Needs:
+    for name in given:
+        if name not in _NEEDS:
+            raise BadInput(f"{place}: unknown setting '{name}'", hint=f"known are: {', '.join(_NEEDS)}")
+    return Needs(**given)
+
+
+def _refuse_call(command: Any) -> None:
+    if callable(command):
+        raise BadInput(
+            "a task of a workflow is a command, not a function",
+            hint="write it into a script; or submit functions as a bag: client.submit(function, params)",
+        )
+
+
+def _texts(given: Iterable[str] | str) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(map(str, given))
+
+
+def _names(after: Any) -> list[str]:
+    if isinstance(after, Step):
+        return [after.name]
+    return [after] if isinstance(after, str) else [name for each in after for name in _names(each)]
+
+
+def _files(inputs: Any) -> list[str]:
+    if isinstance(inputs, Step):
+        return list(inputs.outputs)
+    return [str(inputs)] if isinstance(inputs, str | Path) else [name for each in inputs for name in _files(each)]
+
+
+def _filled(texts: list[str], items: Iterable[Any]) -> Iterable[list[str]]:
+    """The texts of each item, its placeholders filled in."""
+    rows = list(items)
+    if not rows:
+        raise BadInput("map over no items", hint="Nothing was started.")
+    if not isinstance(rows[0], Mapping):
+        used = list(dict.fromkeys(found for text in texts for found in _NAME.findall(text)))
+        if len(used) > 1:
+            raise BadInput(f"map uses {{{used[0]}}} and {{{used[1]}}}", hint="give dicts: [{'a': 1, 'b': 2}, ...]")
+        key = used[0] if used else "item"
+        texts = [re.sub(r"(?<!\{)\{\}(?!\})", f"{{{key}}}", text) for text in texts]
+        rows = [{key: row} for row in rows]
+    parameters = from_values(rows, "items")
+    template = compile_texts(texts, Scope(parameters.source.columns, where="items"), "map")
+    columns = parameters.source.columns
+    for index, row in enumerate(rows):
+        yield template.fill(index, [_text(row[column]) for column in columns])
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
