@@ -1,0 +1,155 @@
+"""Tasks into the cores of machines, longest first: what fits by when, in numbers and by name. Pure.
+
+A `Bin` is one machine, there or not yet: when each of its cores is free and how long it is to be kept. A task that
+needs more than its share of the memory takes several cores at once, so that what is laid out always fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Snapshot, Task
+from windfall.planning.offers import Offer
+
+TOLERANCE_S = 1e-6
+
+
+class Item(Struct):
+    """Tasks alike: how many there are to place, and which, where they have names; on spot they must end by `due_t`."""
+
+    task: Task
+    count: int
+    ids: list[int]
+    due_t: float = math.inf
+
+
+class Placed(Struct, frozen=True):
+    """Some tasks of an item, one after the other on one core."""
+
+    item: int
+    count: int
+    start_t: float
+    end_t: float
+
+
+class Bin(Struct):
+    """One machine: when its cores are free, how long it is kept, and what has been put there."""
+
+    name: str
+    offer: Offer
+    free_t: list[float]
+    keep_t: float
+    placed: list[Placed] = []
+    is_new: bool = False
+
+    def end_t(self) -> float:
+        """When the last of what was put there ends."""
+        return max((entry.end_t for entry in self.placed), default=-math.inf)
+
+
+def width(task: Task, offer: Offer) -> int:
+    """How many cores it takes, its memory considered; more than there are where it does not fit at all."""
+    if task.memory_gb <= 0.0 or math.isinf(offer.memory_gb):
+        return 1
+    if task.memory_gb > offer.memory_gb:
+        return offer.cores + 1
+    return max(1, math.ceil(task.memory_gb * offer.cores / offer.memory_gb - 1e-9))
+
+
+def fill(bin: Bin, items: Sequence[Item], left: list[int], until_t: float = math.inf) -> int:
+    """Put as many as fit into the bin before it is given back, in order; `left` counts down. Returns how many."""
+    before = sum(entry.count for entry in bin.placed)
+    for place, item in enumerate(items):
+        if left[place] <= 0:
+            continue
+        limit_t = min(bin.keep_t, until_t, item.due_t if bin.offer.market == SPOT else math.inf) + TOLERANCE_S
+        seconds, lanes = item.task.seconds_on(bin.offer), width(item.task, bin.offer)
+        if lanes > bin.offer.cores:
+            continue
+        if lanes > 1:
+            _fill_wide(bin, place, seconds, lanes, limit_t, left)
+        else:
+            _fill_narrow(bin, place, seconds, limit_t, left)
+    return sum(entry.count for entry in bin.placed) - before
+
+
+def _fill_narrow(bin: Bin, place: int, seconds: float, limit_t: float, left: list[int]) -> None:
+    free_t = bin.free_t
+    while left[place] > 0:
+        lane = min(range(len(free_t)), key=free_t.__getitem__)
+        # A host of short tasks goes in by the armful: as many as its share of the cores.
+        room = int((limit_t - free_t[lane]) / seconds) if seconds > 0 else left[place]
+        count = min(room, max(1, left[place] // len(free_t)))
+        if count <= 0:
+            return
+        end_t = free_t[lane] + count * seconds
+        bin.placed.append(Placed(place, count, free_t[lane], end_t))
+        free_t[lane] = end_t
+        left[place] -= count
+
+
+def _fill_wide(bin: Bin, place: int, seconds: float, lanes: int, limit_t: float, left: list[int]) -> None:
+    free_t = bin.free_t
+    while left[place] > 0:
+        chosen = sorted(range(len(free_t)), key=free_t.__getitem__)[:lanes]
+        start_t = free_t[chosen[-1]]
+        room = int((limit_t - start_t) / seconds) if seconds > 0 else left[place]
+        count = min(room, max(1, left[place] * lanes // len(free_t)))
+        if count <= 0:
+            return
+        bin.placed.append(Placed(place, count, start_t, start_t + count * seconds))
+        for lane in chosen:
+            free_t[lane] = start_t + count * seconds
+        left[place] -= count
+
+
+def longest_first(items: Iterable[Item]) -> list[Item]:
+    """In the order in which they are placed: the longest, then the hungriest."""
+    return sorted(items, key=lambda item: (-item.task.runtime_s, -item.task.memory_gb, item.task.id))
+
+
+def existing(machine: Machine, snapshot: Snapshot) -> Bin:
+    """A machine that is there and awake, with what runs on it; kept to the end of the cycle that this needs."""
+    ready_t = max(snapshot.t, machine.ready_t)
+    free_t = [ready_t] * machine.offer.cores
+    lane = 0
+    for entry in machine.running:
+        task = snapshot.tasks[entry.task]
+        for _ in range(width(task, machine.offer)):
+            if lane < len(free_t):
+                free_t[lane] = snapshot.t + entry.left_s
+                lane += 1
+    return Bin(machine.id, machine.offer, free_t, kept_until_t(machine, max(free_t) if lane else -math.inf), [])
+
+
+def kept_until_t(machine: Machine, busy_until_t: float) -> float:
+    """The end of the billing cycle in which the machine's work ends; at least that of the present one."""
+    if not math.isfinite(machine.paid_until_t) or busy_until_t <= machine.paid_until_t:
+        return machine.paid_until_t
+    cycles = math.ceil((busy_until_t - machine.paid_until_t) / machine.offer.cycle_s - 1e-9)
+    return machine.paid_until_t + cycles * machine.offer.cycle_s
+
+
+def fresh(name: str, offer: Offer, t: float, keep_s: float) -> Bin:
+    """A machine that would be started at t and kept for so long from then on."""
+    return Bin(name, offer, [t + offer.lag_s] * offer.cores, t + keep_s, [], is_new=True)
+
+
+def lease_usd(offer: Offer, lease_s: float) -> float:
+    """The price of a lease, every begun cycle in full."""
+    billed_s = lease_s if offer.bills_boot else lease_s - offer.lag_s
+    return offer.cycles(max(billed_s, offer.minimum_s)) * offer.price_usd
+
+
+def ondemand_offers(snapshot: Snapshot) -> list[Offer]:
+    """On-demand offers, the cheapest power first."""
+    able = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
+    return sorted(able, key=lambda o: (o.price_usd / o.cycle_s / o.cores / o.speed_for(""), o.cores, o.key))
+
+
+def is_awake(machine: Machine) -> bool:
+    """Whether tasks may be given to it: not one that sleeps or is about to be taken."""
+    return machine.phase is not Phase.HIBERNATED and machine.noticed_t is None

@@ -1,0 +1,172 @@
+"""What a task that is not done yet will cost, as a function of the time: the price of waiting and of certainty. Pure.
+
+Worked backwards from the deadline for tasks of the mean length. At each moment there are three ways: on-demand, which
+is sure and of which a late start fills less of each paid cycle; a new spot machine, which is cheap and may be taken,
+after which the task is where it was but later; and, for a task on a machine that sleeps, to wait for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from windfall.planning.bag_packing import lease_usd
+from windfall.planning.contract import ONDEMAND, SPOT, Market, Snapshot
+from windfall.planning.offers import Offer
+
+Array = NDArray[np.float64]
+
+CELLS = 100
+PARTS = 3
+# Before anything is known: interruptions an hour, and how soon a sleeper wakes. They weigh as much as so many events.
+USUAL_INTERRUPTIONS_PER_H = 1.0
+USUAL_RESUMES_PER_H = 2.0
+USUAL_WEIGHT = 1.0
+GUESS_WEIGHT = 4.0
+# A task that is late costs this many times what it would cost on demand in a cycle of its own.
+LATE = 20.0
+
+
+class Law(Struct, frozen=True):
+    """Rates a second at which an offer's machines are taken or put to sleep, and wake."""
+
+    interrupts: float
+    resumes: float
+
+
+def learned(offer: Offer, markets: dict[str, Market]) -> Law:
+    """The guess of the offer, or what is usual, corrected by what was seen of its pool and then of itself."""
+    if offer.market != SPOT:
+        return Law(0.0, 0.0)
+    pool = [market for key, market in sorted(markets.items()) if key.rpartition("/")[0] == offer.pool]
+    own = markets.get(offer.key, Market())
+    weight = USUAL_WEIGHT if offer.interruptions_per_h is None else GUESS_WEIGHT
+    guess = USUAL_INTERRUPTIONS_PER_H if offer.interruptions_per_h is None else max(offer.interruptions_per_h, 1e-3)
+    interrupts = _two_layers(guess / 3600.0, weight, [(m.taken + m.slept, m.up_s) for m in pool], own.taken + own.slept, own.up_s)
+    if offer.when_taken == "terminate":
+        return Law(interrupts, 0.0)
+    weight = USUAL_WEIGHT if offer.resumes_per_h is None else GUESS_WEIGHT
+    guess = USUAL_RESUMES_PER_H if offer.resumes_per_h is None else max(offer.resumes_per_h, 1e-3)
+    resumes = _two_layers(guess / 3600.0, weight, [(m.woken, m.asleep_s) for m in pool], own.woken, own.asleep_s)
+    return Law(interrupts, resumes)
+
+
+def _two_layers(guess: float, weight: float, pool: Sequence[tuple[int, float]], events: int, seconds: float) -> float:
+    """A rate: the guess counts as `weight` events, the pool's rate as GUESS_WEIGHT events of the offer."""
+    rate = (weight + sum(n for n, _ in pool)) / (weight / guess + math.fsum(s for _, s in pool))
+    return (GUESS_WEIGHT + events) / (GUESS_WEIGHT / rate + seconds)
+
+
+class Prices:
+    """By the time of day: `task[i]` what one task costs that nobody runs, `asleep[i]` one that sleeps on its machine."""
+
+    def __init__(self, snapshot: Snapshot, seconds: float, count: int, margin_s: float) -> None:
+        self.t, self.by_t = snapshot.t, snapshot.deadline_t - margin_s
+        self.cell_s = max((self.by_t - self.t) / CELLS, 1e-3)
+        # Very short tasks are looked at by the armful.
+        self.seconds = max(seconds, self.cell_s / 2)
+        self.per_task = seconds / self.seconds
+        self.count = max(1.0, count * self.per_task)
+        self.laws = {offer.key: learned(offer, snapshot.markets) for offer in snapshot.offers if offer.market == SPOT}
+        self.spot = _worthwhile([o for o in snapshot.offers if o.market == SPOT], snapshot, self.laws)
+        self.ondemand = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
+        self.rescue_s = min((o.lag_s + self.seconds / o.speed_for("") for o in self.ondemand), default=0.0)
+        self._solve()
+
+    def _solve(self) -> None:
+        cells = CELLS + 1
+        late = LATE * max((lease_usd(o, o.lag_s + self.seconds) for o in self.ondemand or self.spot), default=1.0)
+        self.task, self.asleep = np.full(cells + 1, late), np.full(cells + 1, late)
+        self.sure = np.full(cells + 1, late)
+        for offer in self.ondemand:
+            self.sure[:cells] = np.minimum(self.sure[:cells], self._sure(offer))
+        leases = [self._leases(offer, self._most(offer, self.t)) for offer in self.spot]
+        resumes = max((self.laws[offer.key].resumes for offer in self.spot), default=0.0)
+        stays = math.exp(-resumes * self.cell_s)
+        for cell in range(cells - 1, -1, -1):
+            at_t = self.t + cell * self.cell_s
+            risky = [self._risky(offer, at_t, lease) for offer, lease in zip(self.spot, leases, strict=True)]
+            self.task[cell] = min(self.sure[cell], *risky) if risky else self.sure[cell]
+            self.asleep[cell] = min(self.task[cell], stays * self.asleep[cell + 1])
+
+    def _most(self, offer: Offer, at_t: float) -> int:
+        """How many rows (see `_leases`) of tasks a core of a new machine can do; on spot, with time for a rescue."""
+        until_t = self.by_t - (self.rescue_s if offer.market == SPOT else 0.0)
+        rows = (until_t - at_t - offer.lag_s) / (self.seconds / offer.speed_for(""))
+        return max(0, int((rows - 1.0) * PARTS + 1e-9) + 1) if rows >= 1.0 else 0
+
+    def _leases(self, offer: Offer, most: int) -> Array:
+        """The price per task of a machine with 1, 1 1/3, 1 2/3, 2, ... in a row on each core, while there are so many.
+
+        Tasks are not all of the mean length: a third of one is room for a short one.
+        """
+        rows = self._rows(most)
+        held_s = rows * (self.seconds / offer.speed_for("")) + (offer.lag_s if offer.bills_boot else 0.0)
+        cycles = np.maximum(1.0, np.ceil(np.maximum(held_s, offer.minimum_s) / offer.cycle_s - 1e-9))
+        machines = np.ceil(self.count / (rows * offer.cores) - 1e-9)
+        result: Array = cycles * offer.price_usd * machines / self.count
+        return result
+
+    def _rows(self, most: int) -> Array:
+        rows: Array = 1.0 + np.arange(most) / PARTS
+        return rows
+
+    def _sure(self, offer: Offer) -> Array:
+        """By cells: the price per task of on-demand machines started then."""
+        best = np.concatenate([[math.inf], np.minimum.accumulate(self._leases(offer, self._most(offer, self.t)))])
+        most = [self._most(offer, self.t + cell * self.cell_s) for cell in range(CELLS + 1)]
+        result: Array = best[most]
+        return result
+
+    def _risky(self, offer: Offer, at_t: float, leases: Array) -> float:
+        """A new machine with a row of tasks on each core; each may be cut short and then costs what it costs later."""
+        most = self._most(offer, at_t)
+        if not most:
+            return math.inf
+        ends = self._rows(most) * (self.seconds / offer.speed_for("") / self.cell_s)
+        losses = self.losses(offer, at_t + offer.lag_s, int(ends[-1]) + 2)
+        mean_loss = np.cumsum(losses[np.rint(ends).astype(int)]) / np.arange(1, most + 1)
+        return float((leases[:most] + mean_loss).min())
+
+    def losses(self, offer: Offer, from_t: float, cells: int) -> Array:
+        """By cells since `from_t`: what interruptions up to then are expected to cost for each task that runs so long."""
+        rate = self.laws[offer.key].interrupts * self.cell_s
+        after = self.asleep if offer.when_taken != "terminate" else self.task
+        first = max(0, int((from_t - self.t) / self.cell_s)) + 1
+        places = np.minimum(first + np.arange(cells), len(after) - 1)
+        chances = np.exp(-rate * np.arange(cells)) * -math.expm1(-rate)
+        result: Array = np.concatenate([[0.0], np.cumsum(chances * after[places])])
+        return result
+
+    def cell(self, t: float) -> int:
+        return min(max(0, int((t - self.t) / self.cell_s)), CELLS)
+
+    def waiting_pays(self, t: float) -> bool:
+        """Whether a task on a sleeping machine is better left there for the present."""
+        cell = self.cell(t)
+        return bool(self.asleep[cell] < self.task[cell] - 1e-12)
+
+    def gives_up_t(self) -> float:
+        """When waiting stops to pay, if nothing happens until then."""
+        given_up = np.flatnonzero(self.asleep[: CELLS + 1] >= self.task[: CELLS + 1] - 1e-12)
+        later = given_up[given_up > 0]
+        return self.t + float(later[0]) * self.cell_s if len(later) else math.inf
+
+
+def _worthwhile(offers: Sequence[Offer], snapshot: Snapshot, laws: dict[str, Law]) -> list[Offer]:
+    """The spot offers that somebody would choose: of each boot lag and cycle the cheapest core by its risk."""
+    able = [offer for offer in offers if snapshot.left_of(offer) > 0] or list(offers)
+    best: dict[tuple[float, float, str], Offer] = {}
+    for offer in able:
+        kind = (offer.lag_s, offer.cycle_s, offer.when_taken)
+        price = offer.price_usd / offer.cores / offer.speed_for("") * (1.0 + 3600.0 * laws[offer.key].interrupts)
+        held = best.get(kind)
+        if held is None or price < held.price_usd / held.cores / held.speed_for("") * (
+            1.0 + 3600.0 * laws[held.key].interrupts
+        ):
+            best[kind] = offer
+    return list(best.values())

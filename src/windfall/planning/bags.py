@@ -1,0 +1,27 @@
+"""The planners of bags by name: one interface, chosen per job. Pure."""
+
+from __future__ import annotations
+
+from windfall.planning import hads_dynamic
+from windfall.planning.bag_windfall import Windfall
+from windfall.planning.contract import Plan, Planner, Snapshot
+
+
+class Hads:
+    """HADS behind the interface of all planners."""
+
+    names_tasks = True
+
+    def __init__(self, settings: hads_dynamic.Settings) -> None:
+        self._settings = settings
+
+    def __call__(self, snapshot: Snapshot) -> Plan:
+        return hads_dynamic.replan(snapshot, self._settings)
+
+
+DEFAULT = "windfall"
+PLANNERS: dict[str, Planner] = {
+    "windfall": Windfall(),
+    "hads": Hads(hads_dynamic.Settings()),
+    "hads-as-printed": Hads(hads_dynamic.AS_PRINTED),
+}
