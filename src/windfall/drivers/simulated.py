@@ -17,9 +17,11 @@ from windfall.core.engine import Engine, wake_at
 from windfall.core.events import AnyEvent, PlanProposed, Record, ServerStarted, Settings, TimerFired
 from windfall.core.snapshot import load, save
 from windfall.core.state import State
+from windfall.errors import BadInput
 from windfall.planning.contract import Plan, Planner
 
 Call = Callable[..., None]
+FALLBACK = "on-demand"
 FindPlanner = Callable[[str], Planner]
 """A planner by the name that a job gives."""
 
@@ -75,17 +77,26 @@ class Simulated:
         if self._saved is not None or self._planner is None or job not in self.state.plans_due:
             self._planned.discard(job)
             return
-        planner = self._planner(self.state.bags[job].rules.planner)
-        plan = planner(plans.view(self.state, job, self.now, planner.names_tasks))
+        name = self.state.bags[job].rules.planner
+        try:
+            plan, error = self._think(name, job), ""
+        except BadInput as refusal:
+            # As live: one that cannot promise anything is replaced for the moment by one that rents on demand.
+            plan, error = self._think(FALLBACK, job), f"planner {name}: {refusal.message}; {FALLBACK} stepped in"
         if self._planning_s:
-            self.after(self._planning_s, self._propose, job, self.state.seq, plan)
+            self.after(self._planning_s, self._propose, job, self.state.seq, plan, error)
         else:
-            self._propose(job, self.state.seq, plan)
+            self._propose(job, self.state.seq, plan, error)
 
-    def _propose(self, job: int, seq: int, plan: Plan) -> None:
+    def _think(self, name: str, job: int) -> Plan:
+        assert self._planner is not None
+        planner = self._planner(name)
+        return planner(plans.view(self.state, job, self.now, planner.names_tasks))
+
+    def _propose(self, job: int, seq: int, plan: Plan, error: str) -> None:
         if job in self._planned and self._saved is None:
             self._planned.discard(job)
-            self.submit(PlanProposed(self.now, job, seq, plan))
+            self.submit(PlanProposed(self.now, job, seq, plan, error))
 
     def stop_server(self) -> None:
         """The server goes down: what it keeps is its saved state, and its timers are silent."""

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from windfall.core import fleet
 from windfall.core.events import Record, Settings
-from windfall.planning.contract import Task
+from windfall.planning.contract import Planner, Task
 from windfall.planning.offers import Offer
 from windfall.sim import schema
 from windfall.sim.cloud import Cloud
 from windfall.sim.laws import Law, fixed
 from windfall.sim.market import Supply
+from windfall.sim.planners import PLANNERS
 from windfall.sim.scenario import Bag, Scenario
 from windfall.sim.world import World
 
@@ -75,16 +76,18 @@ def poisson(offers: Sequence[Offer], k_h: float, k_r: float, over_s: float, once
 
 
 def run_bag(
-    tasks: Sequence[Task], supplies: Sequence[Supply], deadline_s: float, planner: str, seed: int, *,
+    tasks: Sequence[Task], supplies: Sequence[Supply], deadline_s: float, planner: str | Planner, seed: int, *,
     error: Law | None = None, budget_usd: float | None = None, until_s: float | None = None,
     watch: Callable[[str, tuple[int, int, int], float, float, int], None] | None = None,
     keep: Callable[[Record], None] | None = None,
 ) -> Outcome:  # fmt: skip
-    """Run a bag by a deadline with a planner of this name.
+    """Run a bag by a deadline with a planner, by its name or itself.
 
     `Task.runtime_s` is what planners are told; `error` the law of the factor of the true time over it (none: exact).
     """
-    world = World(scenario_of(tasks, supplies, deadline_s, planner, error, budget_usd, until_s), seed, keep, watch)
+    name = planner if isinstance(planner, str) else "given"
+    made = scenario_of(tasks, supplies, deadline_s, name, error, budget_usd, until_s)
+    world = World(made, seed, keep, watch, PLANNERS.__getitem__ if isinstance(planner, str) else lambda name: planner)
     world.run()
     return outcome_of(world)
 

@@ -68,6 +68,7 @@ class Provider:
         self.log: list[tuple[float, int, str]] = []
         """(when, machine, what happened to it) as the provider knows it."""
         self._markets: dict[str, Market] = {}
+        self._seed = seed
         self._grounds: dict[str, Ground] = {}
         self._hungry: dict[int, Rented] = {}
         """Machines with free slots that got nothing at their last question."""
@@ -75,7 +76,6 @@ class Provider:
             for supply in cloud.supplies:
                 key = supply.offer.key
                 self._markets[key] = Market(supply, cloud.name, seed)
-                self._grounds[key] = _ground(cloud, supply.offer, seed, self.books[cloud.name])
 
     def open(self) -> None:
         """Say what there is, and say again when prices move."""
@@ -142,6 +142,9 @@ class Provider:
             return
         if host.here and host.pool.hold > len(host.running) + len(host.queue):
             self._hungry[host.index] = rented
+            if host.n == 1 and self.driver.state.ready:
+                # What an earlier boot of it had lost was given back with this answer, not handed out in it.
+                self._nudge(rented)
         else:
             self._hungry.pop(host.index, None)
 
@@ -162,7 +165,11 @@ class Provider:
         self._run(rented)
 
     def _host(self, number: int, offer: Offer) -> Host:
-        host = Host(self._grounds[offer.key], number)
+        ground = self._grounds.get(offer.key)
+        if ground is None:
+            cloud = next(cloud for cloud in self.clouds if cloud.name == offer.pool)
+            ground = self._grounds[offer.key] = _ground(cloud, offer, self._seed, self.books[cloud.name])
+        host = Host(ground, number)
         host.offer = offer
         host.name = f"{offer.pool}-m{number}"
         host.ad = host.ad | {"name": host.name, "machine": number}

@@ -22,7 +22,7 @@ from windfall.core.events import (
     ResultsReported,
     TasksAdded,
 )
-from windfall.drivers.simulated import Simulated
+from windfall.drivers.simulated import FindPlanner, Simulated
 from windfall.policy import compile_policies
 from windfall.sim.hosts import Ground, Host, Running
 from windfall.sim.machines import Provider
@@ -44,14 +44,13 @@ class World:
     """One scenario under one seed."""
 
     def __init__(
-        self, scenario: Scenario, seed: int, keep: Callable[[Record], None] | None = None, watch: Watch | None = None
-    ) -> None:
+        self, scenario: Scenario, seed: int, keep: Callable[[Record], None] | None = None, watch: Watch | None = None,
+        planner: FindPlanner = PLANNERS.__getitem__,
+    ) -> None:  # fmt: skip
         self.scenario = scenario
         self._keep = keep
         self.provider: Provider | None = None
-        self.driver = Simulated(
-            Engine(compile_policies), scenario.settings, self._listen, PLANNERS.__getitem__, scenario.planning_s
-        )
+        self.driver = Simulated(Engine(compile_policies), scenario.settings, self._listen, planner, scenario.planning_s)
         self.grounds = [Ground(pool, seed) for pool in scenario.pools]
         self.hosts: list[Host] = []
         self.jobs: dict[int, Work] = {}
