@@ -17,7 +17,7 @@ from windfall.bags.params import from_values
 from windfall.bags.settings import Needs, words
 from windfall.bags.shell import argv_of, has_shell_words
 from windfall.bags.template import Scope, compile_texts
-from windfall.bags.units import parse_duration, split_memory
+from windfall.bags.units import parse_bytes, parse_duration
 from windfall.client.job import Job
 from windfall.client.local import here
 from windfall.client.making import settings_of
@@ -59,7 +59,8 @@ class Workflow:
         self._settings = dict(settings)
         self._class = workflow_class
         self._tasks: list[TaskSpec] = []
-        self._names: dict[str, int] = {}
+        self._taken: set[str] = set()
+        self._used: dict[str, int] = {}
         settings_of(self._settings)
 
     def __len__(self) -> int:
@@ -81,7 +82,7 @@ class Workflow:
         """
         _refuse_call(command)
         argv = argv_of(command) if isinstance(command, str) else list(command)
-        return self._add(argv, name or self._free(argv), after, inputs, _texts(outputs), needs)
+        return self._add(argv, name or self._free(self._base(argv)), after, inputs, _texts(outputs), needs)
 
     def map(
         self,
@@ -106,7 +107,7 @@ class Workflow:
             )
         template = words(command if isinstance(command, str) else list(command), "map")
         takes, makes = _files(inputs), _texts(outputs)
-        pattern = name or f"{self._base(template)}-{{#}}"
+        pattern = name or self._free(self._base(template)) + "-{#}"
         texts = [pattern, *takes, *makes, *template]
         ends = (1, 1 + len(takes), 1 + len(takes) + len(makes))
         made = []
@@ -134,11 +135,7 @@ class Workflow:
     ) -> Step:
         place = f"task '{name}'"
         own = _needs(needs, place)
-        memory_bytes, per_attempt = (
-            split_memory(own.memory, f"{place}: memory") if own.memory is not None else (0, False)
-        )
-        if per_attempt:
-            raise BadInput(f"{place}: memory per attempt is a setting of the whole workflow")
+        self._taken.add(name)
         self._tasks.append(
             TaskSpec(
                 id=name,
@@ -149,7 +146,7 @@ class Workflow:
                 inputs=tuple(dict.fromkeys(_files(inputs))),
                 outputs=outputs,
                 cores=int(own.cpus or 1),
-                memory_bytes=memory_bytes,
+                memory_bytes=0 if own.memory is None else parse_bytes(own.memory, f"{place}: memory"),
                 env={key: str(value) for key, value in own.env.items()},
                 stdin=own.stdin,
                 wall_s=None if own.wall is None else parse_duration(own.wall, f"{place}: wall"),
@@ -161,16 +158,13 @@ class Workflow:
     def _base(self, argv: Sequence[str]) -> str:
         return PurePosixPath(argv[0]).name or "task" if argv else "task"
 
-    def _free(self, argv: Sequence[str]) -> str:
-        """The name of the program, with a number if there is one of that name already."""
-        base = self._base(argv)
-        self._names[base] = self._names.get(base, 0) + 1
-        taken = {task.id for task in self._tasks}
-        name = base
-        while name in taken:
-            self._names[base] += 1
-            name = f"{base}-{self._names[base]}"
-        return name
+    def _free(self, base: str) -> str:
+        """The name of the program, with a number if that was used already."""
+        while True:
+            count = self._used[base] = self._used.get(base, 0) + 1
+            name = base if count == 1 else f"{base}.{count}"
+            if name not in self._taken:
+                return name
 
 
 _NEEDS = ("cpus", "memory", "wall", "env", "stdin", "max_failures")

@@ -128,6 +128,7 @@ async def graph(site: Site, request: Request) -> tuple[int, Json]:
             "name": renderer.name(task),
             "state": STATE_NAMES[columns.state[task]],
             "blocked": task in blocked,
+            "parents_left": bag.left[task],
             "parents": bag.shape.parents_of(task).tolist(),
             "start_s": columns.start[task] if columns.attempt[task] else None,
             "end_s": columns.end[task] if columns.attempt[task] else None,
