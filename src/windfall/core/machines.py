@@ -197,7 +197,7 @@ def apply_machine_hibernated(state: State, event: MachineHibernated, decided: No
         return
     seen = _seen(state, machine)
     seen.slept += 1
-    seen.up_s += max(0.0, event.at - _awake_since(machine))
+    seen.up_s += max(0.0, event.at - awake_since(machine))
     machine.phase, machine.noticed_t = HIBERNATED, None
     machine.meter = money.pause(machine.meter, event.at)
     machine.sleeps.append((event.at, None))
@@ -243,7 +243,7 @@ def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettl
         _seen(state, machine).asleep_s += max(0.0, event.at - machine.sleeps[-1][0])
         machine.sleeps[-1] = (machine.sleeps[-1][0], event.at)
     elif machine.ready_t is not None:
-        _seen(state, machine).up_s += max(0.0, event.at - _awake_since(machine))
+        _seen(state, machine).up_s += max(0.0, event.at - awake_since(machine))
     _seen(state, machine).taken += event.cause == TAKEN
     machine.meter = money.end(machine.meter, event.at, taken=event.cause == TAKEN)
     _finish(state, machine, event.at, event.cause)
@@ -265,7 +265,8 @@ def _finish(state: State, machine: MachineState, t: float, cause: str) -> None:
     state.touch(machine.job)
 
 
-def _awake_since(machine: MachineState) -> float:
+def awake_since(machine: MachineState) -> float:
+    """Since when it has been up without a break; before its boot is over, since it was asked for."""
     woke_t = machine.sleeps[-1][1] if machine.sleeps else None
     return woke_t if woke_t is not None else (machine.ready_t or machine.requested_t)
 

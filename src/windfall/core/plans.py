@@ -127,6 +127,7 @@ def _shown(state: State, bag: Bag, machine: MachineState, t: float, looks: list[
         paid_until_t=fleet.paid_until_t(machine, t),
         asleep_since_t=machine.sleeps[-1][0] if machine.phase == HIBERNATED else None,
         noticed_t=machine.noticed_t,
+        awake_since_t=machines.awake_since(machine) if machine.phase != HIBERNATED else None,
     )
 
 
@@ -236,8 +237,7 @@ def _assignments(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, 
     named: set[int] = set()
     for label, tasks in event.plan.assign.items():
         number = numbers.get(label) or _number(label)
-        machine = state.machines.get(number)
-        if number not in numbers.values() and not _is_ours(machine, bag):
+        if label not in numbers and not _is_ours(state.machines.get(number), bag):
             taken.refused.append(f"assign to {label}: there is no such machine")
             continue
         queue = []

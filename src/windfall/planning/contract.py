@@ -91,6 +91,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     asleep_since_t: float | None = None
     noticed_t: float | None = None
     """When the provider has said that it will take the machine, if it has."""
+    awake_since_t: float | None = None
+    """Since when it has been up without a break; what it has survived so far tells as much as what was taken."""
 
     def tasks(self) -> tuple[int, ...]:
         return (*(entry.task for entry in self.running), *self.waiting)
