@@ -29,6 +29,7 @@ class Needs(Struct, kw_only=True, forbid_unknown_fields=True):
     wall: Text | None = None
     max_failures: int | None = None
     max_losses: int | None = None
+    estimate: Text | None = None
 
 
 class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +41,9 @@ class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
     priority: float | None = None
     deadline: Text | None = None
     budget: Text | None = None
+    pools: list[str] = []
+    planner: str | None = None
+    confidence: float | None = None
     grace: Text | None = None
     output_cap: str | int | None = None
     policies: dict[str, str] = {}
@@ -66,15 +70,18 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
     said: dict[str, Any] = {
         "env": texts(settings.env),
         "outputs": settings.outputs,
+        "pools": settings.pools or None,
         "policies": settings.policies,
         "attributes": settings.attributes,
         "tags": settings.tags,
     }
-    for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python"):
+    for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
+                 "planner", "confidence"):  # fmt: skip
         said[name] = getattr(settings, name)
     converted = {
         "memory": ("memory", parse_memory),
         "wall": ("wall_s", parse_duration),
+        "estimate": ("estimate_s", parse_duration),
         "deadline": ("deadline_s", parse_duration),
         "grace": ("grace_s", parse_duration),
         "budget": ("budget_microusd", parse_money),
@@ -93,6 +100,8 @@ def class_of(needs: Needs, default: TaskClass, where: str) -> TaskClass:
         own["memory"] = parse_memory(needs.memory, f"{where}: memory")
     if needs.wall is not None:
         own["wall_s"] = parse_duration(needs.wall, f"{where}: wall")
+    if needs.estimate is not None:
+        own["estimate_s"] = parse_duration(needs.estimate, f"{where}: estimate")
     result = msgspec.structs.replace(default, **{name: value for name, value in own.items() if value is not None})
     if result != default:
         check_needs(result, where)

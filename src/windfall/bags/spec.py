@@ -76,6 +76,7 @@ class TaskClass(Struct, frozen=True, forbid_unknown_fields=True):
     wall_s: float | None = None
     max_failures: int = 3
     max_losses: int = 20
+    estimate_s: float | None = None  # a first guess of the run time
 
 
 class TaskRow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -111,12 +112,16 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     wall_s: float | None = None
     max_failures: int = 3  # attempts that may fail before the task has failed for good; 1: never tried again
     max_losses: int = 20  # attempts that may vanish with their host before the task has failed for good
+    estimate_s: float | None = None  # a first guess of a task's run time, on a machine of speed 1
     classes: list[TaskClass] = []  # of tasks with needs of their own: class 1, 2, ...; class 0 is the job's
 
     max_failed_tasks: int | None = None
     priority: float = 0.0
     deadline_s: float | None = None  # from submission
     budget_microusd: int | None = None
+    pools: list[str] = []  # whose offers may be rented for it
+    planner: str = ""  # who decides what is rented; empty: the server's default
+    confidence: float = 0.95  # how sure the plan shall be
     grace_s: float = 10.0
     output_cap_bytes: int = 1 << 20
     policies: dict[str, str] = {}
@@ -132,7 +137,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
 
     def task_classes(self) -> list[TaskClass]:
         """All classes, by the number that chunks give."""
-        own = TaskClass(self.cpus, self.memory, self.wall_s, self.max_failures, self.max_losses)
+        own = TaskClass(self.cpus, self.memory, self.wall_s, self.max_failures, self.max_losses, self.estimate_s)
         return [own, *self.classes]
 
 
@@ -249,6 +254,8 @@ def check_needs(needs: TaskClass, where: str) -> None:
         raise BadInput(f"{where}: memory must be more than 0 bytes")
     if needs.wall_s is not None and not needs.wall_s > 0:
         raise BadInput(f"{where}: wall must be more than 0 seconds, not {needs.wall_s:g}")
+    if needs.estimate_s is not None and not needs.estimate_s > 0:
+        raise BadInput(f"{where}: estimate must be more than 0 seconds, not {needs.estimate_s:g}")
     if needs.max_failures < 1:
         raise BadInput(f"{where}: max_failures must be 1 (no second attempt) or more, not {needs.max_failures}")
     if needs.max_losses < 0:
@@ -267,6 +274,8 @@ def _check_numbers(spec: JobSpec, where: str) -> None:
             raise BadInput(f"{where}: {name} must be 0 or more, not {value:g}")
     if spec.deadline_s is not None and not spec.deadline_s > 0:
         raise BadInput(f"{where}: deadline must be more than 0 seconds from now, not {spec.deadline_s:g}")
+    if not 0 < spec.confidence < 1:
+        raise BadInput(f"{where}: confidence must be between 0 and 1, not {spec.confidence:g}", hint="as in 0.99")
     if not math.isfinite(spec.priority):
         raise BadInput(f"{where}: priority must be a finite number")
 

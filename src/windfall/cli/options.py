@@ -172,6 +172,10 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--name", help="What to call the job."),
     click.option("--deadline", metavar="TIME", help="Finish within: 90s, 35m, 2h30m."),
     click.option("--budget", metavar="USD", help="Spend at most so many dollars."),
+    click.option("--pool", "pools", multiple=True, metavar="NAME", help="Rent machines from this pool. Repeatable."),
+    click.option("--planner", metavar="NAME", help="Who decides what is rented.  [default: windfall]"),
+    click.option("--confidence", type=float, metavar="P", help="How sure the plan shall be.  [default: 0.95]"),
+    click.option("--estimate", metavar="TIME", help="A first guess of a task's run time; the rest is learned."),
     click.option("--env", multiple=True, metavar="K[=V]", help="Set a variable, or pass yours on. Repeatable."),
     click.option("--cwd", metavar="DIR", help="Working directory of the tasks."),
     click.option("--stdin-text", metavar="TEXT", help="What each task reads; placeholders are filled in."),
@@ -208,7 +212,7 @@ def bag_options(command: F) -> F:
 
 _BAG_NAMES = [
     "tasks", "csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "name",
-    "deadline", "budget", "env", "cwd", "stdin_text", "inputs",
+    "deadline", "budget", "pools", "planner", "confidence", "estimate", "env", "cwd", "stdin_text", "inputs",
     "outputs", "cpus", "memory", "wall", "max_failures", "max_losses", "max_failed_tasks", "priority", "grace",
     "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip
@@ -228,6 +232,7 @@ def _request(
     env: tuple[str, ...],
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
+    pools: tuple[str, ...],
     stdin_text: str | None,
     attributes: tuple[str, ...],
     tags: tuple[str, ...],
@@ -245,6 +250,7 @@ def _request(
         env=_environment(env),
         inputs=list(inputs),
         outputs=list(outputs),
+        pools=list(pools),
         stdin=stdin_text,
         policies={name: text for name, text in policies.items() if text},
         attributes={key: literal(text) for key, text in pairs(attributes, "--attribute").items()},

@@ -7,7 +7,8 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -30,12 +31,19 @@ _UNFINISHED = ("running", "paused", "open")
 @click.command(cls=BehindDashes)
 @bag_options
 @click.option("--slots", type=click.IntRange(1, 4096), metavar="N", help="Tasks at once.  [default: one per core]")
+@click.option("--pools", "pools_file", metavar="FILE", help="A pools.toml: what --pool may name.")
 @click.option("--resume", metavar="JOB", help="Go on with a job that was stopped: its number, its name, or last.")
 @max_wait_option
 @place_options
 @json_option
 def run(
-    request: Request, slots: int | None, resume: str | None, max_wait_s: float | None, place: Place, as_json: bool
+    request: Request,
+    slots: int | None,
+    pools_file: str | None,
+    resume: str | None,
+    max_wait_s: float | None,
+    place: Place,
+    as_json: bool,
 ) -> int:
     """Run a bag of tasks to its end, here and now.
 
@@ -50,12 +58,14 @@ def run(
       ls *.log | windfall run --stdin -- gzip {}
       windfall run -f job.toml
       windfall run --resume last
+      windfall run tasks.txt --deadline 35m --pools pools.toml --pool cloud
 
     \b
     Exit codes: 0 done, 1 tasks failed, 2 bad input, 3 no server, 4 deadline missed, 130 stopped by Ctrl-C.
     """
     bag = _prepared(request, resume, place)
-    return run_bag(place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json)
+    pools = _pools(pools_file, place)
+    return run_bag(place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools)
 
 
 def run_bag(
@@ -67,10 +77,11 @@ def run_bag(
     max_wait_s: float | None = None,
     as_json: bool = False,
     at_end: Callable[[Job], None] | None = None,
+    pools: Sequence[Any] = (),
 ) -> int:
     """Run a bag, or go on with the job that `resume` names. Returns the exit code."""
     with good_order():
-        session = Session(place, slots)
+        session = Session(place, slots, pools)
         try:
             status = _run(session, bag, resume, max_wait_s)
             code = _finish(session, status, as_json)
@@ -169,17 +180,29 @@ def _prepared(request: Request, resume: str | None, place: Place) -> Submission 
     return bag
 
 
+def _pools(file: str | None, place: Place) -> Sequence[Any]:
+    if file is None:
+        return ()
+    if place.address:
+        raise BadInput("--pools goes with a server of one's own", hint="configure it there: windfall server --pools")
+    from windfall.pools.config import read_pools
+
+    return read_pools(Path(file))
+
+
 class Session:
     """A client with a server: a running one, or one of our own that ends with us."""
 
-    def __init__(self, place: Place, slots: int | None) -> None:
+    def __init__(self, place: Place, slots: int | None, pools: Sequence[Any] = ()) -> None:
         self.place = place
         self.began_s = time.time()
         self.local: LocalServer | None = None
         if place.address:
             self.client = place.open(patience_s=60.0)
         else:
-            self.local = LocalServer(state_directory(place.state), worker=True, slots=slots, idle=True)
+            # With pools, hosts come from there: one that nobody planned with would take what is meant for others.
+            state = state_directory(place.state)
+            self.local = LocalServer(state, worker=not pools, slots=slots, idle=True, pools=pools)
             self.client = Client(local=self.local, patience_s=60.0)
         self.job: Job | None = None
 

@@ -195,8 +195,8 @@ class Client:
 
     def poke(self, pool: str, machine: str, what: str) -> Json:
         """Do to a machine of an emulated cloud what a provider would do: hibernate, resume, terminate, notice."""
-        path = f"/v1/pools/{quote(pool, safe='')}/machines/{quote(machine, safe='')}/poke"
-        return dict(self._transport.post(path, {"what": what}))
+        path = f"/v1/pools/{quote(pool, safe='')}/machines/{quote(machine, safe='')}/{what}"
+        return dict(self._transport.post(path))
 
     def tell_host(self, name: str, action: str, **body: Any) -> Json:
         """`block` (reason, for_s), `unblock` or `drain` a host."""

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -89,12 +90,14 @@ class LocalServer:
         slots: int | None = None,
         env: dict[str, str] | None = None,
         idle: bool = False,
+        pools: Sequence[Any] = (),
     ) -> None:
         self.directory = directory
         self._wants_worker = worker
         self._slots = slots
         self._env = env or {}
         self._idle = idle
+        self._pools = list(pools)
         self._server: Any = None
         self._worker: subprocess.Popen[bytes] | None = None
         self._gave_up = False
@@ -127,7 +130,7 @@ class LocalServer:
             if found := running_server(self.directory):
                 return found
             try:
-                self._server = embedded.start(self.directory)
+                self._server = embedded.start(self.directory, pools=self._pools, release=True)
             except WindfallError as error:
                 # Somebody was quicker, or the one before has not quite gone.
                 if error.code != "state-in-use" or time.monotonic() > until:

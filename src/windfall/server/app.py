@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from windfall import __version__
 from windfall.core import events as ev
 from windfall.errors import BadCredentials, BadInput, WindfallError
-from windfall.server import blobs, exchange, queries, site_api, site_exchange, submission, workflows
+from windfall.server import blobs, exchange, machines, queries, site_api, site_exchange, submission, workflows
 from windfall.server.auth import Forbidden
 from windfall.server.metrics import metrics
 from windfall.server.site import NotFound, Site
@@ -172,6 +172,8 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/hosts/{host}", "GET", queries.host, "read", False),
     ("/v1/hosts/{host}/{action}", "POST", host_action, "admin", True),
     ("/v1/pools", "GET", queries.pools, "read", False),
+    ("/v1/machines", "GET", machines.machines, "read", False),
+    ("/v1/pools/{pool}/machines/{machine}/{what}", "POST", machines.poke, "admin", True),
     ("/v1/sites", "POST", site_api.create, "admin", True),
     ("/v1/sites", "GET", site_api.sites, "read", False),
     ("/v1/sites/{site}", "GET", site_api.one_site, "read", False),

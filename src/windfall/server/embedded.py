@@ -14,7 +14,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,11 +24,14 @@ import uvicorn
 
 from windfall.core.engine import Engine
 from windfall.core.events import Settings
+from windfall.drivers.machines import MachineKeeper
+from windfall.drivers.plans import PlanKeeper
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadCredentials, BadInput
-from windfall.pools.config import LOCAL, SITE, PoolConfig
+from windfall.pools.config import EMULATED, LOCAL, RENTS, SITE, PoolConfig
 from windfall.pools.contract import Pool
+from windfall.pools.emulated import EmulatedPool
 from windfall.pools.local import LocalPool, Place
 from windfall.server.app import Application
 from windfall.server.site import Site
@@ -56,6 +59,8 @@ class Options:
     tls_key: str = ""
     settings: Settings = field(default_factory=Settings)
     pools: list[PoolConfig] = field(default_factory=list)
+    release: bool = False
+    """When the server stops, rented machines are given back; else they go on, and the next server finds them."""
 
 
 def split_listen(text: str) -> tuple[str, int]:
@@ -140,16 +145,20 @@ class Server:
         announce = asyncio.create_task(self._announce())
         site.owned = SiteKeeper(driver, [pool.site for pool in options.pools if pool.kind == SITE])
         site_rules, site_pools = await site.owned.begin()
-        rules = [pool.rules for pool in options.pools if pool.kind != SITE]
+        rules = [pool.rules for pool in options.pools if pool.kind not in (SITE, *RENTS)]
         self._keeper = keeper = PoolKeeper(driver, [*rules, *site_rules], {**self._providers(), **site_pools})
         await keeper.start()
         site.owned.start(keeper)
+        planning = await self._rent(site)
         try:
             await self._uvicorn.serve(sockets=[self._socket])
         finally:
             announce.cancel()
             await site.owned.stop()
             await keeper.stop()
+            await planning.stop()
+            if site.rented is not None:
+                await site.rented.stop(options.release)
             site.wake_everybody()
             with contextlib.suppress(FileNotFoundError):
                 (options.state / "server.json").unlink()
@@ -182,16 +191,32 @@ class Server:
         port = self._socket.getsockname()[1]
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
+    def _place(self, directory: Path) -> Place:
+        nearby = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return Place(self._url(nearby), self.options.state / "token", directory, self.options.tls_cert)
+
     def _providers(self) -> dict[str, Pool]:
         """The pools that can be asked for clients."""
-        options = self.options
-        nearby = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        place = Place(self._url(nearby), options.state / "token", options.state / "pools", options.tls_cert)
+        place = self._place(self.options.state / "pools")
         return {
             pool.name: LocalPool(pool.name, pool.slots, place, pool.idle_exit_s)
-            for pool in options.pools
+            for pool in self.options.pools
             if pool.kind == LOCAL
         }
+
+    async def _rent(self, site: Site) -> PlanKeeper:
+        """Begin to keep rented machines and the plans that rent them, if there is anything to rent."""
+        state, driver, planning = self.options.state.resolve(), site.driver, PlanKeeper(site.driver)
+        clouds = {
+            pool.name: EmulatedPool(pool.cloud(), self._place(state / "cloud" / pool.name), str(state), driver.clock)
+            for pool in self.options.pools
+            if pool.kind == EMULATED
+        }
+        if clouds:
+            site.rented = MachineKeeper(driver, clouds)
+            await site.rented.start()
+            await planning.start()
+        return planning
 
     def stop(self) -> None:
         """May be called from any thread, and from a signal handler. Twice: do not wait for the clients of pools."""
@@ -297,6 +322,14 @@ class Running:
         self._thread.join()
 
 
-def start(state: Path | str, listen: str = "127.0.0.1:0", lease_s: float = 60.0, store: str = "") -> Running:
+def start(
+    state: Path | str,
+    listen: str = "127.0.0.1:0",
+    lease_s: float = 60.0,
+    store: str = "",
+    pools: Sequence[PoolConfig] = (),
+    release: bool = False,
+) -> Running:
     """Start a server in a thread and return when it serves."""
-    return Running(Server(Options(Path(state), listen, store, lease_s))).begin()
+    options = Options(Path(state), listen, store, lease_s, pools=list(pools), release=release)
+    return Running(Server(options)).begin()

@@ -29,6 +29,7 @@ from windfall.core.events import (
     TimeJudged,
 )
 from windfall.core.state import Bag, State
+from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadInput
 from windfall.server.auth import Tokens
@@ -58,6 +59,7 @@ class Site:
         self.tokens = Tokens(store)
         self.live = LiveOutput()
         self.owned = SiteKeeper(driver, [])
+        self.rented: MachineKeeper | None = None
         self._renderers: dict[int, Renderer] = {}
         self._specs: dict[int, JobSpec] = {}
         self._names: dict[int, dict[str, int]] = {}
@@ -206,10 +208,12 @@ class Site:
 
     def _committed(self, records: list[Record]) -> None:
         for record in records:
-            for job in jobs_touched(record):
+            touched = [*jobs_touched(record), *self._job_of_machine(record)]
+            for job in touched:
                 self.versions[job] = record.seq
             if may_make_work(record) or self._frees_children(record):
                 self._last_work_seq = record.seq
+                self._wake_machines(touched)
         watchers, self._watchers = self._watchers, []
         for future in watchers:
             if not future.done():
@@ -238,6 +242,19 @@ class Site:
         while tasks > 0 and self._host_queue:
             if self._wake(self._host_queue.popleft()):
                 tasks -= 1
+
+    def _job_of_machine(self, record: Record) -> list[int]:
+        """The job whose machine this record is about, if it is about one."""
+        machine = self.state.machines.get(getattr(record.event, "machine", 0))
+        return [] if machine is None else [machine.job]
+
+    def _wake_machines(self, jobs: list[int]) -> None:
+        """What is reserved for a machine waits in no queue that others see: its own host has to be woken."""
+        for job in jobs:
+            for number in self.state.machines_by_job.get(job, ()):
+                machine = self.state.machines[number]
+                if machine.there and machine.host:
+                    self._wake(self.state.hosts[machine.host].name)
 
     def _wake(self, host: str) -> bool:
         future = self._hosts.pop(host, None)

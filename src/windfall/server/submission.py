@@ -19,6 +19,7 @@ from windfall.core.events import JobRules, JobTaken, TaskClass, TasksChosen
 from windfall.core.policy import BagPolicy, DefaultPolicy
 from windfall.errors import BadInput
 from windfall.server import workflows
+from windfall.server.machines import check_rented
 from windfall.server.site import NotFound, Site
 from windfall.server.status import job_status
 from windfall.store.contract import Batch, ChunkHead, ChunkRow, JobRow
@@ -43,6 +44,9 @@ def rules_of(spec: JobSpec, paused: bool = False) -> JobRules:
         paused=paused,
         workflow_class=spec.workflow_class,
         like=spec.like,
+        rent_from=spec.pools,
+        planner=spec.planner,
+        confidence=spec.confidence,
     )
 
 
@@ -55,6 +59,7 @@ def classes_of(spec: JobSpec) -> list[TaskClass]:
             wall_s=needs.wall_s,
             max_failures=needs.max_failures,
             max_losses=needs.max_losses,
+            estimate_s=needs.estimate_s,
         )
         for needs in spec.task_classes()
     ]
@@ -91,6 +96,7 @@ async def submit(site: Site, request: Request) -> tuple[int, Json]:
     spec = specs.decode(msgspec.json.encode(body.get("spec")))
     Renderer(spec)  # compiles the templates, and refuses what does not compile
     compile_policies(spec.policies, [*spec.tags, *spec.attributes])
+    check_rented(site, spec)
     count = int(body.get("count", 0))
     if count and spec.source.kind != "range":
         raise BadInput("'count' goes with a range; send other tasks as chunks")

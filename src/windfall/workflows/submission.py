@@ -60,6 +60,7 @@ def read_workflow(request: Request) -> Submission:
 
 # What a job of a class may say for itself; everything else is the class's.
 OWN = ("name", "env", "policies", "attributes", "tags", "max_failed_tasks", "priority", "deadline", "budget", "inputs")
+OWN += ("pools", "planner", "confidence")
 
 
 def instance_of(found: Mapping[str, Any], request: Request) -> Submission:

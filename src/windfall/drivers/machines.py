@@ -1,0 +1,185 @@
+"""The keeper of rented machines: has the provider agree with the engine, and tells the engine what became of them.
+
+It compares what there shall be with what there is, again and again, and remembers nothing in between. So it does not
+matter when it was interrupted: an order is repeated until it is answered (it is started once, by its number), a machine
+that shall end is stopped until it has ended, and what the provider shows is told as it is. Touches pools, by threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from msgspec import Struct, field
+
+from windfall.core import events as ev
+from windfall.core.fleet import MachineState
+from windfall.core.state import State
+from windfall.drivers.realtime import Realtime
+from windfall.pools.machines import ENDED, FAILED, HIBERNATED, RUNNING, TAKEN, MachinePool, Order, Refused, Seen
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 0.25
+"""Between two looks; an order or a stop is carried out at once."""
+
+T = TypeVar("T")
+
+
+class Findings(Struct):
+    """What one look at a provider has shown: events for the engine, machines to end that it believes ended."""
+
+    events: list[ev.AnyEvent] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    ids: dict[int, str] = field(default_factory=dict)
+    """By our numbers, of all that have not ended."""
+
+
+def compare(state: State, pool: str, shown: list[Seen], now: float) -> Findings:
+    """What the engine does not know yet."""
+    found = Findings()
+    strangers: list[tuple[str, str]] = []
+    ours = {machine.number: machine for machine in _machines(state, pool)}
+    for seen in shown:
+        if seen.number is None:
+            strangers.append((seen.id, seen.about))
+            continue
+        if seen.phase != ENDED:
+            found.ids[seen.number] = seen.id
+        machine = ours.pop(seen.number, None)
+        if machine is not None and machine.there:
+            found.events += _news(machine, seen, now)
+        elif seen.phase != ENDED:
+            found.forgotten.append(seen.id)
+            strangers.append((seen.id, f"ours, number {seen.number}, forgotten; it is being stopped"))
+    for machine in ours.values():
+        if machine.there and machine.id:
+            cause = TAKEN if machine.noticed_t is not None else FAILED
+            found.events.append(ev.MachineEnded(now, machine.number, now, cause))
+    if strangers != [tuple(entry) for entry in state.strangers.get(pool, [])]:
+        found.events.append(ev.StrangersSeen(now, pool, strangers))
+    return found
+
+
+def _machines(state: State, pool: str) -> list[MachineState]:
+    return [machine for machine in state.machines.values() if machine.offer.pool == pool]
+
+
+def _news(machine: MachineState, seen: Seen, now: float) -> list[ev.AnyEvent]:
+    number, news = machine.number, list[ev.AnyEvent]()
+    if not machine.id:
+        # The answer to our order was lost with an earlier server. It is paid for from the order on.
+        news.append(ev.MachineStarted(now, number, seen.id, machine.requested_t))
+    if seen.phase == ENDED:
+        return [*news, ev.MachineEnded(now, number, seen.since_t, seen.cause or FAILED)]
+    if seen.phase == HIBERNATED and machine.phase != HIBERNATED:
+        news.append(ev.MachineHibernated(now, number, seen.since_t))
+    elif seen.phase == RUNNING and machine.phase == HIBERNATED:
+        news.append(ev.MachineResumed(now, number, seen.since_t))
+    if seen.taken_at_t is not None and seen.taken_at_t != machine.noticed_t:
+        news.append(ev.MachineNoticed(now, number, seen.taken_at_t))
+    return news
+
+
+class MachineKeeper:
+    """Keeps the machines of one server; `pools` are those that rent them, by name."""
+
+    def __init__(self, driver: Realtime, pools: Mapping[str, MachinePool], every_s: float = EVERY_S) -> None:
+        self._driver = driver
+        self.pools = dict(pools)
+        self._every_s = every_s
+        self._changed = {name: asyncio.Event() for name in self.pools}
+        self._threads = ThreadPoolExecutor(max(1, len(self.pools)), thread_name_prefix="machines")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Say what can be rented, and begin to keep it. A pool that is configured no more rents nothing."""
+        now, offers = self._driver.clock(), {name: list(pool.offers) for name, pool in self.pools.items()}
+        offers |= {name: [] for name in self._driver.state.offers if name not in self.pools}
+        changed = [(name, new) for name, new in offers.items() if self._driver.state.offers.get(name) != new]
+        if changed:
+            await self._driver.submit([ev.OffersConfigured(now, name, new) for name, new in changed])
+        self._begin()
+
+    def _begin(self) -> None:
+        self._driver.on_commit.append(self._committed)
+        self._tasks = [asyncio.create_task(self._keep(name)) for name in self.pools]
+
+    async def stop(self, release: bool = False) -> None:
+        """Machines go on, unless they are to be released: then each one that is ours is stopped, and that is told."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        pools, self.pools = self.pools, {}
+        for name, pool in pools.items():
+            if release:
+                await self._release(name, pool)
+            await self._call(pool.close)
+        self._threads.shutdown()
+
+    async def _release(self, name: str, pool: MachinePool) -> None:
+        for id in (await self._find(name, pool)).ids.values():
+            await self._call(pool.stop, id)
+        await self._find(name, pool)
+
+    def _committed(self, records: list[ev.Record]) -> None:
+        if any(isinstance(record.event, ev.PlanProposed) for record in records):
+            for changed in self._changed.values():
+                changed.set()
+
+    async def _keep(self, name: str) -> None:
+        while True:
+            try:
+                if not self._driver.trouble:
+                    await self.look(name)
+            except Exception:
+                log.exception("the machines of pool %s could not be looked after; trying again", name)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed[name].wait(), self._every_s)
+            self._changed[name].clear()
+
+    async def look(self, name: str) -> None:
+        """Tell what there is, then order and stop what is decided and durable."""
+        pool = self.pools[name]
+        found = await self._find(name, pool)
+        machines = [machine for machine in _machines(self._driver.state, name) if machine.there]
+        ordered = [machine for machine in machines if not machine.id and not machine.stopping]
+        ending = [machine for machine in machines if machine.stopping]
+        await self._driver.settled()
+        for id in found.forgotten:
+            await self._call(pool.stop, id)
+        for machine in ending:
+            await self._stop(pool, machine, found.ids.get(machine.number))
+        for machine in ordered:
+            await self._order(pool, machine)
+
+    async def _find(self, name: str, pool: MachinePool) -> Findings:
+        shown = await self._call(pool.look)
+        found = compare(self._driver.state, name, shown, self._driver.clock())
+        if found.events:
+            await self._driver.submit(found.events)
+        return found
+
+    async def _order(self, pool: MachinePool, machine: MachineState) -> None:
+        at = self._driver.clock()
+        answer = await self._call(pool.start, Order(machine.number, machine.offer, machine.host_name))
+        now = self._driver.clock()
+        if isinstance(answer, Refused):
+            await self._driver.submit([ev.MachineRefused(now, machine.number, answer.error, answer.capacity)])
+        else:
+            await self._driver.submit([ev.MachineStarted(now, machine.number, answer, at)])
+
+    async def _stop(self, pool: MachinePool, machine: MachineState, id: str | None) -> None:
+        if id is not None:
+            await self._call(pool.stop, id)
+            self._changed[machine.offer.pool].set()
+        elif not machine.id:
+            error = "given up before it was ordered"
+            await self._driver.submit([ev.MachineRefused(self._driver.clock(), machine.number, error, False)])
+
+    async def _call(self, call: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
