@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import math
 
-from windfall.planning import hads_dynamic
+from windfall.planning import bags
 from windfall.planning.contract import ONDEMAND, Phase, Plan, Planner, Snapshot, Start
-
-
-class _Hads:
-    names_tasks = True
-
-    def __init__(self, settings: hads_dynamic.Settings) -> None:
-        self._settings = settings
-
-    def __call__(self, snapshot: Snapshot) -> Plan:
-        return hads_dynamic.replan(snapshot, self._settings)
 
 
 class _OnDemand:
@@ -37,8 +27,4 @@ class _OnDemand:
         return Plan(start=[Start(f"new-{number}", offer) for number in range(max(0, count))])
 
 
-PLANNERS: dict[str, Planner] = {
-    "hads": _Hads(hads_dynamic.Settings()),
-    "hads-as-printed": _Hads(hads_dynamic.AS_PRINTED),
-    "on-demand": _OnDemand(),
-}
+PLANNERS: dict[str, Planner] = {"on-demand": _OnDemand()} | bags.PLANNERS

@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from windfall.core import machines, money
 from windfall.core.columns import CANCELLED, DONE, FAILED
 from windfall.core.events import TAIL_REPLICA, HostAnswered, Record
-from windfall.core.state import Bag
+from windfall.core.state import Bag, State
 from windfall.sim.hosts import Books
 from windfall.sim.logfile import LogFile
 from windfall.sim.scenario import Scenario
@@ -36,6 +37,13 @@ class BagOutcome(Struct):
     deadline_s: float | None
     met: bool | None
     run_s: float
+    planner: str = ""
+    plans: int = 0
+    cost_usd: float = 0.0
+    """Of the machines that were rented for it."""
+    planned_cost_usd: float | None = None
+    planned_finish_s: float | None = None
+    """As the first plan said."""
 
 
 class Outcome(Struct):
@@ -57,6 +65,8 @@ class Outcome(Struct):
     pools: dict[str, Books]
     events: int
     records: int
+    machines: int = 0
+    interrupted: int = 0
 
 
 class Notes:
@@ -101,8 +111,10 @@ def _both(first: Callable[[Record], None], second: Callable[[Record], None]) -> 
 
 def outcome_of(world: World, notes: Notes, seed: int) -> Outcome:
     state, end_s = world.driver.state, world.driver.now
-    bags = [_bag_outcome(bag, notes, end_s) for bag in state.bags.values()]
+    bags = [_bag_outcome(state, bag, notes, end_s) for bag in state.bags.values()]
     pools = {ground.pool.name: ground.books for ground in world.grounds}
+    rented = {} if world.provider is None else world.provider.books
+    pools |= rented
     useful = sum(books.useful_s for books in pools.values()) or 1.0
     present = sum(books.present_s for books in pools.values()) or 1.0
     tasks = sum(bag.tasks for bag in bags) or 1
@@ -124,15 +136,19 @@ def outcome_of(world: World, notes: Notes, seed: int) -> Outcome:
         pools=pools,
         events=world.driver.events,
         records=state.seq,
+        machines=sum(books.hosts for books in rented.values()),
+        interrupted=sum(books.interrupted for books in rented.values()),
     )
 
 
-def _bag_outcome(bag: Bag, notes: Notes, end_s: float) -> BagOutcome:
+def _bag_outcome(state: State, bag: Bag, notes: Notes, end_s: float) -> BagOutcome:
     counts = bag.counts
     turnaround_s = None if bag.finished_t is None else bag.finished_t - bag.submitted_t
     deadline_s = bag.rules.deadline_s
     met = None if deadline_s is None else turnaround_s is not None and turnaround_s <= deadline_s
     tail = notes.tails.get(bag.number)
+    planned = state.plans.get(bag.number)
+    finish_t = None if planned is None else planned.first_finish_t
     return BagOutcome(
         name=bag.rules.name,
         tasks=bag.total,
@@ -148,6 +164,11 @@ def _bag_outcome(bag: Bag, notes: Notes, end_s: float) -> BagOutcome:
         deadline_s=deadline_s,
         met=met,
         run_s=bag.run_s,
+        planner=bag.rules.planner,
+        plans=0 if planned is None else planned.plans,
+        cost_usd=money.usd(machines.spent_microusd(state, bag.number, end_s)),
+        planned_cost_usd=None if planned is None else planned.first_cost_usd,
+        planned_finish_s=None if finish_t is None else finish_t - bag.submitted_t,
     )
 
 

@@ -27,6 +27,8 @@ MEASURES = {
     "waste": "time wasted on replicas",
     "lost": "time lost to failures",
     "utilisation": "utilisation",
+    "machines": "machines rented",
+    "interrupted": "interruptions",
 }
 CONFIDENCE = 0.95
 

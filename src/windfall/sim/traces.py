@@ -98,7 +98,9 @@ def _open(name: str, place: str, where: Path, data: Path | None) -> Path:
     if name.startswith("data:"):
         if data is None:
             raise BadInput(
-                f"{place}: the trace {name} needs the folder of traces", hint="set WINDFALL_DATA to it", code="no-trace"
+                f"{place}: the trace {name} needs the folder of traces",
+                hint="set WINDFALL_DATA to it, or give laws instead, as the scenario spot-law does",
+                code="no-trace",
             )
         path = data / name.removeprefix("data:")
     else:
