@@ -60,12 +60,11 @@ def _print_steps(told: Json) -> None:
         step["tasks"] += 1
         step["blocked" if task["blocked"] else task["state"]] += 1
     edges = sum(len(task["parents"]) for task in told["tasks"])
-    head = f"job {told['job']} '{told['name']}'  {plural(len(told['tasks']), 'task')}, {plural(edges, 'dependency')}"
-    click.echo(f"{head.replace('dependencys', 'dependencies')}   {told['state']}")
+    job, tasks = f"job {told['job']} '{told['name']}'", plural(len(told["tasks"]), "task")
+    click.echo(f"{job}  {tasks}, {plural(edges, 'edge')}   {told['state']}")
     columns = ["tasks", *STATES, "blocked"]
-    print_table(
-        ["step", *columns], ([name, *(step[column] or "-" for column in columns)] for name, step in steps.items())
-    )
+    rows = ([name, *(step[column] or "-" for column in columns)] for name, step in steps.items())
+    print_table(["step", *columns], rows)
     chain, known_s = _longest_chain(told)
     names = [told["tasks"][task]["name"] for task in chain]
     shown = " -> ".join(names if len(names) <= 6 else [*names[:3], "...", *names[-2:]])

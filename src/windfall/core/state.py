@@ -397,8 +397,8 @@ class State:
         self.t = 0.0
         self.settings = Settings()
         self.bags: dict[int, Bag] = {}
-        self.ready: dict[int, Bag] = {}
-        """Bags with tasks to hand out, by number: the only ones that an asking host costs anything."""
+        self._ready: dict[int, Bag] = {}
+        self._ready_in_order = True
         self.ready_version = 0
         """Changes with `ready` and with the rules of any bag: what was made of both is made anew."""
         self.shapes: dict[str, dag.Shape] = {}
@@ -451,6 +451,16 @@ class State:
             plan.changed_seq = self.seq + 1
             self.plans_due[job] = None
 
+    @property
+    def ready(self) -> dict[int, Bag]:
+        """Bags with tasks to hand out, by number: the only ones that an asking host costs anything.
+
+        Put in order when somebody looks: of many thousand bags, many become ready between two looks.
+        """
+        if not self._ready_in_order:
+            self._ready, self._ready_in_order = dict(sorted(self._ready.items())), True
+        return self._ready
+
     def host(self, name: str) -> Host | None:
         number = self.names.get(name)
         return None if number is None else self.hosts[number]
@@ -473,12 +483,11 @@ class State:
     def refresh(self, bag: Bag) -> None:
         """Keep `ready` true to the bag's state. Order of `ready` is by number, whatever the order of changes."""
         if bag.dispatchable:
-            if bag.number not in self.ready:
+            if bag.number not in self._ready:
                 self.ready_version += 1
-                self.ready[bag.number] = bag
-                if len(self.ready) > 1:
-                    self.ready = dict(sorted(self.ready.items()))
-        elif self.ready.pop(bag.number, None) is not None:
+                self._ready_in_order &= next(reversed(self._ready), 0) < bag.number
+                self._ready[bag.number] = bag
+        elif self._ready.pop(bag.number, None) is not None:
             self.ready_version += 1
         if bag.tail and bag.live and not bag.rules.paused:
             if bag.number not in self.tails:
