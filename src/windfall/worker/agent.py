@@ -104,7 +104,7 @@ class Agent:
         try:
             while self._exit_code is None:
                 registered = self._selector.get_map()
-                for key, _ in self._selector.select(self._timeout_s()):
+                for key, _ in self._wait(self._timeout_s()):
                     # What one event does may close what another one of the same batch is about.
                     if registered.get(key.fd) is key:
                         key.data()
@@ -115,6 +115,17 @@ class Agent:
         finally:
             self._close()
         return self._exit_code
+
+    def _wait(self, timeout_s: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """Until something happens. If this host was hibernated meanwhile, that was no time for anybody."""
+        before_s = time.monotonic()
+        ready = self._selector.select(timeout_s)
+        if slept_s := system.frozen_s(time.monotonic() - before_s, timeout_s):
+            self._say(f"frozen for {slept_s:.1f} s")
+            self._floor.was_frozen(slept_s)
+            self._last_work_s += slept_s
+            self._leave_by_s += slept_s
+        return ready
 
     def _timeout_s(self) -> float:
         if self._floor.needs_a_look:

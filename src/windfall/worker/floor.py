@@ -210,6 +210,12 @@ class Floor:
                 os.unlink(path)
         slot.warm = None
 
+    def was_frozen(self, seconds: float) -> None:
+        """That time counts against no call; runners see for themselves."""
+        for slot in self.slots:
+            slot.head_since_s += seconds
+            slot.frozen_s += seconds
+
     def balance(self) -> None:
         """Give to idle slots what waits behind a long attempt."""
         if self._backlog or not any(slot.is_free for slot in self.slots):
@@ -251,7 +257,9 @@ class Floor:
     def _read_warm(self, slot: Slot, warm: Warm) -> None:
         for message in warm.line.receive():
             if message[0] == "r":
-                self._ended(slot, *message[1:])
+                # The process that calls does not wait, so it does not see that it was frozen; we do.
+                ident, cause, exit_code, run_s, *rest = message[1:]
+                self._ended(slot, ident, cause, exit_code, max(0.0, run_s - slot.frozen_s), *rest)
             elif message[0] == "up":
                 warm.up = True
                 slot.head_since_s = time.monotonic()

@@ -113,6 +113,14 @@ class Attempt:
             self.kill_at_s = now_s + grace_s
             self.signal(signum)
 
+    def was_frozen(self, seconds: float) -> None:
+        """That time does not count."""
+        self.started_s += seconds
+        if self.deadline_s is not None:
+            self.deadline_s += seconds
+        if self.kill_at_s is not None:
+            self.kill_at_s += seconds
+
     def signal(self, signum: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signum)
@@ -264,11 +272,14 @@ class Runner:
         spec, pid = running.spec, running.pid
         limited = bool(spec.memory_bytes or spec.wall_s)
         # What was posted before must not wait for a long task.
-        timeout_s = _POSTED_S
+        timeout_s, now_s = _POSTED_S, running.started_s
         while True:
             if limited or running.kill_at_s:
                 timeout_s = min(timeout_s, self._timeout_s(running))
-            for fd, _ in poll(timeout_s):
+            ready, before_s, now_s = poll(timeout_s), now_s, time.monotonic()
+            if now_s - before_s > _LOOK_S and (slept_s := system.frozen_s(now_s - before_s, timeout_s)):
+                running.was_frozen(slept_s)
+            for fd, _ in ready:
                 if fd == wake:
                     self._drain_wakes()
                 elif fd == line:
@@ -280,7 +291,7 @@ class Runner:
                 break
             if limited or running.kill_at_s:
                 self._enforce(running)
-            if time.monotonic() - running.started_s > _POSTED_S:
+            if now_s - running.started_s > _POSTED_S:
                 self._line.flush()
                 timeout_s = _LOOK_S
         running.ended(status, usage)

@@ -100,7 +100,7 @@ class Slot:
         self.index = index
         self.folder = folder
         self.in_hand: dict[int, Held] = {}
-        self.head_since_s = 0.0
+        self.head_since_s = self.frozen_s = 0.0
         self.warm: Warm | None = None
         self.lent_to: Slot | None = None
         self.process: subprocess.Popen[bytes] | None = None
@@ -178,7 +178,7 @@ class Slot:
         if not queue.put(packet):
             return False
         if not self.in_hand:
-            self.head_since_s = time.monotonic()
+            self.head_since_s, self.frozen_s = time.monotonic(), 0.0
         self.in_hand[held.ident] = held
         held.slot = self
         return True
@@ -204,7 +204,7 @@ class Slot:
     def done(self, ident: int) -> Held | None:
         """An attempt has ended: the next one in hand runs now."""
         held = self.in_hand.pop(ident, None)
-        self.head_since_s = time.monotonic()
+        self.head_since_s, self.frozen_s = time.monotonic(), 0.0
         return held
 
     def order(self, message: tuple[Any, ...]) -> None:

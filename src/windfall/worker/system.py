@@ -11,6 +11,17 @@ import time
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_FROZEN_S = 1.0
+
+
+def frozen_s(waited_s: float, timeout_s: float) -> float:
+    """How long this process was frozen, told by a wait that took much longer than it may; 0.0 if it was not.
+
+    A machine that hibernates freezes its processes, and the clocks go on: that time counts against no task. What a busy
+    host takes to wake us is not told apart from a short sleep, so less than a second is none.
+    """
+    late_s = waited_s - timeout_s
+    return late_s if late_s > _FROZEN_S else 0.0
 
 
 def _prctl(option: int, value: int) -> bool:
