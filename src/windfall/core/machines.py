@@ -58,8 +58,10 @@ def spent_microusd(state: State, job: int, t: float) -> int:
 def free_slots(state: State, host: Host) -> int:
     """Slots of a machine that are free: it gets no work ahead, so that what has not begun can still go elsewhere."""
     used = 0
-    for job, task, _ in host.held:
+    for job, task, number in host.held:
         bag = state.bags[job]
+        if not attempts.is_live(bag, task, number):
+            continue  # given up while it slept: it hears so before it gets anything new
         used += max(1, ceil(bag.classes[bag.class_of(task)].cpus))
     return host.slots - used
 
