@@ -45,11 +45,19 @@ class Net:
     def holds(self, items: Sequence[Item], at_t: float) -> bool:
         return not any(self.rescue(items, at_t)[1])
 
+    def rescuable(self, items: Sequence[Item]) -> list[Item]:
+        """Those for which a rescue that begins now is in time; for the others nothing is to be gained by one."""
+        missing = self.rescue(items, self.t)[1]
+        kept = [replace(item, count=item.count - late) for item, late in zip(items, missing, strict=True)]
+        return [item for item in kept if item.count]
+
     def latest_t(self, items: Sequence[Item]) -> float:
         """The last moment at which a rescue of all of them is in time; -inf where it is too late already."""
         if not items:
             return math.inf
-        high_t = min(self.by_t - self.alone_s(item) for item in items)
+        high_t = min(self.by_t - min(self.alone_s(item), self._there_s(item)) for item in items)
+        if high_t <= self.t:
+            return -math.inf
         if self.holds(items, high_t):
             return high_t
         if not self.holds(items, self.t):
@@ -64,6 +72,11 @@ class Net:
         """The quickest rescue of one such task by a machine that is not there yet; infinite where there is none."""
         able = [offer for offer in self.offers if width(item.task, offer) <= offer.cores]
         return min((offer.lag_s + item.task.seconds_on(offer) for offer in able), default=math.inf)
+
+    def _there_s(self, item: Item) -> float:
+        """The same by a machine that is there, whatever else it has to do."""
+        able = [bin.offer for bin in self.bins if width(item.task, bin.offer) <= bin.offer.cores]
+        return min((item.task.seconds_on(offer) for offer in able), default=math.inf)
 
 
 def price_usd(bins: Iterable[Bin], at_t: float) -> float:

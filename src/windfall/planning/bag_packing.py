@@ -15,6 +15,7 @@ from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Snapshot,
 from windfall.planning.offers import Offer
 
 TOLERANCE_S = 1e-6
+NO_LIMIT = 2**62
 
 
 class Item(Struct):
@@ -81,8 +82,7 @@ def _fill_narrow(bin: Bin, place: int, seconds: float, limit_t: float, left: lis
     while left[place] > 0:
         lane = min(range(len(free_t)), key=free_t.__getitem__)
         # A host of short tasks goes in by the armful: as many as its share of the cores.
-        room = int((limit_t - free_t[lane]) / seconds) if seconds > 0 else left[place]
-        count = min(room, max(1, left[place] // len(free_t)))
+        count = min(_room(limit_t - free_t[lane], seconds), max(1, left[place] // len(free_t)))
         if count <= 0:
             return
         end_t = free_t[lane] + count * seconds
@@ -96,14 +96,18 @@ def _fill_wide(bin: Bin, place: int, seconds: float, lanes: int, limit_t: float,
     while left[place] > 0:
         chosen = sorted(range(len(free_t)), key=free_t.__getitem__)[:lanes]
         start_t = free_t[chosen[-1]]
-        room = int((limit_t - start_t) / seconds) if seconds > 0 else left[place]
-        count = min(room, max(1, left[place] * lanes // len(free_t)))
+        count = min(_room(limit_t - start_t, seconds), max(1, left[place] * lanes // len(free_t)))
         if count <= 0:
             return
         bin.placed.append(Placed(place, count, start_t, start_t + count * seconds))
         for lane in chosen:
             free_t[lane] = start_t + count * seconds
         left[place] -= count
+
+
+def _room(time_s: float, seconds: float) -> int:
+    """How many in a row."""
+    return NO_LIMIT if math.isinf(time_s) or seconds <= 0.0 else int(time_s / seconds)
 
 
 def longest_first(items: Iterable[Item]) -> list[Item]:

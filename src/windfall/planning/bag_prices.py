@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from windfall.planning.bag_packing import lease_usd
@@ -27,6 +28,7 @@ USUAL_INTERRUPTIONS_PER_H = 1.0
 USUAL_RESUMES_PER_H = 2.0
 USUAL_WEIGHT = 1.0
 GUESS_WEIGHT = 4.0
+POOL_WEIGHT = 4.0
 # A task that is late costs this many times what it would cost on demand in a cycle of its own.
 LATE = 20.0
 
@@ -38,27 +40,40 @@ class Law(Struct, frozen=True):
     resumes: float
 
 
+def exposed(snapshot: Snapshot) -> dict[str, Market]:
+    """What was seen of each offer, with what is going on now: who is still up, or still asleep, counts with its time."""
+    found = dict(snapshot.markets)
+    for machine in snapshot.machines:
+        seen = found.get(machine.offer.key, Market())
+        if machine.asleep_since_t is not None:
+            seen = replace(seen, asleep_s=seen.asleep_s + snapshot.t - machine.asleep_since_t)
+        elif machine.awake_since_t is not None:
+            seen = replace(seen, up_s=seen.up_s + snapshot.t - machine.awake_since_t)
+        found[machine.offer.key] = seen
+    return found
+
+
 def learned(offer: Offer, markets: dict[str, Market]) -> Law:
     """The guess of the offer, or what is usual, corrected by what was seen of its pool and then of itself."""
-    if offer.market != SPOT:
-        return Law(0.0, 0.0)
     pool = [market for key, market in sorted(markets.items()) if key.rpartition("/")[0] == offer.pool]
     own = markets.get(offer.key, Market())
-    weight = USUAL_WEIGHT if offer.interruptions_per_h is None else GUESS_WEIGHT
-    guess = USUAL_INTERRUPTIONS_PER_H if offer.interruptions_per_h is None else max(offer.interruptions_per_h, 1e-3)
-    interrupts = _two_layers(guess / 3600.0, weight, [(m.taken + m.slept, m.up_s) for m in pool], own.taken + own.slept, own.up_s)
+    known = offer.interruptions_per_h is not None
+    guess = max(offer.interruptions_per_h or 0.0, 1e-3) if known else USUAL_INTERRUPTIONS_PER_H
+    ends = [(market.taken + market.slept, market.up_s) for market in (*pool, own)]
+    interrupts = _two_layers(guess / 3600.0, GUESS_WEIGHT if known else USUAL_WEIGHT, ends)
     if offer.when_taken == "terminate":
         return Law(interrupts, 0.0)
-    weight = USUAL_WEIGHT if offer.resumes_per_h is None else GUESS_WEIGHT
-    guess = USUAL_RESUMES_PER_H if offer.resumes_per_h is None else max(offer.resumes_per_h, 1e-3)
-    resumes = _two_layers(guess / 3600.0, weight, [(m.woken, m.asleep_s) for m in pool], own.woken, own.asleep_s)
-    return Law(interrupts, resumes)
+    known = offer.resumes_per_h is not None
+    guess = max(offer.resumes_per_h or 0.0, 1e-3) if known else USUAL_RESUMES_PER_H
+    wakes = [(market.woken, market.asleep_s) for market in (*pool, own)]
+    return Law(interrupts, _two_layers(guess / 3600.0, GUESS_WEIGHT if known else USUAL_WEIGHT, wakes))
 
 
-def _two_layers(guess: float, weight: float, pool: Sequence[tuple[int, float]], events: int, seconds: float) -> float:
-    """A rate: the guess counts as `weight` events, the pool's rate as GUESS_WEIGHT events of the offer."""
-    rate = (weight + sum(n for n, _ in pool)) / (weight / guess + math.fsum(s for _, s in pool))
-    return (GUESS_WEIGHT + events) / (GUESS_WEIGHT / rate + seconds)
+def _two_layers(guess: float, weight: float, seen: Sequence[tuple[int, float]]) -> float:
+    """A rate from (events, seconds) of the whole pool, the offer's own last: a guess, then the pool, count as events."""
+    *pool, own = seen
+    rate = (weight + sum(events for events, _ in pool)) / (weight / guess + math.fsum(seconds for _, seconds in pool))
+    return (POOL_WEIGHT + own[0]) / (POOL_WEIGHT / rate + own[1])
 
 
 class Prices:
@@ -71,7 +86,9 @@ class Prices:
         self.seconds = max(seconds, self.cell_s / 2)
         self.per_task = seconds / self.seconds
         self.count = max(1.0, count * self.per_task)
-        self.laws = {offer.key: learned(offer, snapshot.markets) for offer in snapshot.offers if offer.market == SPOT}
+        markets = exposed(snapshot)
+        markets = {offer.key: markets.get(offer.key, Market()) for offer in snapshot.offers if offer.market == SPOT}
+        self.laws = {offer.key: learned(offer, markets) for offer in snapshot.offers if offer.market == SPOT}
         self.spot = _worthwhile([o for o in snapshot.offers if o.market == SPOT], snapshot, self.laws)
         self.ondemand = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
         self.rescue_s = min((o.lag_s + self.seconds / o.speed_for("") for o in self.ondemand), default=0.0)
@@ -127,8 +144,8 @@ class Prices:
         most = self._most(offer, at_t)
         if not most:
             return math.inf
-        ends = self._rows(most) * (self.seconds / offer.speed_for("") / self.cell_s)
-        losses = self.losses(offer, at_t + offer.lag_s, int(ends[-1]) + 2)
+        ends = (offer.lag_s + self._rows(most) * (self.seconds / offer.speed_for(""))) / self.cell_s
+        losses = self.losses(offer, at_t, int(ends[-1]) + 2)
         mean_loss = np.cumsum(losses[np.rint(ends).astype(int)]) / np.arange(1, most + 1)
         return float((leases[:most] + mean_loss).min())
 

@@ -112,7 +112,8 @@ class Desk:
     def _due(self, item: Item) -> Item:
         """A task on spot must end so early that on-demand could still do it from the beginning."""
         alone_s = self.net.alone_s(item)
-        item.due_t = self.by_t - alone_s if math.isfinite(alone_s) else self.by_t
+        # A margin more than the net has: a task that is due ends a little before the net would have to be let down.
+        item.due_t = self.by_t - self.margin_s - alone_s if math.isfinite(alone_s) else self.by_t
         item.task = self._paced(item.task, item.count)
         return item
 
@@ -247,11 +248,8 @@ class Desk:
 
     def _risk(self, bin: Bin, end_t: float) -> float:
         """What a task that ends there at this time is expected to cost through interruptions before."""
-        ready_t = self.t + bin.offer.lag_s if bin.is_new else self.t
-        if bin.name in self.awake:
-            ready_t = max(self.t, self.awake[bin.name].ready_t)
-        cells = max(1, round((end_t - ready_t) / self.prices.cell_s))
-        return float(self.prices.losses(bin.offer, ready_t, cells)[-1])
+        cells = max(1, round((end_t - self.t) / self.prices.cell_s))
+        return float(self.prices.losses(bin.offer, self.t, cells)[-1])
 
     def _loss_usd(self, bin: Bin) -> float:
         if bin.offer.market != SPOT:
@@ -317,7 +315,8 @@ class Windfall:
         while True:
             desk = Desk(snapshot, self.margin_s, forced)
             desk.decide()
-            at_risk, net = desk.at_risk(), desk.netted()
+            net = desk.netted()
+            at_risk = net.rescuable(desk.at_risk())
             latest_t = net.latest_t(at_risk)
             more = None if latest_t > snapshot.t + 1e-6 else _cheapest_rescue(desk, at_risk)
             if more is None:
@@ -337,10 +336,9 @@ def bounded(snapshot: Snapshot) -> Snapshot:
 
 def _cheapest_rescue(desk: Desk, at_risk: Sequence[Item]) -> Offer | None:
     """The next machine that the net needs now, or None where it holds or nothing more can be had that is in time."""
-    if not at_risk:
-        return None
+    critical = [item for item in at_risk if desk.net.alone_s(item) + desk.t >= desk.by_t - 1e-6] or at_risk[:1]
     for offer in ondemand_offers(desk.snapshot):
-        if desk.left[ident(offer)] > 0 and fill(fresh("", offer, desk.t, math.inf), at_risk, [i.count for i in at_risk], desk.by_t):
+        if desk.left[ident(offer)] > 0 and fill(fresh("", offer, desk.t, math.inf), critical, [1] * len(critical), desk.by_t):
             return offer
     return None
 
