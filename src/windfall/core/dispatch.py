@@ -217,21 +217,22 @@ class Matcher:
         picked: list[Assigned] = []
         cap = UNLIMITED
         for group in self.by_rank():
-            group = _in_turn(group, want)
+            if len(group) > 1:
+                group = _in_turn(group, want)
             for place, (bag, policy, concurrency, classes) in enumerate(group):
-                if want <= 0:
-                    break
                 # The highest-ranked bag's Concurrency caps every lower-ranked one.
                 cap = min(cap, concurrency)
-                share = max(ceil(want / (len(group) - place)), narrowest(bag, classes))
-                room = min(want, share, self._fair_share(bag))
+                room = self._fair_share(bag, want)
+                if place + 1 < len(group):
+                    room = min(room, max(ceil(want / (len(group) - place)), narrowest(bag, classes)))
                 taken, used = self._take_bag(bag, policy, classes, room, cap - self.jobs)
                 picked += taken
                 want -= used
                 self.held += used
-                self.jobs += sum(piece.count for piece in taken)
-            if want <= 0:
-                return picked
+                for piece in taken:
+                    self.jobs += piece.count
+                if want <= 0:
+                    return picked
         return picked + self._replicate(min(want, cap - self.jobs, self.host.slots - self.held))
 
     def choose_from(self, bag: Bag, want: int) -> list[Assigned]:
@@ -247,11 +248,13 @@ class Matcher:
         ranking = self.policies.ranking(self.state)
         return ranking.by_rank(self.ads if ranking.needs_ads else NO_ADS, self.t, self.seen)
 
-    def _fair_share(self, bag: Bag) -> int:
+    def _fair_share(self, bag: Bag, want: int) -> int:
         """How many a host may hold ready of what is left, so that the last tasks spread over all hosts."""
         slots = self.host.slots
-        share = ceil(bag.waiting * slots / (2 * max(self.state.live_slots, slots)))
-        return max(slots - self.held, share)
+        free = slots - self.held
+        if want <= free:
+            return want
+        return min(want, max(free, ceil(bag.waiting * slots / (2 * max(self.state.live_slots, slots)))))
 
     def _take_bag(
         self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, room: int, most: int
@@ -264,12 +267,11 @@ class Matcher:
             width = max(1, ceil(rules.cpus))
             if queue.size and width <= self.host.slots and room - used >= width:
                 taken = self._take(bag, index, queue, min(most, (room - used) // width))
-                count = sum(piece.count for piece in taken)
-                used += width * count
-                most -= count
                 seconds = self.deadline_s(bag, policy, class_ad(rules)) if taken else None
-                if seconds is not None:
-                    for piece in taken:
+                for piece in taken:
+                    used += width * piece.count
+                    most -= piece.count
+                    if seconds is not None:
                         piece.deadline = self.t + seconds
                 picked += taken
         return picked, used
@@ -284,7 +286,7 @@ class Matcher:
         """Up to `left` tasks of one class for this host, those that came back first."""
         rules = bag.classes[index]
         picked: list[Assigned] = []
-        for task in self._returned(bag, queue, left):
+        for task in self._returned(bag, queue, left) if queue.again else ():
             number = bag.columns.attempts[task] + 1
             need = rules.memory_for(number)
             if need and self.host.memory_bytes:
@@ -360,22 +362,26 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     _come_alive(state, host, event)
     if decided.repeat:
         return
-    silence.apply_losses(state, decided.lost, event.t)
+    if decided.lost:
+        silence.apply_losses(state, decided.lost, event.t)
     if event.boot != host.boot or event.leaving:
         _forget_held(state, host)
     elif event.holds is not None:
         _forget_held(state, host, frozenset(event.holds))
     host.boot, host.n = event.boot, event.n
     host.assigned, host.cancelled = decided.assigned, decided.cancel
-    host.to_cancel = []
-    state.hosts_to_tell.pop(host.number, None)
-    _apply_standing(host, decided, event.t)
+    if host.to_cancel:
+        host.to_cancel = []
+        state.hosts_to_tell.pop(host.number, None)
+    if decided.probation is not None or decided.test:
+        _apply_standing(host, decided, event.t)
     for assigned in decided.assigned:
         attempts.hand_out(state, host, assigned, event.t)
     for job, tail in decided.tails:
         state.bags[job].tail = tail
         state.refresh(state.bags[job])
-    _apply_use(state, host, event, decided)
+    if host.pool in state.pools:
+        _apply_use(state, host, event, decided)
     if state.machines:
         joined(state, host, event.t)
         note_idle(state, host)
@@ -388,10 +394,7 @@ def _apply_use(state: State, host: Host, event: HostAsked, decided: HostAnswered
 
     Without this a job that no client of a pool suits would have clients come and go for ever.
     """
-    pool = state.pools.get(host.pool)
-    if pool is None:
-        return
-    record = host.record
+    pool, record = state.pools[host.pool], host.record
     if decided.assigned:
         overlay.useful(pool)
     elif event.leaving == IDLE and state.ready and not (record.done or record.failed or record.lost):

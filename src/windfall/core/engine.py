@@ -50,6 +50,7 @@ from windfall.core.events import (
     SiteLooked,
     StrangersSeen,
     TasksAdded,
+    TasksEstimated,
     TimeJudged,
     TimerFired,
 )
@@ -120,6 +121,7 @@ HANDLERS: dict[type, tuple[Decide, Apply]] = {
     InstancesWanted: (site.on_instances_wanted, site.apply_instances_wanted),
     InstanceCancelled: (site.on_instance_cancelled, site.apply_instance_cancelled),
     SiteLooked: (site.on_site_looked, site.apply_site_looked),
+    TasksEstimated: (changes.nothing, plans.apply_tasks_estimated),
     OffersConfigured: (changes.nothing, machines.apply_offers_configured),
     PricesReported: (changes.nothing, machines.apply_prices_reported),
     PlanProposed: (plans.on_plan_proposed, plans.apply_plan_taken),

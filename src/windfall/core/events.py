@@ -272,6 +272,13 @@ class SiteLooked(Event):
     site: str
 
 
+class TasksEstimated(Event):
+    """How long each task of a job is thought to take on a machine of speed 1: 32-bit floats, one a task."""
+
+    job: int
+    seconds: bytes
+
+
 class OffersConfigured(Event):
     """This is what a pool rents now."""
 
@@ -500,6 +507,7 @@ AnyEvent = (
     | InstancesWanted
     | InstanceCancelled
     | SiteLooked
+    | TasksEstimated
     | OffersConfigured
     | PricesReported
     | PlanProposed

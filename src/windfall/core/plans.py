@@ -7,15 +7,16 @@ against the state of now: what cannot be done any more is left out and said, and
 from __future__ import annotations
 
 import math
+from array import array
 from typing import Any
 
 from msgspec.structs import replace
 
 from windfall.core import attempts, fleet, machines, money, silence
 from windfall.core.columns import HELD, WAITING
-from windfall.core.events import RETURNED, CheckpointSaved, Nothing, PlanProposed, PlanTaken
+from windfall.core.events import RETURNED, CheckpointSaved, Nothing, PlanProposed, PlanTaken, TasksEstimated
 from windfall.core.fleet import ENDED, HIBERNATED, PENDING, MachineState, PlanState
-from windfall.core.runtimes import Outlook
+from windfall.core.runtimes import Outlook, unit_of
 from windfall.core.state import Bag, State
 from windfall.planning.contract import Group, Machine, Phase, Plan, Running, Snapshot, Start, Task
 from windfall.planning.offers import Offer
@@ -71,6 +72,8 @@ def view(state: State, job: int, t: float, names_tasks: bool) -> Snapshot:
         spent_usd=money.usd(machines.spent_microusd(state, job, t)),
         budget_usd=None if bag.rules.budget_microusd is None else money.usd(bag.rules.budget_microusd),
         confidence=bag.rules.confidence,
+        is_workflow=bag.shape is not None,
+        last_later=tuple(planned.plan.later) if (planned := state.plans[job]).plan is not None else (),
         after={} if finished or not names_tasks else _parents(bag, open_),
     )
 
@@ -80,7 +83,11 @@ def _task(bag: Bag, task: int, looks: list[Outlook]) -> Task:
     look, rules = looks[index], bag.classes[index]
     saved_s = max((saved for _, saved in bag.saved.get(task, ())), default=0.0)
     memory_gb = rules.memory_for(bag.columns.attempts[task] + 1) / GIB
-    return Task(task, look.runtime_s, memory_gb, rules.name, rules.checkpoint_mb, saved_s, look.mean_s)
+    unit_s = unit_of(bag, task)
+    return Task(
+        task, look.runtime_s * unit_s, memory_gb, rules.name, rules.checkpoint_mb, saved_s, look.mean_s * unit_s,
+        max(1, math.ceil(rules.cpus)),
+    )  # fmt: skip
 
 
 def _groups(bag: Bag, looks: list[Outlook]) -> tuple[Group, ...]:
@@ -89,7 +96,8 @@ def _groups(bag: Bag, looks: list[Outlook]) -> tuple[Group, ...]:
         if queue.size:
             rules, look = bag.classes[index], looks[index]
             memory_gb = rules.memory_for(1) / GIB
-            alike = Task(-1, look.runtime_s, memory_gb, rules.name, rules.checkpoint_mb, 0.0, look.mean_s)
+            cores = max(1, math.ceil(rules.cpus))
+            alike = Task(-1, look.runtime_s, memory_gb, rules.name, rules.checkpoint_mb, 0.0, look.mean_s, cores)
             found.append(Group(alike, queue.size))
     return tuple(found)
 
@@ -150,7 +158,7 @@ def _running(state: State, bag: Bag, machine: MachineState, t: float, looks: lis
             )
             left_s = max(0.0, begun.seconds_on(machine.offer) - elapsed_s)
         else:
-            left_s = looks[index].left_s(elapsed_s, speed)
+            left_s = looks[index].left_s(elapsed_s, speed, unit_of(bag, task))
         found.append(Running(task, left_s))
     return found
 
@@ -343,6 +351,13 @@ def _reopens_t(state: State, bag: Bag, t: float) -> float:
     offers = [offer for pool in bag.rules.rent_from for offer in state.offers.get(pool, ())]
     times = [state.markets[offer.key].shut_until_t(offer) for offer in offers if offer.key in state.markets]
     return min((time for time in times if time > t), default=math.inf)
+
+
+def apply_tasks_estimated(state: State, event: TasksEstimated, decided: Nothing) -> None:
+    estimates = array("f")
+    estimates.frombytes(event.seconds)
+    state.bags[event.job].estimates = estimates
+    state.touch(event.job)
 
 
 def apply_checkpoint_saved(state: State, event: CheckpointSaved, decided: Nothing) -> None:

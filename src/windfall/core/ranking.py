@@ -6,7 +6,7 @@ different sentences in the policies, not the number of bags, and bags that do no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 UNLIMITED = 1 << 30
 Wants = tuple[Bag, BagPolicy, int, tuple[int, ...] | None]
 """A bag that wants a host, its policy, its Concurrency, and the classes of tasks that it is about (None: all)."""
+Shapes = list[tuple[Ad, tuple[int, ...] | None]]
+"""What tasks look like to policies, and the classes that look so (None: all)."""
 Ads = tuple[Ad, Ad, Ad]
 """Host, queue and pool."""
 
@@ -82,14 +84,14 @@ class Ranking:
 
     def __init__(self, state: State, policies: Policies) -> None:
         self._plain: dict[float, list[Wants]] = {}
-        self._looking: list[tuple[Bag, BagPolicy]] = []
+        self._looking: list[tuple[Bag, BagPolicy, Shapes | None]] = []
         alike = []
         for bag in state.ready.values():
             policy = policies.of(bag.rules.policies)
             if not policy.expressions:
                 self._plain.setdefault(bag.rules.priority, []).append((bag, policy, UNLIMITED, None))
             elif policy.looks_at_bag:
-                self._looking.append((bag, policy))
+                self._looking.append((bag, policy, shapes(bag) if len(bag.classes) == 1 else None))
             else:
                 alike.append(bag)
         self._crowd = Crowd(policies, alike) if alike else None
@@ -100,9 +102,12 @@ class Ranking:
         ranked = self._plain
         if self._looking:
             ranked = {rank: list(group) for rank, group in ranked.items()}
-        for bag, policy in self._looking:
-            _ask(bag, policy, ads, t, seen, ranked)
-        crowd = iter(()) if self._crowd is None else self._crowd.by_rank(ads, t, seen)
+        for bag, policy, known in self._looking:
+            _ask(bag, policy, known or shapes(bag), ads, t, seen, ranked)
+        if self._crowd is None:
+            yield from (ranked[rank] for rank in sorted(ranked, reverse=True))
+            return
+        crowd = self._crowd.by_rank(ads, t, seen)
         following = next(crowd, None)
         for rank in sorted(ranked, reverse=True):
             while following is not None and following[0] > rank:
@@ -118,22 +123,33 @@ class Ranking:
             following = next(crowd, None)
 
 
-def _ask(bag: Bag, policy: BagPolicy, ads: Ads, t: float, seen: Seen, ranked: dict[float, list[Wants]]) -> None:
+def _ask(
+    bag: Bag, policy: BagPolicy, known: Shapes, ads: Ads, t: float, seen: Seen, ranked: dict[float, list[Wants]]
+) -> None:
     """The answer of one bag, for each shape of its tasks; usually they all get the same."""
     host, queue, pool = ads
     about = bag_ad(bag, t)
-    answers: dict[Verdict, tuple[int, ...] | None] = {}
-    for job, classes in shapes(bag):
+    answers: list[tuple[Verdict, tuple[int, ...] | None]] = []
+    for job, classes in known:
         verdict = policy.match(host, about, queue, pool, t, job, seen)
         if verdict.matches:
-            before = answers.get(verdict)
-            answers[verdict] = classes if before is None or classes is None else tuple(sorted(before + classes))
-    for verdict, classes in answers.items():
+            answers.append((verdict, classes))
+    for verdict, classes in _joined(answers) if len(answers) > 1 else answers:
         concurrency = verdict.concurrency if "Concurrency" in policy.expressions else UNLIMITED
         ranked.setdefault(verdict.rank, []).append((bag, policy, concurrency, classes))
 
 
-def shapes(bag: Bag) -> list[tuple[Ad, tuple[int, ...] | None]]:
+def _joined(
+    answers: list[tuple[Verdict, tuple[int, ...] | None]],
+) -> Iterable[tuple[Verdict, tuple[int, ...] | None]]:
+    """Classes that got the same answer together."""
+    found: dict[Verdict, tuple[int, ...]] = {}
+    for verdict, classes in answers:
+        found[verdict] = tuple(sorted(found.get(verdict, ()) + (classes or ())))
+    return found.items()
+
+
+def shapes(bag: Bag) -> Shapes:
     """What the unsent tasks of a bag look like to its policies, and the classes that look so."""
     if len(bag.classes) == 1:
         return [(class_ad(bag.classes[0]), None)]

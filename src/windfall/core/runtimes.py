@@ -14,7 +14,13 @@ UNKNOWN_S = 60.0
 
 def class_key(bag: Bag, index: int) -> str:
     """Under what run times are kept: the class's own name where it has one, so that jobs learn from each other."""
-    return bag.classes[index].name or f"{bag.number}.{index}"
+    key = bag.classes[index].name or f"{bag.number}.{index}"
+    return f"{key} (of its estimate)" if bag.estimates else key
+
+
+def unit_of(bag: Bag, task: int) -> float:
+    """What is learned are seconds, or, where every task has an estimate of its own, multiples of it."""
+    return max(bag.estimates[task], 1e-3) if bag.estimates else 1.0
 
 
 def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
@@ -29,28 +35,32 @@ def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
     if machine is not None:
         seconds -= machine.slept_s(result.start, result.end)
         speed = machine.offer.speed_for(rules.name)
-    Estimates(state.run_times).learn(class_key(bag, index), seconds, speed)
+    Estimates(state.run_times).learn(class_key(bag, index), seconds / unit_of(bag, result.task), speed)
 
 
 class Outlook:
-    """How long the tasks of one class take: the quantile that confidence demands, and what to expect. At speed 1."""
+    """How long the tasks of one class take: the quantile that confidence demands, and what to expect.
+
+    On a machine of speed 1, in seconds or in multiples of each task's own estimate (`unit_of`).
+    """
 
     def __init__(self, state: State, bag: Bag, index: int, confidence: float) -> None:
         self.rules: TaskClass = bag.classes[index]
         self._key, self._confidence = class_key(bag, index), confidence
+        first_s = 1.0 if bag.estimates else self.rules.estimate_s
         if self.rules.estimate_is_exact:
-            self.runtime_s = self.mean_s = self.rules.estimate_s or UNKNOWN_S
+            self.runtime_s = self.mean_s = first_s or UNKNOWN_S
             return
         seconds = state.run_times[self._key].seconds if self._key in state.run_times else []
         # Without a single result even a bad guess is needed; with one, only what a person said still counts beside it.
-        guess_s = self.rules.estimate_s or (None if seconds else UNKNOWN_S)
+        guess_s = first_s or (None if seconds else UNKNOWN_S)
         self._estimates = Estimates({self._key: RunTimes(seconds, len(seconds), guess_s)})
         self.runtime_s = self._estimates.quantile(self._key, confidence) or UNKNOWN_S
         self.mean_s = self._estimates.mean(self._key) or UNKNOWN_S
 
-    def left_s(self, elapsed_s: float, speed: float) -> float:
+    def left_s(self, elapsed_s: float, speed: float, unit_s: float = 1.0) -> float:
         """What is left, on a machine of this speed, of a task that has run so long there."""
         if self.rules.estimate_is_exact:
-            return max(0.0, self.runtime_s / speed - elapsed_s)
-        whole_s = self._estimates.quantile(self._key, self._confidence, speed, elapsed_s)
-        return max(0.0, (whole_s or self.runtime_s / speed) - elapsed_s)
+            return max(0.0, self.runtime_s * unit_s / speed - elapsed_s)
+        units = self._estimates.quantile(self._key, self._confidence, speed, elapsed_s / unit_s)
+        return max(0.0, (units or self.runtime_s / speed) * unit_s - elapsed_s)

@@ -55,6 +55,7 @@ class SavedBag(Struct, array_like=True):
     shape: str = ""
     reserved: dict[int, int] = field(default_factory=dict)
     saved: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    estimates: bytes = b""
 
 
 class SavedShape(Struct, array_like=True):
@@ -162,6 +163,7 @@ def _saved_bag(bag: Bag, lengths: list[int]) -> SavedBag:
         levels={level: list(tasks) for level, tasks in bag.levels.items()},
         fresh=[list(queue.fresh) for queue in bag.queues],
         again=[list(queue.again) for queue in bag.queues],
+        estimates=bag.estimates.tobytes(),
         shape=bag.shape.key if bag.shape is not None else "",
         **{name: getattr(bag, name) for name in _BAG_PLAIN},
     )
@@ -246,6 +248,7 @@ def _load_bag(saved: SavedBag) -> Bag:
     bag = Bag(saved.number, saved.rules, saved.classes, saved.submitted_t)
     for name in _BAG_PLAIN:
         setattr(bag, name, getattr(saved, name))
+    bag.estimates.frombytes(saved.estimates)
     bag.levels = {level: OrderedDict.fromkeys(tasks) for level, tasks in saved.levels.items()}
     for queue, fresh, again in zip(bag.queues, saved.fresh, saved.again, strict=True):
         queue.fresh.extend(fresh)

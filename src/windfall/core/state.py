@@ -166,6 +166,8 @@ class Bag:
         """Waiting tasks that a plan has reserved for a machine, and its number: they stand in no queue either."""
         self.aside = 0
         """Of these, those that wait for no parent."""
+        self.estimates: array[float] = array("f")
+        """How long each task is thought to take at speed 1, where somebody knows; else empty."""
         self.saved: dict[int, list[tuple[int, float]]] = {}
         """Checkpoints of tasks: (attempt, seconds' worth on a machine of speed 1)."""
 
@@ -181,7 +183,7 @@ class Bag:
     @property
     def dispatchable(self) -> bool:
         open_ = self.sealed or self.rules.streaming
-        return open_ and not self.rules.paused and not self.stopped and self.waiting > 0
+        return open_ and self.counts[WAITING] > self.held + self.aside and not self.rules.paused and not self.stopped
 
     @property
     def state(self) -> str:

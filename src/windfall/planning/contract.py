@@ -45,6 +45,7 @@ class Task(Struct, frozen=True):
     checkpoint_mb: float | None = None
     saved_s: float = 0.0
     mean_s: float | None = None
+    cores: int = 1
 
     def seconds_on(self, offer: Offer) -> float:
         """What it takes there from the beginning, or from its checkpoint where it has one."""
@@ -113,6 +114,15 @@ class Market(Struct, frozen=True, kw_only=True):
     """When one last started."""
 
 
+class Later(Struct, frozen=True):
+    """A machine that the plan means to rent at `at_t`, for these tasks in this order."""
+
+    label: str
+    offer: Offer
+    at_t: float
+    tasks: tuple[int, ...]
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """Everything a planner knows at one moment: unfinished tasks, machines, offers.
 
@@ -136,6 +146,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     confidence: float = 0.95
     after: dict[int, tuple[int, ...]] = {}
     """In a workflow: the unfinished parents of each task that has any."""
+    is_workflow: bool = False
+    last_later: tuple[Later, ...] = ()
+    """What the last plan meant to rent later and has not rented yet."""
 
     def left_of(self, offer: Offer) -> int:
         """How many more machines of this offer may be started."""
@@ -177,6 +190,8 @@ class Plan(Struct, kw_only=True):
     predicted_cost_usd: float | None = None
     """Of the whole job, what was spent included."""
     rejected: list[Rejected] = field(default_factory=list)
+    later: list[Later] = field(default_factory=list)
+    """What it means to rent later: it is shown again in the next snapshot (`last_later`), and binds nobody."""
 
 
 class Planner(Protocol):
