@@ -21,11 +21,12 @@ from windfall.core.policy import (
 )
 from windfall.errors import BadInput
 from windfall.policy.check import Extra, Finding, check_policies
-from windfall.policy.evaluate import Expression, Scopes, Sheet, expression, is_true, number
+from windfall.policy.evaluate import Answer, Expression, Scopes, Sheet, expression, is_true, number
 from windfall.policy.explain import clauses_of
 from windfall.policy.names import nearest, policy_name
 
 NO_MATCH = Verdict(False, 0.0, 0)
+BY_DEFAULT = -1
 
 
 def compile_policies(texts: Mapping[str, object], extra_attributes: Extra = NOTHING) -> BagPolicy:
@@ -77,7 +78,10 @@ class ClassAdPolicy:
         self._replication = self._compiled("ReplicationRequirements")
         self._grid = self._compiled("GridPolicy")
         asked = (self._requirements, self._rank, self._concurrency)
-        self._looks_at_bag = not all(expression is None or expression.is_of_host for expression in asked)
+        given = [expression for expression in asked if expression is not None]
+        self._looks_at_bag = not all(expression.is_of_host for expression in given)
+        ranked_by = [] if self._rank else [("BOT", "Priority")]
+        self._verdict = Answer(self._answer, given, self.expressions, ranked_by)
 
     def _compiled(self, policy: str) -> Expression | None:
         text = self.expressions.get(policy)
@@ -92,10 +96,17 @@ class ClassAdPolicy:
     ) -> Verdict:
         if seen is not None and not self._looks_at_bag:
             return self._match_host(_sheet(seen, host, queue, pool, now), bag, host)
-        scopes = (host, job, bag, queue, pool, now)
+        verdict: Verdict = self._verdict.value((host, job, bag, queue, pool, now))
+        if verdict.concurrency == BY_DEFAULT:
+            return Verdict(True, verdict.rank, default_concurrency(host))
+        return verdict
+
+    def _answer(self, scopes: Scopes) -> Verdict:
+        """A function of what the policies name; a default concurrency, which looks at the host, is left open."""
         if self._requirements is not None and not is_true(self._requirements.value(scopes)):
             return NO_MATCH
-        return Verdict(True, self.rank(scopes), self.concurrency(scopes))
+        amount = number(None if self._concurrency is None else self._concurrency.value(scopes))
+        return Verdict(True, self.rank(scopes), BY_DEFAULT if amount is None else max(0, int(amount)))
 
     def _match_host(self, sheet: Sheet, bag: Ad, host: Ad) -> Verdict:
         """The same, for policies that see only the host: what other bags have asked about it is not asked again."""

@@ -10,7 +10,7 @@ Touches classad2 and no other part of the world.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import cache, lru_cache
 from itertools import count
@@ -114,16 +114,7 @@ class Expression:
         key = self._key(*scopes)
         if not self._remembers:
             return self._evaluate(key[1::2])
-        try:
-            value = _remembered.get(key, _UNKNOWN)
-        except TypeError:  # An attribute is a list or an ad, which has no hash.
-            return self._evaluate(key[1::2])
-        if value is _UNKNOWN:
-            value = self._evaluate(key[1::2])
-            if len(_remembered) >= REMEMBERED:
-                _remembered.clear()
-            _remembered[key] = value
-        return value
+        return _recalled(key, lambda: self._evaluate(key[1::2]))
 
     def _evaluate(self, values: tuple[Any, ...]) -> Any:
         for slot, value in zip(self.slots, values, strict=True):
@@ -144,6 +135,39 @@ class Expression:
             if slot not in filled:
                 filled.add(slot)
                 ad[slot] = _plain(value)
+
+
+def _recalled(key: tuple[Any, ...], evaluate: Callable[[], Any]) -> Any:
+    """What was the value under this key; evaluated if it is not known any more."""
+    try:
+        value = _remembered.get(key, _UNKNOWN)
+    except TypeError:  # An attribute is a list or an ad, which has no hash.
+        return evaluate()
+    if value is _UNKNOWN:
+        value = evaluate()
+        if len(_remembered) >= REMEMBERED:
+            _remembered.clear()
+        _remembered[key] = value
+    return value
+
+
+class Answer:
+    """What is made of several expressions at once, remembered under all that they name: one look instead of several."""
+
+    def __init__(
+        self, make: Callable[[Scopes], Any], expressions: Iterable[Expression], policies: Mapping[str, str],
+        also: Iterable[tuple[str, ...]],
+    ) -> None:  # fmt: skip
+        found = [reference for expression in expressions for reference in expression.references]
+        found += [resolve(path) for path in also]
+        self._make = make
+        self._key = _key_function(tuple(dict.fromkeys(found)), policies)
+        self._remembers = all(reference.ad != "Now" for reference in found)
+
+    def value(self, scopes: Scopes) -> Any:
+        if not self._remembers:
+            return self._make(scopes)
+        return _recalled(self._key(*scopes), lambda: self._make(scopes))
 
 
 class Sheet:
