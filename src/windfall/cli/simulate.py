@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
-from windfall.cli.output import console, note, plural, print_json, print_table, span
+from windfall.cli.output import note, plural, print_json, print_table, span
+from windfall.cli.simulate_planners import planners_command
+from windfall.cli.simulate_runs import many, progress, read_scenario, sweep_options
 from windfall.errors import BadInput
 
 Json = dict[str, Any]
@@ -31,19 +29,7 @@ def simulate() -> None:
     """Run a scenario in virtual time."""
 
 
-def _sweep_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
-        click.option("--on", "server", metavar="URL", help="Run the seeds as tasks of this Windfall server."),
-        click.option(
-            "--jobs", type=click.IntRange(1), default=None, metavar="P", help="Runs at a time; default: all cores."
-        ),
-        click.option(
-            "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change the scenario: pool.slurm.hosts=50."
-        ),
-    ):
-        command = option(command)
-    return command
+simulate.add_command(planners_command)
 
 
 @simulate.command("run")
@@ -58,7 +44,7 @@ def _sweep_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--replay", type=click.Path(path_type=Path), metavar="STATE", help="Fit the world to a live state directory."
 )
-@_sweep_options
+@sweep_options
 def run_command(
     scenario: str | None, listed: bool, seed: int | None, seeds: int | None, log: Path | None, report: Path | None,
     replay: Path | None, changes: tuple[str, ...], jobs: int | None, server: str | None, as_json: bool,
@@ -66,7 +52,8 @@ def run_command(
     """Run SCENARIO in virtual time: the same engine and policies as the live server, in a simulated world.
 
     SCENARIO is a name from --list or a TOML file (docs/reference/scenario.md). The same scenario and seed give the
-    same log, on any machine. `windfall simulate compare A B` compares two over the same seeds.
+    same log, on any machine. `windfall simulate compare A B` compares two over the same seeds, and `windfall simulate
+    planners SCENARIO` the planners that rent machines.
 
     \b
     Examples:
@@ -89,11 +76,11 @@ def run_command(
     if replay is not None:
         _replay(replay, list(changes), seeds or 10, jobs, server, as_json)
         return
-    read = _read(scenario or "", changes)
+    read = read_scenario(scenario or "", changes)
     if seeds is None or seeds == 1:
         _one(read, 1 if seed is None else seed, log, report, as_json)
     else:
-        _show_many(_many(read, seeds, jobs, server), as_json)
+        _show_many(many(read, seeds, jobs, server), as_json)
 
 
 @simulate.command("compare")
@@ -102,7 +89,7 @@ def run_command(
 @click.option("--seeds", type=click.IntRange(2), default=20, show_default=True, metavar="K", help="Seeds 1 to K.")
 @click.option("--set-a", "changes_a", multiple=True, metavar="KEY=VALUE", help="Change A only.")
 @click.option("--set-b", "changes_b", multiple=True, metavar="KEY=VALUE", help="Change B only.")
-@_sweep_options
+@sweep_options
 def compare_command(
     a: str, b: str, seeds: int, changes_a: tuple[str, ...], changes_b: tuple[str, ...], changes: tuple[str, ...],
     jobs: int | None, server: str | None, as_json: bool,
@@ -117,8 +104,8 @@ def compare_command(
     """
     from windfall.sim.sweep import MEASURES, compare, values_of
 
-    first = _many(_read(a, (*changes, *changes_a)), seeds, jobs, server)
-    second = _many(_read(b, (*changes, *changes_b)), seeds, jobs, server)
+    first = many(read_scenario(a, (*changes, *changes_a)), seeds, jobs, server)
+    second = many(read_scenario(b, (*changes, *changes_b)), seeds, jobs, server)
     found = [
         compare(first, second, measure)
         for measure in MEASURES
@@ -140,25 +127,23 @@ def compare_command(
         if c.a.mean or c.b.mean
     ]  # fmt: skip
     print_table(("", "A", "B", "B - A", "95 % interval of B - A", "p"), rows)
-    main = found[0]
-    if main.significant:
-        word = "lower" if main.difference.mean < 0 else "higher"
-        click.echo(
-            f"\nB's turnaround is {word} by {abs(main.relative or 0):.1%}: significant (p = {main.p_value:.2g}),"
-        )
-    else:
-        click.echo("\nThe turnarounds do not differ significantly,")
-    click.echo(f"paired over {main.seeds} seeds; B was quicker in {main.b_lower} of them.")
+    click.echo()
+    for main in found:
+        if main.measure == "turnaround_s" or (main.measure == "cost_usd" and (main.a.mean or main.b.mean)):
+            click.echo(_verdict(main))
+
+
+def _verdict(c: Any) -> str:
+    """One sentence on a comparison."""
+    what, less = ("cost", "cheaper") if c.measure == "cost_usd" else ("turnaround", "quicker")
+    over = f"paired over {c.seeds} seeds; B was {less} in {c.b_lower} of them"
+    if not c.significant:
+        return f"B's {what} does not differ significantly, {over}."
+    word = "lower" if c.difference.mean < 0 else "higher"
+    return f"B's {what} is {word} by {abs(c.relative or 0):.1%}: significant (p = {c.p_value:.2g}), {over}."
 
 
 # --- running --------------------------------------------------------------------------------------------------------
-
-
-def _read(name: str, changes: tuple[str, ...] | list[str]) -> Any:
-    from windfall.lab.data import root
-    from windfall.sim.scenario import read
-
-    return read(name, list(changes), root())
 
 
 def _list(as_json: bool) -> None:
@@ -178,7 +163,7 @@ def _one(scenario: Any, seed: int, log: Path | None, report: Path | None, as_jso
         if path is not None and not path.absolute().parent.is_dir():
             raise BadInput(f"there is no directory for {path}", hint=f"mkdir -p {path.parent}")
     seen: list[tuple[Any, ...]] = []
-    with _progress(f"simulating {scenario.name}") as show:
+    with progress(f"simulating {scenario.name}") as show:
         outcome, world = run(
             scenario, seed, log, (lambda *attempt: seen.append(attempt)) if report else None,
             lambda world: show(_how_far(world)),
@@ -200,55 +185,12 @@ def _how_far(world: Any) -> str:
     return f"{done:,} of {total:,} tasks after {span(world.driver.now)} of virtual time"
 
 
-def _many(scenario: Any, seeds: int, jobs: int | None, server: str | None) -> list[Any]:
-    from windfall.sim.sweep import sweep
-
-    ready = 0
-    with _executor(jobs, server, seeds) as executor, _progress(f"simulating {scenario.name}") as show:
-
-        def done(outcome: Any) -> None:
-            nonlocal ready
-            ready += 1
-            show(f"{ready} of {plural(seeds, 'run')}")
-
-        return sweep(scenario, range(1, seeds + 1), executor, done)
-
-
-@contextmanager
-def _executor(jobs: int | None, server: str | None, runs: int) -> Iterator[Executor | None]:
-    if server is not None:
-        from windfall.client import Client
-
-        client = Client(server).greet()
-        with client.executor() as remote:
-            yield remote
-        client.close()
-        return
-    workers = min(runs, jobs or os.cpu_count() or 1)
-    if workers == 1:
-        yield None
-        return
-    pool = ProcessPoolExecutor(workers)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[str], None]]:
-    screen = console()
-    shown = nullcontext() if screen.quiet else screen.status(what)
-    with shown as status:
-        yield lambda text: None if status is None else status.update(f"{what}: {text}")
-
-
 def _replay(state: Path, changes: list[str], seeds: int, jobs: int | None, server: str | None, as_json: bool) -> None:
     from windfall.sim.replay import answer, fit
 
     fitted = fit(state)
     scenario = fitted.scenario(changes)
-    outcomes = _many(scenario, seeds, jobs, server)
+    outcomes = many(scenario, seeds, jobs, server)
     document = answer(fitted, outcomes, bool(changes))
     if as_json:
         print_json(document)
@@ -287,6 +229,7 @@ def show_outcome(outcome: Any) -> None:
     )  # fmt: skip
     if len(shown) < len(outcome.bags):
         click.echo(f"... and {plural(len(outcome.bags) - len(shown), 'bag')} more (--json shows all)")
+    _show_planned(shown)
     click.echo()
     print_table(
         ("pool", "hosts", "stays", "done", "lost", "failed", "cancelled", "useful h", "utilisation", "cost"),
@@ -299,6 +242,41 @@ def show_outcome(outcome: Any) -> None:
             for name, books in outcome.pools.items()
         ],
     )  # fmt: skip
+
+    if outcome.offers:
+        click.echo()
+        print_table(
+            ("offer", "market", "machines", "refused", "taken", "slept", "hours held", "cost"),
+            [
+                (
+                    offer.offer, offer.market, offer.machines, offer.refused, offer.taken, offer.slept,
+                    f"{offer.held_h:,.1f}", f"${offer.cost_usd:,.2f}",
+                )
+                for offer in outcome.offers
+            ],
+        )  # fmt: skip
+
+
+def _show_planned(bags: list[Any]) -> None:
+    """What the first plan said, and what it came to."""
+    rented = [bag for bag in bags if bag.planner]
+    if not rented:
+        return
+    click.echo()
+    print_table(
+        ("bag", "planner", "plans", "cost planned", "cost", "done planned", "done", "deadline"),
+        [
+            (
+                bag.name, bag.planner, bag.plans,
+                "-" if bag.planned_cost_usd is None else f"${bag.planned_cost_usd:,.2f}", f"${bag.cost_usd:,.2f}",
+                span(bag.planned_finish_s), span(bag.turnaround_s), span(bag.deadline_s),
+            )
+            for bag in rented
+        ],
+    )  # fmt: skip
+    for bag in rented:
+        if bag.failed_plans:
+            note(f"{bag.name}: no plan {plural(bag.failed_plans, 'time')}; {bag.trouble}")
 
 
 def _show_many(outcomes: list[Any], as_json: bool) -> None:
@@ -335,7 +313,7 @@ def _value(measure: str, value: float | None, signed: bool = False) -> str:
         return "-"
     if measure == "turnaround_s":
         return f"-{span(-value)}" if value < 0 else span(value)
-    if measure == "failed":
+    if measure in ("failed", "machines", "interrupted"):
         return f"{value:,.1f}"
     if measure == "cost_usd":
         return f"{'-' if value < 0 else ''}${abs(value):,.2f}"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from windfall.cli.output import span
+from windfall.core import fleet
 from windfall.lab.figures import new_figure
 from windfall.sim.run import Outcome, completions
 from windfall.sim.world import World
@@ -26,6 +27,8 @@ def write(path: Path, outcome: Outcome, world: World, seen: list[tuple[Any, ...]
         ("Tasks done an hour, by pool", _throughput(world, seen)),
         ("Machines", _gantt(seen)),
     ]
+    if world.driver.state.machines:
+        figures.append(("Rented machines", _rented(world)))
     if outcome.cost_usd:
         figures.append(("Cost over time", _cost(world)))
     met = "" if outcome.met is None else (", deadline met" if outcome.met else ", deadline missed")
@@ -64,7 +67,15 @@ def _incomplete(outcome: Outcome, world: World) -> str:
         (line,) = axes.step(x, bag.total - np.arange(len(x)), where="post", label=found.name)
         if found.tail_s is not None:
             axes.axvline((bag.submitted_t + found.tail_s) / 3600, color=line.get_color(), ls=":", lw=1)
-    axes.set(xlabel="hours (dotted: the tail begins)", ylabel="incomplete tasks", ylim=(0, None))
+        if found.deadline_s is not None:
+            axes.axvline((bag.submitted_t + found.deadline_s) / 3600, color=line.get_color(), ls="--", lw=1)
+        if found.planned_finish_s is not None:
+            axes.plot((bag.submitted_t + found.planned_finish_s) / 3600, 0, "v", color=line.get_color(), clip_on=False)
+    axes.set(
+        xlabel="hours (dotted: the tail begins; dashed: deadline; triangle: end as first planned)",
+        ylabel="incomplete tasks",
+        ylim=(0, None),
+    )
     axes.grid(alpha=0.3)
     axes.legend()
     return _png(figure)
@@ -75,13 +86,13 @@ def _throughput(world: World, seen: list[tuple[Any, ...]]) -> str:
     pool_of = {host.name: host.pool.pool.name for host in world.hosts}
     edges = np.linspace(0, max(world.driver.now, 1.0), BINS + 1)
     rows = []
-    for ground in world.grounds:
-        name = ground.pool.name
+    names = [entry.name for entry in (*world.scenario.pools, *world.scenario.clouds)]
+    for name in names:
         ends = [
             end for host, _, _, end, cause in seen if cause == 0 and pool_of.get(host, host.rsplit("-", 1)[0]) == name
         ]
         rows.append(np.histogram(ends, edges)[0] * 3600 / (edges[1] - edges[0]))
-    axes.stackplot(edges[:-1] / 3600, rows, labels=[ground.pool.name for ground in world.grounds], step="post")
+    axes.stackplot(edges[:-1] / 3600, rows, labels=names, step="post")
     axes.set(xlabel="hours", ylabel="tasks done an hour")
     axes.legend(loc="upper right")
     return _png(figure)
@@ -104,6 +115,33 @@ def _gantt(seen: list[tuple[Any, ...]]) -> str:
     return _png(figure)
 
 
+MACHINE_COLOURS = {"boots": "#f1c40f", "spot": "#4c9f70", "on-demand": "#2980b9", "asleep": "#d5d8dc"}
+
+
+def _rented(world: World) -> str:
+    """Every machine from its order to its end, in the order in which they were ordered."""
+    machines = [machine for machine in world.driver.state.machines.values() if machine.cause != fleet.REFUSED]
+    shown = machines[:: max(1, -(-len(machines) // MOST_ROWS))]
+    figure, axes = new_figure(width=9, height=max(2.5, 0.16 * len(shown) + 1))
+    for place, machine in enumerate(shown):
+        ended = world.driver.now if machine.ended_t is None else machine.ended_t
+        ready = ended if machine.ready_t is None else machine.ready_t
+        spans = [("boots", machine.requested_t, ready), (machine.offer.market, ready, ended)]
+        spans += [("asleep", since, ended if until is None else until) for since, until in machine.sleeps]
+        for what, start, end in spans:
+            axes.broken_barh(
+                [(start / 3600, (end - start) / 3600)], (place + 0.1, 0.8), facecolors=MACHINE_COLOURS[what]
+            )
+        if machine.cause == fleet.TAKEN:
+            axes.plot(ended / 3600, place + 0.5, "x", color="#c0392b", ms=4)
+    axes.set_yticks(
+        [place + 0.5 for place in range(len(shown))], [f"{m.offer.name} {m.name}" for m in shown], fontsize=5
+    )
+    axes.set(xlabel="hours (yellow: boots, green: spot, blue: on-demand, grey: asleep, cross: taken away)")
+    axes.invert_yaxis()
+    return _png(figure)
+
+
 def _words() -> dict[str, str]:
     return {"done": "green", "failed": "red", "lost": "violet", "cancelled": "grey"}
 
@@ -112,13 +150,18 @@ def _cost(world: World) -> str:
     """What had been spent by when; the cost of a stay is spread over it."""
     figure, axes = new_figure(width=9, height=3.2)
     times = np.linspace(0, max(world.driver.now, 1.0), 400)
-    for ground in world.grounds:
+    names = dict.fromkeys(name for _, _, name, _ in world.bills)
+    total = np.zeros(len(times))
+    for shown in names:
         spent = np.zeros(len(times))
-        for start, end, pool, cost in world.bills:
-            if pool == ground.pool.name:
+        for start, end, name, cost in world.bills:
+            if name == shown:
                 spent += cost / 1e6 * np.clip((times - start) / max(end - start, 1e-9), 0, 1)
+        total += spent
         if spent.any():
-            axes.plot(times / 3600, spent, label=ground.pool.name)
+            axes.plot(times / 3600, spent, label=shown)
+    if len(names) > 1:
+        axes.plot(times / 3600, total, color="black", lw=1, label="all")
     axes.set(xlabel="hours", ylabel="USD spent", ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend()

@@ -274,7 +274,7 @@ class Provider:
             pool = machine.offer.pool
             cost = fleet.owed_microusd(machine, now)
             self.books[pool].cost_microusd += cost
-            world.bills.append((machine.requested_t, machine.ended_t or now, pool, cost))
+            world.bills.append((machine.requested_t, machine.ended_t or now, machine.offer.key, cost))
 
 
 def _ground(cloud: Cloud, offer: Offer, seed: int, books: Books) -> Ground:

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from windfall.core import machines, money
+from windfall.core import fleet, machines, money
 from windfall.core.columns import CANCELLED, DONE, FAILED
-from windfall.core.events import TAIL_REPLICA, HostAnswered, Record
+from windfall.core.events import TAIL_REPLICA, HostAnswered, PlanProposed, Record
 from windfall.core.state import Bag, State
 from windfall.sim.hosts import Books
 from windfall.sim.logfile import LogFile
@@ -44,6 +44,23 @@ class BagOutcome(Struct):
     planned_cost_usd: float | None = None
     planned_finish_s: float | None = None
     """As the first plan said."""
+    failed_plans: int = 0
+    trouble: str = ""
+    """How often the planner had none and another stepped in, and what it said the first time."""
+
+
+class OfferOutcome(Struct):
+    """What was rented of one offer."""
+
+    offer: str
+    market: str
+    machines: int = 0
+    refused: int = 0
+    taken: int = 0
+    slept: int = 0
+    """How often one was hibernated or stopped."""
+    held_h: float = 0.0
+    cost_usd: float = 0.0
 
 
 class Outcome(Struct):
@@ -67,6 +84,7 @@ class Outcome(Struct):
     records: int
     machines: int = 0
     interrupted: int = 0
+    offers: list[OfferOutcome] = []
 
 
 class Notes:
@@ -75,9 +93,12 @@ class Notes:
     def __init__(self) -> None:
         self.replicas: dict[int, int] = {}
         self.tails: dict[int, float] = {}
+        self.troubles: dict[int, list[str]] = {}
 
     def keep(self, record: Record) -> None:
-        decided = record.decided
+        decided, event = record.decided, record.event
+        if type(event) is PlanProposed and event.error:
+            self.troubles.setdefault(event.job, []).append(event.error)
         if type(decided) is not HostAnswered:
             return
         for job, tail in decided.tails:
@@ -138,7 +159,26 @@ def outcome_of(world: World, notes: Notes, seed: int) -> Outcome:
         records=state.seq,
         machines=sum(books.hosts for books in rented.values()),
         interrupted=sum(books.interrupted for books in rented.values()),
+        offers=_offer_outcomes(world),
     )
+
+
+def _offer_outcomes(world: World) -> list[OfferOutcome]:
+    state, now = world.driver.state, world.driver.now
+    found = {
+        supply.offer.key: OfferOutcome(supply.offer.key, supply.offer.market)
+        for cloud in world.scenario.clouds
+        for supply in cloud.supplies
+    }
+    for machine in state.machines.values():
+        entry = found[machine.offer.key]
+        entry.machines += machine.cause != fleet.REFUSED
+        entry.refused += machine.cause == fleet.REFUSED
+        entry.taken += machine.cause == fleet.TAKEN
+        entry.slept += len(machine.sleeps)
+        entry.held_h += money.held_s(machine.meter, now) / 3600
+        entry.cost_usd += money.usd(fleet.owed_microusd(machine, now))
+    return list(found.values())
 
 
 def _bag_outcome(state: State, bag: Bag, notes: Notes, end_s: float) -> BagOutcome:
@@ -149,6 +189,7 @@ def _bag_outcome(state: State, bag: Bag, notes: Notes, end_s: float) -> BagOutco
     tail = notes.tails.get(bag.number)
     planned = state.plans.get(bag.number)
     finish_t = None if planned is None else planned.first_finish_t
+    troubles = notes.troubles.get(bag.number, [])
     return BagOutcome(
         name=bag.rules.name,
         tasks=bag.total,
@@ -169,6 +210,8 @@ def _bag_outcome(state: State, bag: Bag, notes: Notes, end_s: float) -> BagOutco
         cost_usd=money.usd(machines.spent_microusd(state, bag.number, end_s)),
         planned_cost_usd=None if planned is None else planned.first_cost_usd,
         planned_finish_s=None if finish_t is None else finish_t - bag.submitted_t,
+        failed_plans=len(troubles),
+        trouble=troubles[0] if troubles else "",
     )
 
 

@@ -57,7 +57,7 @@ class World:
         self.arrived: dict[str, dict[int, int]] = {pool.name: {} for pool in (*scenario.pools, *scenario.clouds)}
         """Accepted results by pool and by the hour in which they reached the server."""
         self.bills: list[tuple[float, float, str, int]] = []
-        """(from, to, pool, micro-dollars) of every stay that cost something."""
+        """(from, to, pool or offer, micro-dollars) of every stay that cost something."""
         self._to_come = submissions(scenario.bags, seed)
         self._unfinished: list[int] = []
         self.cut_off_until = 0.0
