@@ -82,3 +82,18 @@ def test_what_was_learned_survives_a_restart():
     teach(hand, 60, latency_s=400)
     again = load(save(hand.state))
     assert again.advice == hand.state.advice and save(again) == save(hand.state)
+
+
+def test_of_a_well_known_pool_the_share_that_is_lost_stays_what_it_is():
+    hand = Hand(lease_s=1e6)
+    bag = hand.submit(1)
+    hand.ask("a", want=0, pool="grid")
+    host = hand.state.host("a")
+    for hand.state.seq in range(10, 30_000):
+        if hand.state.seq * 7919 % 1000 < 300:
+            patience.learn_silence(hand.state, host, bag, waited_s=1000.0)
+        else:
+            patience.learn(hand.state, host, bag, turnaround_s=11.0, run_s=1.0)
+    known = hand.state.memory.of("grid", bag.rules.name)
+    assert patience.WELL_KNOWN < known.samples < 10_000
+    assert 0.2 < known.curve().left < 0.4
