@@ -16,6 +16,7 @@ from windfall.core.events import (
     MachineStarted,
     PlanTaken,
     PricesReported,
+    TasksEstimated,
     encode_record,
 )
 from windfall.core.invariants import problems
@@ -314,3 +315,13 @@ def test_a_plan_that_takes_time_comes_later_and_the_bag_is_done_all_the_same():
         outcome, world = run(scenario(OFTEN, server={"planning": planning}), 1)
         assert outcome.bags[0].done == 40
         assert world.driver.state.machines[1].requested_t == first_s
+
+
+@pytest.mark.parametrize("told", ["nothing", "mean", "each"])
+def test_run_times_may_be_wrong_and_the_bag_is_done_all_the_same(told):
+    error = {"law": "lognormal", "median": 1.1, "sigma": 0.3}
+    world, records, broken = watched(scenario(OFTEN, {"told": told, "error": error, "deadline": "3h"}), 1)
+    assert broken == []
+    assert world.driver.state.bags[1].counts[2] == 40
+    guesses = [event for record in records if isinstance(event := record.event, TasksEstimated)]
+    assert len(guesses) == (told == "each")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from statistics import fmean
 
 from windfall.core import money
@@ -57,14 +58,14 @@ class Work:
     def classes(self) -> tuple[list[TaskClass], list[tuple[int, int]]]:
         """The classes of the tasks, and (how many, of which class) in the order of the tasks."""
         bag = self.bag
-        if bag.told != "each" and not bag.memory_bytes_of:
+        if not (bag.told == "each" and self.exact) and not bag.memory_bytes_of:
             return [self._class(bag.memory_mb << 20, self._mean_s() if bag.told == "mean" else None)], [(bag.tasks, 0)]
         numbers: dict[tuple[int, float | None], int] = {}
         parts: list[tuple[int, int]] = []
         mean_s = self._mean_s() if bag.told == "mean" else None
         for task in range(bag.tasks):
             memory = bag.memory_bytes_of[task] if bag.memory_bytes_of else bag.memory_mb << 20
-            estimate_s = self.named_s(task) if bag.told == "each" else mean_s
+            estimate_s = self.named_s(task) if bag.told == "each" and self.exact else mean_s
             number = numbers.setdefault((memory, estimate_s), len(numbers))
             if parts and parts[-1][1] == number:
                 parts[-1] = (parts[-1][0] + 1, number)
@@ -81,9 +82,21 @@ class Work:
             max_losses=bag.max_losses,
             name=bag.task_class,
             estimate_s=estimate_s if bag.planner else None,
-            estimate_is_exact=bag.told == "each" and self._factor is None and self._constant == 1.0,
+            estimate_is_exact=bag.told == "each" and self.exact,
             checkpoint_mb=bag.checkpoint_mb or None,
         )
+
+    def estimates(self) -> bytes:
+        """What each task is thought to take, where planners are told and it is not the truth."""
+        bag = self.bag
+        if not bag.planner or bag.told != "each" or self.exact:
+            return b""
+        return array("f", (self.named_s(task) for task in range(bag.tasks))).tobytes()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the times that are named are the true ones."""
+        return self._factor is None and self._constant == 1.0
 
     def _mean_s(self) -> float:
         traced = self.bag.run_times_s[: self.bag.tasks]

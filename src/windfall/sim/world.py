@@ -21,6 +21,7 @@ from windfall.core.events import (
     Result,
     ResultsReported,
     TasksAdded,
+    TasksEstimated,
 )
 from windfall.drivers.simulated import FindPlanner, Simulated
 from windfall.policy import compile_policies
@@ -127,6 +128,8 @@ class World:
         self.jobs[job] = work
         for count, number in parts:
             driver.submit(TasksAdded(driver.now, job, count, number))
+        if estimates := work.estimates():
+            driver.submit(TasksEstimated(driver.now, job, estimates))
         driver.submit(JobSealed(driver.now, job))
         self._unfinished.append(job)
         self._to_come.remove(work)
