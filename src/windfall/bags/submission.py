@@ -92,7 +92,7 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
     file, base, where = JobFile(), Path(), "the command line"
     if request.job_file:
         file, base, where = read_job_file(Path(request.job_file)), Path(request.job_file).parent, request.job_file
-    settings = merged(_placed(file.job, base), _placed(request.settings, Path()))
+    settings = merged(placed(file.job, base), placed(request.settings, Path()))
     command = request.command or (words(settings.command, where) if settings.command else [])
     said = spec_fields(settings)
     inputs, uploads = read_inputs(settings.inputs, where)
@@ -117,7 +117,7 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
     )
 
 
-def _placed(settings: N, base: Path) -> N:
+def placed(settings: N, base: Path) -> N:
     """Settings with their relative paths made absolute, seen from where they were said."""
     cwd = None if settings.cwd is None else os.path.abspath(base / settings.cwd)  # noqa: PTH100 (keeps symbolic links)
     inputs = [place_input(text, base) for text in settings.inputs]
@@ -201,7 +201,7 @@ class _WholeTasks:
         default = next(iter(self._numbers))
         for where, table in tables:
             own = class_of(table, default, where)
-            yield self._row(_placed(table, base), where), self._numbers.setdefault(own, len(self._numbers))
+            yield self._row(placed(table, base), where), self._numbers.setdefault(own, len(self._numbers))
 
     def _row(self, table: Needs, where: str) -> TaskRow:
         inputs, found = read_inputs(table.inputs, where)

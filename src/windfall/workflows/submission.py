@@ -32,7 +32,7 @@ from windfall.bags.spec import (
     decode,
     encode,
 )
-from windfall.bags.submission import Request, Submission
+from windfall.bags.submission import Request, Submission, placed
 from windfall.core import dag
 from windfall.errors import BadInput
 from windfall.workflows import emulation
@@ -94,7 +94,7 @@ def instance_of(found: Mapping[str, Any], request: Request) -> Submission:
 
 def _own_files(spec: JobSpec, settings: Settings, name: str) -> tuple[list[InputFile], dict[str, Path]]:
     """The files of a class with those that were given instead."""
-    inputs, uploads = read_inputs(settings.inputs, "the command line")
+    inputs, uploads = read_inputs(placed(settings, Path()).inputs, "the command line")
     own = {file.name: file for file in inputs}
     known = [file.name for file in spec.files]
     for file in own:
@@ -124,6 +124,7 @@ def submission_of(
     """The workflow, ready to be sent. Files that no task makes are looked for below `base`."""
     if settings.stdin is not None or settings.outputs or settings.command:
         raise BadInput(f"{workflow.source}: each task has a command, standard input and outputs of its own")
+    settings = placed(settings, Path())
     draft = JobSpec(name="draft", **spec_fields(settings))
     inputs, uploads = read_inputs(settings.inputs, workflow.source)
     order, classes = _in_order_of_class(workflow, draft)
