@@ -1,0 +1,285 @@
+"""A workflow on rented machines while it runs: follow the plan while it holds, lay the rest out again when not. Pure.
+
+The first plan is made by one of the planners of workflows and says which machine is rented when, and which tasks it
+runs in which order. Machines are rented when their time has come; a machine's queue is its part of the plan. At every
+look the rest of the plan is played through with what is known now: as long as it ends in time it is followed, otherwise
+(and when a task was lost or failed, or a machine was taken) what has not begun is laid out again around what runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from windfall.planning.contract import Later, Phase, Plan, Snapshot, Start, Task
+from windfall.planning.offers import Offer
+from windfall.planning.workflow.graph import build
+from windfall.planning.workflow.model import US, Workflow, make_problem
+from windfall.planning.workflow.planners import plan as plan_offline
+
+MARGIN_S = 2.0
+"""Idle machines end so long before their next cycle."""
+LOOKS_PER_DEADLINE = 20
+"""Nothing happens when a task is late; so the rest of the plan is played through so often anyway."""
+EFFORT = 300_000
+"""Looks at machines that the first plan may cost: about a second."""
+SHORT_CYCLE_S = 60.0
+
+
+class Seat(Struct):
+    """One machine, rented or meant to be: when its cores are free, and its tasks in order."""
+
+    label: str
+    offer: Offer
+    at_t: float
+    free_t: list[float]
+    tasks: list[int] = field(default_factory=list)
+    is_new: bool = False
+    paid_until_t: float = -math.inf
+    begun: bool = True
+
+    def start_t(self, task: Task, ready_t: float) -> float:
+        """When a task could begin here after all that is laid out already; infinite where it does not fit."""
+        if task.cores > self.offer.cores or task.memory_gb > self.offer.memory_gb:
+            return math.inf
+        return max(ready_t, sorted(self.free_t)[task.cores - 1])
+
+    def append(self, task: Task, start_t: float) -> float:
+        end_t = start_t + task.seconds_on(self.offer)
+        for _ in range(task.cores):
+            self.free_t.remove(min(self.free_t))
+        self.free_t += [end_t] * task.cores
+        self.tasks.append(task.id)
+        return end_t
+
+    def extra_usd(self, end_t: float) -> float:
+        """What it costs to keep the machine until then, beyond what is paid."""
+        if not self.begun:
+            return self.offer.cycles(end_t - self.at_t) * self.offer.price_usd
+        over_s = end_t - self.paid_until_t
+        return 0.0 if over_s <= 1e-6 else math.ceil(over_s / self.offer.cycle_s - 1e-9) * self.offer.price_usd
+
+    def book(self, end_t: float) -> None:
+        """What `extra_usd` counted is paid for now."""
+        if not self.begun:
+            self.begun, self.paid_until_t = True, self.at_t
+        over_s = end_t - self.paid_until_t
+        if over_s > 1e-6:
+            self.paid_until_t += math.ceil(over_s / self.offer.cycle_s - 1e-9) * self.offer.cycle_s
+
+
+class WorkflowPlanner:
+    """One of the planners of workflows, made to follow what happens."""
+
+    names_tasks = True
+
+    def __init__(self, name: str, effort: int = EFFORT) -> None:
+        self.name, self.effort = name, effort
+
+    def __call__(self, snapshot: Snapshot) -> Plan:
+        if not snapshot.tasks:
+            return Plan(stop=[machine.id for machine in snapshot.machines], because=["nothing is left to do"])
+        if not snapshot.machines and not snapshot.last_later:
+            return self._first(snapshot)
+        seats = [*_rented(snapshot), *_meant(snapshot)]
+        finish_t = play(snapshot, seats)
+        if finish_t <= snapshot.deadline_t:
+            return _written(snapshot, seats, finish_t, "the plan holds")
+        fresh = laid_out(snapshot)
+        new_finish_t = play(snapshot, fresh)
+        if new_finish_t >= finish_t - 1e-6 and math.isfinite(finish_t):
+            return _written(snapshot, seats, finish_t, "the plan is late, and no other is earlier")
+        reason = "a task has no machine any more" if math.isinf(finish_t) else f"the plan would end {finish_t:.0f}"
+        return _written(snapshot, fresh, new_finish_t, f"{reason}; what has not begun is laid out again")
+
+    def _first(self, snapshot: Snapshot) -> Plan:
+        """The plan before anything runs, by the planner of this name."""
+        ids = sorted(snapshot.tasks)
+        number = {task: place for place, task in enumerate(ids)}
+        edges = [(number[parent], number[child]) for child, parents in snapshot.after.items() for parent in parents]
+        tasks = [snapshot.tasks[task] for task in ids]
+        workflow = Workflow(
+            name="", ids=[str(task) for task in ids], classes=[task.task_class for task in tasks],
+            runtime_s=[task.runtime_s for task in tasks], cores=[task.cores for task in tasks],
+            memory_bytes=[round(task.memory_gb * 1e9) for task in tasks], graph=build(len(ids), edges),
+        )  # fmt: skip
+        offers = tuple(offer for offer in snapshot.offers if snapshot.left_of(offer))
+        problem = make_problem(workflow, offers, max(0.0, snapshot.deadline_t - snapshot.t))
+        made = plan_offline(problem, self.name, np.random.default_rng(0), self.effort)
+        seats = []
+        for place, lease in enumerate(made.leases):
+            mine = sorted((made.start[k], k) for k in range(problem.n) if made.machine[k] == place)
+            offer, at_t = offers[lease.offer], snapshot.t + lease.start / US
+            seats.append(Seat(f"new-{place}", offer, at_t, _free(offer, at_t), [ids[k] for _, k in mine], True))
+        finish_t = snapshot.t + made.makespan / US
+        plan = _written(snapshot, seats, finish_t, f"{self.name} plans {len(seats)} machines")
+        plan.predicted_cost_usd = snapshot.spent_usd + made.cost_usd(problem)
+        return plan
+
+
+def _free(offer: Offer, at_t: float) -> list[float]:
+    return [at_t + offer.lag_s] * offer.cores
+
+
+def _rented(snapshot: Snapshot) -> list[Seat]:
+    """The machines that are there and awake, with what runs on them; their queues as their tasks."""
+    seats = []
+    for machine in snapshot.machines:
+        if machine.phase is Phase.HIBERNATED or machine.noticed_t is not None:
+            continue
+        free_t = [max(snapshot.t, machine.ready_t)] * machine.offer.cores
+        for entry in machine.running:
+            for _ in range(snapshot.tasks[entry.task].cores):
+                free_t.remove(min(free_t))
+            free_t += [snapshot.t + entry.left_s] * snapshot.tasks[entry.task].cores
+        paid_t = machine.paid_until_t if math.isfinite(machine.paid_until_t) else snapshot.t
+        seats.append(Seat(machine.id, machine.offer, snapshot.t, free_t, list(machine.waiting), paid_until_t=paid_t))
+    return seats
+
+
+def _meant(snapshot: Snapshot) -> list[Seat]:
+    """The machines that the last plan means to rent later, as far as their tasks are still to do."""
+    seats = []
+    reserved = {task for machine in snapshot.machines for task in machine.tasks()}
+    for entry in snapshot.last_later:
+        tasks = [task for task in entry.tasks if task in snapshot.tasks and task not in reserved]
+        if tasks:
+            at_t = max(snapshot.t, entry.at_t)
+            seats.append(Seat(entry.label, entry.offer, at_t, _free(entry.offer, at_t), tasks, True))
+    return seats
+
+
+def play(snapshot: Snapshot, seats: Sequence[Seat]) -> float:
+    """When the workflow ends if these machines run their queues; infinite if a task stands in none."""
+    running = {entry.task: snapshot.t + entry.left_s for machine in snapshot.machines for entry in machine.running
+               if machine.phase is not Phase.HIBERNATED}  # fmt: skip
+    home = {task: seat for seat in seats for task in seat.tasks}
+    if any(task not in running and task not in home for task in snapshot.tasks):
+        return math.inf
+    places = {task: place for seat in seats for place, task in enumerate(seat.tasks)}
+    ends = dict(running)
+    free = {seat.label: list(seat.free_t) for seat in seats}
+    for task in _in_order(snapshot, key=lambda task: (places.get(task, -1), task), done=running):
+        need, seat = snapshot.tasks[task], home[task]
+        cores = free[seat.label]
+        cores.sort()
+        ready_t = max((ends[parent] for parent in snapshot.after.get(task, ())), default=snapshot.t)
+        start_t = max(ready_t, cores[min(need.cores, len(cores)) - 1])
+        ends[task] = start_t + need.seconds_on(seat.offer)
+        cores[: need.cores] = [ends[task]] * min(need.cores, len(cores))
+    return max(ends.values(), default=snapshot.t)
+
+
+def _in_order(snapshot: Snapshot, key: Callable[[int], Any], done: Iterable[int]) -> Iterator[int]:
+    """Tasks after their parents, among those that may begin the one with the least key first."""
+    finished = set(done)
+    children: dict[int, list[int]] = {}
+    missing: dict[int, int] = {}
+    for child, parents in snapshot.after.items():
+        open_ = [parent for parent in parents if parent not in finished]
+        missing[child] = len(open_)
+        for parent in open_:
+            children.setdefault(parent, []).append(child)
+    heap = [(key(task), task) for task in snapshot.tasks if task not in finished and not missing.get(task)]
+    heapq.heapify(heap)
+    while heap:
+        _, task = heapq.heappop(heap)
+        yield task
+        for child in children.get(task, ()):
+            missing[child] -= 1
+            if not missing[child] and child not in finished:
+                heapq.heappush(heap, (key(child), child))
+
+
+def laid_out(snapshot: Snapshot) -> list[Seat]:
+    """What has not begun, laid out again: by due time, each task where it costs least and still ends when it must."""
+    seats = [replace(seat, tasks=[]) for seat in _rented(snapshot)]
+    ends = {entry.task: snapshot.t + entry.left_s for machine in snapshot.machines for entry in machine.running
+            if machine.phase is not Phase.HIBERNATED}  # fmt: skip
+    due_t = _due(snapshot)
+    left = {offer.key: snapshot.left_of(offer) for offer in snapshot.offers}
+    names = count()
+    for task in _in_order(snapshot, key=lambda task: (due_t[task], task), done=list(ends)):
+        need = snapshot.tasks[task]
+        ready_t = max((ends[parent] for parent in snapshot.after.get(task, ())), default=snapshot.t)
+        new = [_new_seat(snapshot, offer, ready_t) for offer in snapshot.offers if left[offer.key] > 0]
+        options = [(seat, seat.start_t(need, ready_t)) for seat in (*seats, *new)]
+        able = [
+            (seat, start_t, start_t + need.seconds_on(seat.offer)) for seat, start_t in options if start_t < math.inf
+        ]
+        if not able:
+            continue
+        in_time = [option for option in able if option[2] <= due_t[task] + 1e-6]
+        if in_time:
+            seat, start_t, end_t = min(in_time, key=lambda option: (option[0].extra_usd(option[2]), option[2]))
+        else:
+            seat, start_t, end_t = min(able, key=lambda option: (option[2], option[0].extra_usd(option[2])))
+        if seat.is_new and not seat.label:
+            seat.label = f"again-{next(names)}"
+            left[seat.offer.key] -= 1
+            seats.append(seat)
+        seat.book(end_t)
+        ends[task] = seat.append(need, start_t)
+    return seats
+
+
+def _new_seat(snapshot: Snapshot, offer: Offer, ready_t: float) -> Seat:
+    at_t = max(snapshot.t, ready_t - offer.lag_s)
+    return Seat("", offer, at_t, _free(offer, at_t), is_new=True, begun=False)
+
+
+def _due(snapshot: Snapshot) -> dict[int, float]:
+    """When each task must have ended so that what follows can still be in time, on the quickest machines."""
+    offers = snapshot.offers or tuple(machine.offer for machine in snapshot.machines)
+    quickest = {id_: min(task.seconds_on(offer) for offer in offers) for id_, task in snapshot.tasks.items()}
+    due_t = dict.fromkeys(snapshot.tasks, snapshot.deadline_t)
+    for task in reversed(list(_in_order(snapshot, key=lambda task: task, done=()))):
+        for parent in snapshot.after.get(task, ()):
+            due_t[parent] = min(due_t[parent], due_t[task] - quickest[task])
+    return due_t
+
+
+def _written(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because: str) -> Plan:
+    """The seats as a plan: machines whose time has come are rented, the others later."""
+    t = snapshot.t
+    plan = Plan(because=[because], predicted_finish_t=finish_t if math.isfinite(finish_t) else None)
+    waiting = {machine.id: list(machine.waiting) for machine in snapshot.machines}
+    for seat in seats:
+        if not seat.is_new:
+            if seat.tasks != waiting[seat.label]:
+                plan.assign[seat.label] = seat.tasks
+        elif seat.at_t <= t + 1e-3:
+            plan.start.append(Start(seat.label, seat.offer))
+            plan.assign[seat.label] = seat.tasks
+        else:
+            plan.later.append(Later(seat.label, seat.offer, seat.at_t, tuple(seat.tasks)))
+    plan.predicted_cost_usd = snapshot.spent_usd + math.fsum(
+        Seat("", seat.offer, seat.at_t, [], begun=False).extra_usd(max(seat.free_t)) for seat in seats if seat.is_new
+    )
+    if plan.later:
+        plan.look_again_t = min(entry.at_t for entry in plan.later)
+    if math.isfinite(snapshot.deadline_t):
+        pause_s = (snapshot.deadline_t - snapshot.begun_t) / LOOKS_PER_DEADLINE
+        plan.look_again_t = min(plan.look_again_t, t + max(1.0, pause_s))
+    _release(snapshot, seats, plan)
+    return plan
+
+
+def _release(snapshot: Snapshot, seats: Sequence[Seat], plan: Plan) -> None:
+    """Machines without work end just before their next cycle, or at once where cycles are short."""
+    needed = {seat.label for seat in seats if seat.tasks}
+    for machine in snapshot.machines:
+        if machine.running or machine.id in needed or machine.phase is Phase.PENDING:
+            continue
+        at_t = machine.paid_until_t - MARGIN_S
+        if machine.phase is Phase.HIBERNATED or machine.offer.cycle_s < SHORT_CYCLE_S or at_t <= snapshot.t:
+            plan.stop.append(machine.id)
+        else:
+            plan.look_again_t = min(plan.look_again_t, at_t)
