@@ -49,8 +49,7 @@ class PlanKeeper:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        # Loads the planners, which takes a moment, off the loop.
-        await asyncio.get_running_loop().run_in_executor(self._thread, planner_process.names_tasks, DEFAULT)
+        await asyncio.get_running_loop().run_in_executor(self._thread, _load)
         self._driver.on_commit.append(self._committed)
         self._task = asyncio.create_task(self._keep())
         self._thread.submit(self._planning.warm)
@@ -98,6 +97,13 @@ class PlanKeeper:
             self._thread, self._planning.propose, name, snapshot
         )
         await driver.submit([PlanProposed(driver.clock(), job, seq, plan, error)])
+
+
+def _load() -> None:
+    """What plans and estimates need takes seconds to load on a busy host: once, and not on the loop."""
+    import scipy.stats  # noqa: F401
+
+    planner_process.names_tasks(DEFAULT)
 
 
 class Planning:

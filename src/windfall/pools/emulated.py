@@ -98,7 +98,7 @@ class EmulatedPool:
             now = self._clock()
             machine = Machine(
                 f"{self._cloud.name}-{order.number}-{token_hex(2)}", order.number, self._owner, order.offer.name,
-                order.offer.cores, order.host, self._place.url, PENDING, now, BOOT, now + rented.offer.lag_s,
+                order.offer.cores, order.host, self._place.url, PENDING, now, BOOT, now + rented.boot_s,
             )  # fmt: skip
             try:
                 self._folder(machine).mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,8 @@ from windfall.planning.offers import Offer
 from windfall.workflows.offers import offer_from
 
 HIBERNATE, TERMINATE = "hibernate", "terminate"
+STARTS_S = 1.0
+"""What a worker takes to start after its machine has booted, in real seconds, whatever the cloud's time."""
 _HINT = "see docs/howto/cloud.md"
 
 
@@ -48,15 +50,12 @@ class Trace(Struct, frozen=True):
     def at(self, elapsed_s: float) -> int:
         return self.counts[(self.first + math.floor(elapsed_s / self.gap_s)) % len(self.counts)]
 
-    def next_change_s(self, elapsed_s: float) -> float:
-        """When the tick after this one begins."""
-        return (math.floor(elapsed_s / self.gap_s) + 1) * self.gap_s
-
 
 class Rented(Struct, frozen=True):
     """One offer in real seconds: what the engine is told, and what the provider knows besides. Rates are per second."""
 
     offer: Offer
+    boot_s: float = 0.0
     hibernations: float = 0.0
     resumes: float = 0.0
     terminations: float = 0.0
@@ -96,6 +95,7 @@ def rented_from(table: Any, pool: str, scale: float, base: Path, where: str) -> 
     per_s = scale / 3600.0
     return Rented(
         in_real_time(offer, pool, scale),
+        offer.lag_s / scale,
         law.hibernations_per_h * per_s,
         law.resumes_per_h * per_s,
         law.terminations_per_h * per_s,
@@ -109,7 +109,7 @@ def in_real_time(offer: Offer, pool: str, scale: float) -> Offer:
     return replace(
         offer,
         pool=pool,
-        lag_s=offer.lag_s / scale,
+        lag_s=offer.lag_s / scale + STARTS_S,
         cycle_s=offer.cycle_s / scale,
         minimum_s=offer.minimum_s / scale,
         interruptions_per_h=None if offer.interruptions_per_h is None else offer.interruptions_per_h * scale,

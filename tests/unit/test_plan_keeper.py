@@ -1,0 +1,124 @@
+"""Planners in a process of their own: their word is proposed; one that fails or thinks too long is stepped in for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.support.clouds import SPOT, STEADY
+from windfall.core.engine import Engine
+from windfall.core.events import JobRules, JobSealed, JobSubmitted, OffersConfigured, Settings, TaskClass, TasksAdded
+from windfall.drivers import planner_process
+from windfall.drivers.plans import DEFAULT, FALLBACK, PlanKeeper, Planning
+from windfall.drivers.realtime import Realtime
+from windfall.planning.contract import Group, Plan, Snapshot, Task
+from windfall.store.memory import MemoryStore
+
+SNAPSHOT = Snapshot(
+    t=1000.0,
+    deadline_t=5000.0,
+    tasks={},
+    machines=(),
+    offers=(SPOT, STEADY),
+    groups=(Group(Task(-1, 100.0), 8),),
+    begun_t=1000.0,
+)
+
+
+@pytest.fixture
+def planning():
+    made = Planning(limit_s=30.0)
+    yield made
+    made.close()
+    made._kill()
+
+
+@pytest.fixture
+def stepping_in(monkeypatch):
+    """The fallback, so that it can be told apart."""
+    asked = []
+
+    def think(name, snapshot):
+        asked.append(name)
+        return Plan(because=["stepped in"])
+
+    monkeypatch.setattr(planner_process, "think", think)
+    return asked
+
+
+def test_a_planner_says_in_its_process_what_it_says_here(planning):
+    plan, error = planning.propose(DEFAULT, SNAPSHOT)
+    assert error == "" and plan == planner_process.think(DEFAULT, SNAPSHOT) and plan.start
+
+
+def test_a_planner_that_nobody_knows_is_stepped_in_for(planning, stepping_in):
+    plan, error = planning.propose("oracle", SNAPSHOT)
+    assert stepping_in == [FALLBACK] and plan.because == ["stepped in"]
+    assert "oracle" in error and "stepped in" in error
+
+
+def test_one_that_thinks_too_long_is_killed_stepped_in_for_and_asked_again_the_next_time(planning, stepping_in):
+    planning.warm()
+    planning._limit_s = 0.0
+    _, error = planning.propose(DEFAULT, SNAPSHOT)
+    assert "no answer within" in error and planning._process is None
+    planning._limit_s = 30.0
+    assert planning.propose(DEFAULT, SNAPSHOT)[1] == ""
+
+
+def test_one_whose_process_was_killed_is_started_again(planning, stepping_in):
+    planning.warm()
+    planning._process.kill()
+    planning._process.wait()
+    assert "its process failed" in planning.propose(DEFAULT, SNAPSHOT)[1]
+    assert planning.propose(DEFAULT, SNAPSHOT)[1] == ""
+
+
+def test_when_even_the_fallback_fails_there_is_an_empty_plan_and_a_later_look(planning, monkeypatch):
+    def fail(name, snapshot):
+        raise ArithmeticError("two and two")
+
+    monkeypatch.setattr(planner_process, "think", fail)
+    plan, error = planning.propose("oracle", SNAPSHOT)
+    assert not plan.start and plan.look_again_t > SNAPSHOT.t and "two and two" in error
+
+
+class InPlace:
+    """A planner without a process, which says what it is told to."""
+
+    def __init__(self, *plans: Plan) -> None:
+        self.plans, self.shown = list(plans), []
+
+    def warm(self) -> None:
+        pass
+
+    def propose(self, name, snapshot):
+        self.shown.append((name, snapshot))
+        return (self.plans.pop(0) if self.plans else Plan()), ""
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_job_that_rents_is_planned_for_when_it_is_there_and_again_when_a_plan_asks_for_it():
+    async def story():
+        driver = Realtime(MemoryStore(), Engine(), Settings())
+        await driver.start()
+        keeper = PlanKeeper(driver)
+        keeper._planning = planner = InPlace(Plan(look_again_t=driver.clock() + 0.2), Plan())
+        await keeper.start()
+        now = driver.clock()
+        rules = JobRules("bag", deadline_s=60.0, rent_from=["cloud"], planner="hads")
+        await driver.submit([OffersConfigured(now, "cloud", [SPOT, STEADY]), JobSubmitted(now, rules, [TaskClass()])])
+        await driver.submit([TasksAdded(now, 1, 4), JobSealed(now, 1)])
+        while len(planner.shown) < 2:
+            await asyncio.sleep(0.01)
+        await keeper.stop()
+        await driver.stop()
+        return driver, planner
+
+    driver, planner = asyncio.run(asyncio.wait_for(story(), 30))
+    (name, first), _ = planner.shown
+    assert name == "hads" and len(first.tasks) == 4 and {offer.name for offer in first.offers} == {"spot", "steady"}
+    assert driver.state.plans[1].plans == 2
