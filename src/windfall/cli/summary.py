@@ -62,7 +62,7 @@ def print_summary(status: Json, groups: list[Json], place: Place, *, resume: boo
     counts += [f"{tasks[name]:,} {name}" for name in ("failed", "cancelled") if tasks[name]]
     blocked = (status.get("workflow") or {}).get("blocked", 0)
     rest = tasks["total"] - tasks["done"] - tasks["failed"] - tasks["cancelled"] - blocked
-    counts += [f"{blocked:,} blocked by them"] if blocked else []
+    counts += [f"{blocked:,} blocked"] if blocked else []
     counts += [f"{rest:,} to go"] if rest else []
     speed = f" ({rate(tasks['done'] / status['elapsed_s'])})" if tasks["done"] > 1 and status["elapsed_s"] > 0 else ""
     head = f"job {job} '{status['name']}'  {plural(tasks['total'], 'task')}: {', '.join(counts)}"
