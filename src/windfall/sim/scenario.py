@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import tomllib
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from msgspec import Struct
 from windfall.core.events import Settings
 from windfall.errors import BadInput
 from windfall.policy import compile_policies
-from windfall.sim import schema, traces
+from windfall.sim import flows, schema, traces
 from windfall.sim.cloud import Cloud, read_cloud
 from windfall.sim.laws import Law
 from windfall.sim.planners import PLANNERS
@@ -69,10 +70,13 @@ class Bag(Struct, frozen=True, kw_only=True):
     tasks: int
     run: Law
     trace: str
+    workflow: str
+    shape: str
     error: Law
     submit_s: float
     copies: int
-    every_s: float
+    every: Law
+    arrivals: str
     priority: float
     priority_step: float
     deadline_s: float
@@ -92,6 +96,11 @@ class Bag(Struct, frozen=True, kw_only=True):
     run_times_s: tuple[float, ...] = ()
     memory_bytes_of: tuple[int, ...] = ()
     """By task, where they differ."""
+    classes_of: tuple[str, ...] = ()
+    cpus_of: tuple[int, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
+    """Of a workflow: (parent, child)."""
+    arrivals_s: tuple[float, ...] = ()
 
 
 class Gap(Struct, frozen=True):
@@ -260,19 +269,43 @@ def _pool(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Po
 
 def _bag(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Bag:
     values = schema.read_table(raw, schema.BAG, place)
-    run_times: tuple[float, ...] = ()
-    if values["trace"]:
-        run_times = traces.run_times(values["trace"], f"{place}.trace", where, data)
-        values["tasks"] = min(values["tasks"] or len(run_times), len(run_times))
-    elif "run" not in raw:
-        raise BadInput(f"{place}: the key 'run' is missing", hint='run = "10m", or a trace', code="bad-scenario")
+    more = _tasks(values, raw, place, where, data)
     if not values["tasks"] or not values["copies"]:
         raise BadInput(f"{place}: a bag has tasks", hint="tasks = 1000", code="bad-scenario")
+    if values["shape"] != "bag":
+        more["edges"] = flows.of_shape(values["shape"], values["tasks"], place)
+    if more.get("edges") and "told" not in raw:
+        values["told"] = "each"
+    if values["arrivals"]:
+        more["arrivals_s"] = traces.arrivals(values["arrivals"], f"{place}.arrivals", where, data)
+        values["copies"] = min(values["copies"] if "copies" in raw else inf, len(more["arrivals_s"]))
     try:
         compile_policies(values["policy"])
     except BadInput as error:
         raise BadInput(f"{place}.policy: {error.message}", hint=error.hint, code=error.code) from None
-    return Bag(**values, run_times_s=run_times)
+    return Bag(**values, **more)
+
+
+def _tasks(values: dict[str, Any], raw: dict[str, Any], place: str, where: Path, data: Path | None) -> dict[str, Any]:
+    """What a file says of the tasks. Changes the number of tasks in `values` to theirs."""
+    if sum(key in raw for key in ("workflow", "trace", "run")) != 1 and not ("run" in raw and "trace" in raw):
+        said = [key for key in ("run", "trace", "workflow") if key in raw]
+        text = f"{' and '.join(said)} are both given" if said else "the key 'run' is missing"
+        raise BadInput(f"{place}: {text}", hint='run = "10m", or a trace, or a workflow', code="bad-scenario")
+    if values["workflow"]:
+        if values["shape"] != "bag":
+            raise BadInput(f"{place}.shape: the workflow has one already", hint="leave it out", code="bad-scenario")
+        flow = flows.from_file(values["workflow"], f"{place}.workflow", where, data)
+        values["tasks"] = flow.tasks
+        return {
+            "run_times_s": flow.run_times_s, "classes_of": flow.classes, "cpus_of": flow.cpus,
+            "memory_bytes_of": flow.memory_bytes, "edges": flow.edges,
+        }  # fmt: skip
+    if not values["trace"]:
+        return {}
+    run_times = traces.run_times(values["trace"], f"{place}.trace", where, data)
+    values["tasks"] = min(values["tasks"] or len(run_times), len(run_times))
+    return {"run_times_s": run_times}
 
 
 def _check_planner(bag: Bag, clouds: list[Cloud], has_pools: bool, place: str) -> None:
@@ -288,7 +321,7 @@ def _check_planner(bag: Bag, clouds: list[Cloud], has_pools: bool, place: str) -
             f"{place}.planner: there is no planner '{bag.planner}'",
             hint=f"one of {', '.join(PLANNERS)}", code="bad-scenario",
         )  # fmt: skip
-    if bag.deadline_s == float("inf"):
+    if bag.deadline_s == inf:
         raise BadInput(f"{place}.deadline: a planner needs one", hint='deadline = "6h"', code="bad-scenario")
     if unknown := next((cloud for cloud in bag.clouds if cloud not in names), None):
         raise BadInput(f"{place}.clouds: there is no cloud '{unknown}'", hint=f"one of {', '.join(names)}")

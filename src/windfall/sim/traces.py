@@ -94,7 +94,8 @@ class _File(msgspec.Struct):
     data: list[float]
 
 
-def _open(name: str, place: str, where: Path, data: Path | None) -> Path:
+def find_file(name: str, place: str, where: Path, data: Path | None) -> Path:
+    """A file that a scenario names, beside it or below the folder of traces."""
     if name.startswith("data:"):
         if data is None:
             raise BadInput(
@@ -112,7 +113,7 @@ def _open(name: str, place: str, where: Path, data: Path | None) -> Path:
 
 def availability(name: str, place: str, where: Path, data: Path | None) -> Series:
     """A series from JSON: {"metadata": {"gap_seconds": 600}, "data": [1, 0, ...]}."""
-    path = _open(name, place, where, data)
+    path = find_file(name, place, where, data)
     try:
         content = msgspec.json.decode(path.read_bytes(), type=_File)
     except msgspec.DecodeError as error:
@@ -127,7 +128,7 @@ def availability(name: str, place: str, where: Path, data: Path | None) -> Serie
 
 def prices(name: str, of: str, place: str, where: Path, data: Path | None) -> Prices:
     """A price series: CSV (also .gz) with `timestamp` and `usd_per_hour`; `of` is "zone/type" if it holds several."""
-    path = _open(name, place, where, data)
+    path = find_file(name, place, where, data)
     zone, _, kind = of.partition("/")
     found: list[tuple[float, float]] = []
     others: dict[str, None] = {}
@@ -160,27 +161,44 @@ def _lines(path: Path) -> Iterator[str]:
         yield from file
 
 
+# What is read from a log: its column in SWF, its name in CSV, and the least value that means something.
+RUN, SUBMIT = (3, "run_s", 1e-9), (1, "submit_s", 0.0)
+
+
 def run_times(name: str, place: str, where: Path, data: Path | None) -> tuple[float, ...]:
-    """Run times in seconds: column `run_s` of a CSV, or the fourth column of an SWF log; unknown ones are left out."""
-    path = _open(name, place, where, data)
-    plain = path.name.removesuffix(".gz")
+    """Run times in seconds, of a CSV or an SWF log; unknown ones are left out."""
+    return _column(name, place, where, data, RUN)
+
+
+def arrivals(name: str, place: str, where: Path, data: Path | None) -> tuple[float, ...]:
+    """When jobs were submitted, in seconds from the first, of a CSV or an SWF log."""
+    found = sorted(_column(name, place, where, data, SUBMIT))
+    return tuple(moment - found[0] for moment in found)
+
+
+def _column(
+    name: str, place: str, where: Path, data: Path | None, what: tuple[int, str, float]
+) -> tuple[float, ...]:  # fmt: skip
+    path = find_file(name, place, where, data)
+    number, title, least = what
+    hint = f"CSV with a column {title}, or SWF"
     try:
-        found = _swf(path) if plain.endswith(".swf") else _csv(path, place)
-    except (ValueError, IndexError, UnicodeDecodeError) as error:
-        raise BadInput(f"{place}: {path} cannot be read: {error}", hint="CSV with a column run_s, or SWF") from None
+        texts = _swf(path, number) if path.name.removesuffix(".gz").endswith(".swf") else _csv(path, place, title)
+        found = [value for text in texts if (value := float(text)) >= least]
+    except (ValueError, IndexError, UnicodeDecodeError, OSError) as error:
+        raise BadInput(f"{place}: {path} cannot be read: {error}", hint=hint) from None
     if not found:
-        raise BadInput(f"{place}: {path} holds no run times", hint="CSV with a column run_s, or SWF")
+        raise BadInput(f"{place}: {path} holds no {title}", hint=hint)
     return tuple(found)
 
 
-def _swf(path: Path) -> list[float]:
-    rows = (line.split() for line in _lines(path) if line.strip() and not line.startswith(";"))
-    return [run for row in rows if (run := float(row[3])) > 0]
+def _swf(path: Path, column: int) -> list[str]:
+    return [line.split()[column] for line in _lines(path) if line.strip() and not line.startswith(";")]
 
 
-def _csv(path: Path, place: str) -> list[float]:
+def _csv(path: Path, place: str, title: str) -> list[str]:
     reader = csv.DictReader(_lines(path))
-    if "run_s" not in (reader.fieldnames or ()):
+    if title not in (reader.fieldnames or ()):
         columns = ", ".join(reader.fieldnames or ()) or "none"
-        raise BadInput(f"{place}: {path} has no column 'run_s'", hint=f"its columns are: {columns}")
-    return [run for row in reader if (run := float(row["run_s"])) > 0]
+        raise BadInput(f"{place}: {path} has no column '{title}'", hint=f"its columns are: {columns}")
+    return [row[title] for row in reader]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from statistics import fmean
 
-from windfall.core import money
+from windfall.core import dag, money
 from windfall.core.events import JobRules, TaskClass
 from windfall.policy.compiled import named_policies
 from windfall.sim.chance import stream
@@ -18,10 +18,9 @@ MEAN_OF = 200
 class Work:
     """One submitted bag: its run times by task, its luck by (task, attempt). The same for every policy."""
 
-    def __init__(self, bag: Bag, copy: int, seed: int) -> None:
+    def __init__(self, bag: Bag, copy: int, seed: int, submit_s: float) -> None:
         self.name = bag.name if bag.copies == 1 else f"{bag.name}-{copy + 1}"
-        self.bag = bag
-        self.submit_s = bag.submit_s + copy * bag.every_s
+        self.bag, self.copy, self.submit_s = bag, copy, submit_s
         self.priority = bag.priority + copy * bag.priority_step
         self._law = bag.run.quantile()
         self._length = stream(seed, f"bag/{self.name}/run")
@@ -35,8 +34,19 @@ class Work:
 
     def named_s(self, task: int) -> float:
         """The run time that is named for a task; the true one is off by its error."""
-        traced = self.bag.run_times_s
-        return traced[task] if traced else self._law(self._length(task))
+        traced, bag = self.bag.run_times_s, self.bag
+        if not traced:
+            return self._law(self._length(task))
+        # The instances of a workflow are alike; bags go on in the trace where the one before ended.
+        return traced[task if bag.edges else (self.copy * bag.tasks + task) % len(traced)]
+
+    def class_of(self, task: int) -> str:
+        """The name of a task's class: offers may have a speed for it."""
+        return self.bag.classes_of[task] if self.bag.classes_of else self.bag.task_class
+
+    def shape(self) -> dag.Shape | None:
+        """Who waits for whom, in a workflow."""
+        return dag.from_edges(self.bag.tasks, self.bag.edges) if self.bag.edges else None
 
     def run_s(self, task: int) -> float:
         """How long a task runs on a host of speed 1."""
@@ -58,29 +68,31 @@ class Work:
     def classes(self) -> tuple[list[TaskClass], list[tuple[int, int]]]:
         """The classes of the tasks, and (how many, of which class) in the order of the tasks."""
         bag = self.bag
-        if not (bag.told == "each" and self.exact) and not bag.memory_bytes_of:
-            return [self._class(bag.memory_mb << 20, self._mean_s() if bag.told == "mean" else None)], [(bag.tasks, 0)]
-        numbers: dict[tuple[int, float | None], int] = {}
-        parts: list[tuple[int, int]] = []
         mean_s = self._mean_s() if bag.told == "mean" else None
+        each = bag.told == "each" and self.exact
+        if not each and not bag.memory_bytes_of:
+            return [self._class(bag.task_class, bag.cpus, bag.memory_mb << 20, mean_s)], [(bag.tasks, 0)]
+        numbers: dict[tuple[str, int, int, float | None], int] = {}
+        parts: list[tuple[int, int]] = []
         for task in range(bag.tasks):
+            cpus = bag.cpus_of[task] if bag.cpus_of else bag.cpus
             memory = bag.memory_bytes_of[task] if bag.memory_bytes_of else bag.memory_mb << 20
-            estimate_s = self.named_s(task) if bag.told == "each" and self.exact else mean_s
-            number = numbers.setdefault((memory, estimate_s), len(numbers))
+            what = (self.class_of(task), cpus, memory, self.named_s(task) if each else mean_s)
+            number = numbers.setdefault(what, len(numbers))
             if parts and parts[-1][1] == number:
                 parts[-1] = (parts[-1][0] + 1, number)
             else:
                 parts.append((1, number))
         return [self._class(*what) for what in numbers], parts
 
-    def _class(self, memory_bytes: int, estimate_s: float | None) -> TaskClass:
+    def _class(self, name: str, cpus: int, memory_bytes: int, estimate_s: float | None) -> TaskClass:
         bag = self.bag
         return TaskClass(
-            cpus=float(bag.cpus),
+            cpus=float(cpus),
             memory_bytes=memory_bytes,
             max_failures=bag.max_failures,
             max_losses=bag.max_losses,
-            name=bag.task_class,
+            name=name,
             estimate_s=estimate_s if bag.planner else None,
             estimate_is_exact=bag.told == "each" and self.exact,
             checkpoint_mb=bag.checkpoint_mb or None,
@@ -107,5 +119,16 @@ class Work:
 
 def submissions(bags: tuple[Bag, ...], seed: int) -> list[Work]:
     """Every bag of a scenario in the order of submission."""
-    works = [Work(bag, copy, seed) for bag in bags for copy in range(bag.copies)]
+    works = [Work(bag, copy, seed, at_s) for bag in bags for copy, at_s in enumerate(_moments(bag, seed))]
     return sorted(works, key=lambda work: work.submit_s)
+
+
+def _moments(bag: Bag, seed: int) -> list[float]:
+    """When the copies of a bag are submitted."""
+    if bag.arrivals_s:
+        return [bag.submit_s + moment for moment in bag.arrivals_s[: bag.copies]]
+    gap, chance = bag.every.quantile(), stream(seed, f"bag/{bag.name}/every")
+    moments = [bag.submit_s]
+    for copy in range(1, bag.copies):
+        moments.append(moments[-1] + gap(chance(copy)))
+    return moments

@@ -15,6 +15,7 @@ from windfall.core.events import (
     WASTE,
     HostAsked,
     JobSealed,
+    JobShaped,
     JobSubmitted,
     Key,
     Record,
@@ -126,6 +127,11 @@ class World:
         rules = work.rules([cloud.name for cloud in self.scenario.clouds])
         job = driver.submit(JobSubmitted(driver.now, rules, classes)).decided.job  # type: ignore[union-attr]
         self.jobs[job] = work
+        shape = work.shape()
+        if shape is not None:
+            known = shape.key in driver.state.shapes
+            columns = (b"", b"") if known else (shape.offsets.tobytes(), shape.children.tobytes())
+            driver.submit(JobShaped(driver.now, job, shape.key, *columns))
         for count, number in parts:
             driver.submit(TasksAdded(driver.now, job, count, number))
         if estimates := work.estimates():
@@ -361,7 +367,7 @@ class World:
         pool, now = ground.pool, self.driver.now
         if host.black_hole:
             return Running(now, now + pool.black_hole_after_s, 0.0, EXIT_CODE)
-        cpu_s = work.run_s(task) / host.speed_for(work.bag.task_class)
+        cpu_s = work.run_s(task) / host.speed_for(work.class_of(task))
         if pool.stragglers and work.drag(task, attempt) < pool.stragglers:
             cpu_s *= max(1.0, ground.drag(work.drag(task, -attempt)))
         cause = DONE_CODE
