@@ -195,7 +195,7 @@ def recorded(folder, **changes):
 
 def test_an_emulated_task_sleeps_as_long_as_it_ran_and_writes_what_it_wrote(folder):
     recorded(folder)
-    bag = submitted(folder, "wf.json", emulate=True, time_scale=0.5)
+    bag = submitted(folder, "wf.json", emulate=True, time_scale=2.0)
     first, second = rows(bag)
     assert first.argv[:2] == ["sh", "-c"] and first.argv[4:] == ["1.500", "work/x.dat", "65536"]
     assert first.outputs == ["work/x.dat"] and not first.takes, "what came from outside is not there"

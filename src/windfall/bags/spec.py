@@ -77,6 +77,7 @@ class TaskClass(Struct, frozen=True, forbid_unknown_fields=True):
     max_failures: int = 3
     max_losses: int = 20
     estimate_s: float | None = None  # a first guess of the run time
+    name: str = ""  # of a class that other jobs have too: run times are learned, and speeds on offers told, by it
 
 
 class TaskRow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -69,6 +69,7 @@ class Submission(Struct):
     uploads: dict[str, Path]
     fingerprint: str
     shape: Shape | None = None  # of a workflow
+    estimates: bytes = b""  # seconds that each task is thought to take, as 32-bit floats
 
 
 class _Origin(Struct):

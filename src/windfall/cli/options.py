@@ -168,7 +168,7 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--workflow", metavar="FILE", help="A workflow: workflow.toml, or WfFormat 1.5 (.json)."),
     click.option("--class", "workflow_class", metavar="NAME", help="Of a workflow: one of a class. See --help."),
     click.option("--emulate", is_flag=True, help="Of a workflow: sleep for the recorded run times instead."),
-    click.option("--time-scale", type=float, default=1.0, metavar="X", help="With --emulate: times so many."),
+    click.option("--time-scale", type=float, default=1.0, metavar="X", help="With --emulate: so many seconds pass in one."),
     click.option("--name", help="What to call the job."),
     click.option("--deadline", metavar="TIME", help="Finish within: 90s, 35m, 2h30m."),
     click.option("--budget", metavar="USD", help="Spend at most so many dollars."),

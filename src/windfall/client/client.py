@@ -140,7 +140,10 @@ class Client:
         for sha256, path in bag.uploads.items():
             send_file(self._transport, sha256, path)
         count = bag.count if bag.spec.source.kind == "range" else 0
-        return send(self._transport, bag.spec, bag.chunks, count=count, shape=bag.shape, on_progress=on_progress)
+        return send(
+            self._transport, bag.spec, bag.chunks, count=count, shape=bag.shape, estimates=bag.estimates,
+            on_progress=on_progress,
+        )  # fmt: skip
 
     def workflow(self, *, workflow_class: str = "", **settings: Any) -> Workflow:
         """A workflow to be built: tasks that wait for each other. `settings` are those of `submit`: deadline, ...

@@ -38,12 +38,15 @@ def send(
     count: int = 0,
     seal: bool = True,
     shape: Shape | None = None,
+    estimates: bytes = b"",
     on_progress: Callable[[int], None] = lambda total: None,
 ) -> Sent:
     """Submit a job whole. `count`: tasks that need no chunk (a range). `on_progress` hears how many tasks are there."""
     body = {"spec": msgspec.to_builtins(spec), "count": count, "seal": seal and count > 0}
     if shape is not None:
         body["shape"] = [zlib.compress(column.tobytes()) for column in (shape.offsets, shape.children)]
+    if estimates:
+        body["estimates"] = zlib.compress(estimates)
     answer = transport.post("/v1/jobs", body)
     job, known, total = answer["job"], answer["known"], answer["total"]
     if count or spec.like:

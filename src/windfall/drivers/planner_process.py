@@ -11,6 +11,7 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
+from windfall.errors import BadInput
 from windfall.planning.contract import Plan, Snapshot
 
 _HEAD = struct.Struct("<I")
@@ -26,18 +27,20 @@ class Answer(Struct):
     error: str = ""
 
 
-def names_tasks(name: str) -> bool:
+def names_tasks(name: str, is_workflow: bool) -> bool:
     """Whether a planner says which task runs where. One that is not known does not: the fallback will answer for it."""
-    from windfall.planning.bags import PLANNERS
+    from windfall.planning.choice import planner_named
 
-    planner = PLANNERS.get(name)
-    return planner is not None and planner.names_tasks
+    try:
+        return planner_named(name, is_workflow).names_tasks
+    except BadInput:
+        return False
 
 
 def think(name: str, snapshot: Snapshot) -> Plan:
-    from windfall.planning.bags import PLANNERS
+    from windfall.planning.choice import planner_named
 
-    return PLANNERS[name](snapshot)
+    return planner_named(name, snapshot.is_workflow)(snapshot)
 
 
 def send(pipe: IO[bytes], message: Question | Answer) -> None:

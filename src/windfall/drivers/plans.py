@@ -26,7 +26,7 @@ from windfall.planning.contract import Plan, Snapshot
 
 log = logging.getLogger(__name__)
 
-DEFAULT, FALLBACK = "windfall", "on-demand"
+DEFAULT, FALLBACK, WORKFLOW_FALLBACK = "windfall", "on-demand", "greedy"
 LIMIT_S = 10.0
 """So long a planner may think."""
 STARTS_S = 30.0
@@ -88,10 +88,11 @@ class PlanKeeper:
     async def plan(self, job: int) -> None:
         """Look, think, propose."""
         driver = self._driver
-        name = driver.state.bags[job].rules.planner or DEFAULT
+        bag = driver.state.bags[job]
+        name = bag.rules.planner or DEFAULT
         # Settled first: what a planner is shown should not be lost again while it thinks.
         await driver.settled()
-        names_tasks = planner_process.names_tasks(name)
+        names_tasks = planner_process.names_tasks(name, bag.shape is not None)
         snapshot, seq = plans.view(driver.state, job, driver.clock(), names_tasks), driver.state.seq
         plan, error = await asyncio.get_running_loop().run_in_executor(
             self._thread, self._planning.propose, name, snapshot
@@ -103,7 +104,7 @@ def _load() -> None:
     """What plans and estimates need takes seconds to load on a busy host: once, and not on the loop."""
     import scipy.stats  # noqa: F401
 
-    planner_process.names_tasks(DEFAULT)
+    planner_process.names_tasks(DEFAULT, False)
 
 
 class Planning:
@@ -125,10 +126,11 @@ class Planning:
         answer = self._ask(name, snapshot)
         if answer.plan is not None:
             return answer.plan, ""
-        error = f"planner {name}: {answer.error}; {FALLBACK} stepped in"
+        fallback = WORKFLOW_FALLBACK if snapshot.is_workflow else FALLBACK
+        error = f"planner {name}: {answer.error}; {fallback} stepped in"
         log.warning("%s", error)
         try:
-            return planner_process.think(FALLBACK, snapshot), error
+            return planner_process.think(fallback, snapshot), error
         except Exception as failure:
             return Plan(look_again_t=snapshot.t + AGAIN_S), f"{error} and failed as well: {failure!r}"
 

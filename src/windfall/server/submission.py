@@ -60,6 +60,7 @@ def classes_of(spec: JobSpec) -> list[TaskClass]:
             max_failures=needs.max_failures,
             max_losses=needs.max_losses,
             estimate_s=needs.estimate_s,
+            name=needs.name,
         )
         for needs in spec.task_classes()
     ]
@@ -112,7 +113,7 @@ async def submit(site: Site, request: Request) -> tuple[int, Json]:
         return 201, {"job": known, "known": True, "total": site.state.bags[known].total}
     following: list[ev.AnyEvent] = [ev.TasksAdded(now, job, count)] if count else []
     if shape is not None:
-        following = workflows.shaped(site.state, job, shape, now)
+        following = workflows.shaped(site.state, job, shape, now) + workflows.estimated(body, job, shape, now)
     if spec.like:
         following = workflows.instance(site, job, spec, now)
         count = sum(event.count for event in following if isinstance(event, ev.TasksAdded))

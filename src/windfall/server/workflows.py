@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
+from array import array
 from difflib import get_close_matches
+from math import inf
 from typing import Any
 
 import msgspec
@@ -62,6 +64,20 @@ def shaped(state: State, job: int, shape: dag.Shape, now: float) -> list[ev.AnyE
     return [ev.JobShaped(now, job, shape.key, shape.offsets.tobytes(), shape.children.tobytes())]
 
 
+def estimated(body: Json, job: int, shape: dag.Shape, now: float) -> list[ev.AnyEvent]:
+    """The event that says how long each task is thought to take, if that was sent along."""
+    if body.get("estimates") is None:
+        return []
+    seconds = array("f")
+    try:
+        seconds.frombytes(_column(body["estimates"]))
+    except ValueError:
+        seconds = array("f")
+    if len(seconds) != shape.tasks or not all(0 <= value < inf for value in seconds):
+        raise BadInput(f"'estimates' must be {shape.tasks} packed numbers of seconds, one a task")
+    return [ev.TasksEstimated(now, job, seconds.tobytes())]
+
+
 def instance(site: Site, job: int, spec: JobSpec, now: float) -> list[ev.AnyEvent]:
     """Another job with the tasks of the first of its class: nothing is sent or stored again."""
     first = site.state.bags.get(spec.like)
@@ -69,6 +85,8 @@ def instance(site: Site, job: int, spec: JobSpec, now: float) -> list[ev.AnyEven
         raise BadInput(f"job {spec.like} is not the first of a class of workflows")
     ends = [start for start, _ in first.segments[1:]] + [first.total]
     events = shaped(site.state, job, first.shape, now)
+    if first.estimates:
+        events.append(ev.TasksEstimated(now, job, first.estimates.tobytes()))
     events += [
         ev.TasksAdded(now, job, end - start, klass)
         for (start, klass), end in zip(first.segments, ends, strict=True)

@@ -21,9 +21,9 @@ done"""
 
 
 def emulated(workflow: WorkflowSpec, time_scale: float) -> WorkflowSpec:
-    """The same graph with tasks that need one core and nothing from outside."""
-    if not 0 <= time_scale <= 1e6:
-        raise BadInput(f"--time-scale {time_scale:g}: a factor from 0 up is expected", hint="as in: --time-scale 0.01")
+    """The same graph with tasks that need one core and nothing from outside; one second stands for `time_scale`."""
+    if not 0 < time_scale <= 1e9:
+        raise BadInput(f"--time-scale {time_scale:g}: a factor above 0 is expected", hint="as in: --time-scale 60")
     made = {name for task in workflow.tasks for name in task.outputs}
     tasks = []
     for task in workflow.tasks:
@@ -36,7 +36,8 @@ def emulated(workflow: WorkflowSpec, time_scale: float) -> WorkflowSpec:
         tasks.append(
             msgspec.structs.replace(
                 task,
-                command=("sh", "-c", SCRIPT, "emulated", f"{task.runtime_s * time_scale:.3f}", *files),
+                command=("sh", "-c", SCRIPT, "emulated", f"{task.runtime_s / time_scale:.3f}", *files),
+                runtime_s=task.runtime_s / time_scale,
                 inputs=tuple(dict.fromkeys(inside(name) for name in task.inputs if name in made)),
                 outputs=outputs,
                 cores=1,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 from array import array
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ from windfall.workflows.spec import TaskSpec, WorkflowSpec
 
 OUTSIDE = -1
 """Stands for the maker of a file that no task makes."""
+MOST_KINDS = 100
+"""Kinds of tasks whose run times are learned apart."""
 
 
 def read_workflow(request: Request) -> Submission:
@@ -143,7 +146,8 @@ def submission_of(
     check(spec, workflow.source)
     shape = _shape(workflow, order)
     digest = hashlib.sha256(encode(spec) + parameters.digest.encode() + shape.key.encode()).hexdigest()
-    return Submission(spec, parameters.count, parameters.chunks, uploads | rows.uploads, digest, shape)
+    estimates = _estimates(workflow, order)
+    return Submission(spec, parameters.count, parameters.chunks, uploads | rows.uploads, digest, shape, estimates)
 
 
 def _name(workflow: WorkflowSpec) -> str:
@@ -155,15 +159,18 @@ def _in_order_of_class(workflow: WorkflowSpec, job: JobSpec) -> tuple[list[int],
     """The tasks with those of equal needs side by side, since a chunk is of one class; and needs and class of each."""
     default = job.task_classes()[0]
     numbers = {default: 0}
-    needs = [_needs(task, default, workflow) for task in workflow.tasks]
+    # A kind of which there is one task teaches nobody anything, and each class costs every host that asks.
+    kinds = Counter(task.task_class for task in workflow.tasks)
+    named = {kind for kind, tasks in kinds.most_common(MOST_KINDS) if tasks > 1}
+    needs = [_needs(task, default, workflow, named) for task in workflow.tasks]
     for each in needs:
         numbers.setdefault(each, len(numbers))
     order = sorted(range(len(needs)), key=lambda task: numbers[needs[task]])
     return order, [(needs[task], numbers[needs[task]]) for task in order]
 
 
-def _needs(task: TaskSpec, default: TaskClass, workflow: WorkflowSpec) -> TaskClass:
-    own: dict[str, object] = {}
+def _needs(task: TaskSpec, default: TaskClass, workflow: WorkflowSpec, named: Set[str]) -> TaskClass:
+    own: dict[str, object] = {"name": task.task_class} if task.task_class in named else {}
     if task.cores != 1:
         own["cpus"] = float(task.cores)
     if task.memory_bytes and not workflow.recorded:
@@ -175,6 +182,12 @@ def _needs(task: TaskSpec, default: TaskClass, workflow: WorkflowSpec) -> TaskCl
     needs = msgspec.structs.replace(default, **own)
     check_needs(needs, f"{workflow.source}: {task.place}")
     return needs
+
+
+def _estimates(workflow: WorkflowSpec, order: list[int]) -> bytes:
+    """How long each task takes by the file; nothing unless it says so for every task."""
+    seconds = [workflow.tasks[old].runtime_s for old in order]
+    return array("f", [value for value in seconds if value is not None]).tobytes() if None not in seconds else b""
 
 
 def _shape(workflow: WorkflowSpec, order: list[int]) -> dag.Shape:
