@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from windfall.planning.offers import Offer
-from windfall.pools.emulated import EmulatedPool
+from windfall.pools.emulated import EmulatedPool, Machine
 from windfall.pools.emulated_config import Cloud, Rented
+from windfall.pools.emulated_process import find
 from windfall.pools.local import Place
 from windfall.pools.machines import (
     ENDED,
@@ -109,3 +111,16 @@ def emulated(directory: Path, owner: str = "me", notice_s: float = NOTICE_S) -> 
     cloud = Cloud("cloud", tuple(Rented(offer) for offer in OFFERS), notice_s=notice_s)
     (directory / "token").write_text("wf_x_y")
     return EmulatedPool(cloud, Place("http://127.0.0.1:9", directory / "token", directory / "account"), owner)
+
+
+def sweep(state: Path) -> int:
+    """Kill what emulated clouds below a state directory left behind, and say how many machines that were."""
+    left = [
+        tree
+        for path in state.glob("cloud/*/*/machine.json")
+        if (kept := msgspec.json.decode(path.read_bytes(), type=Machine))
+        and (tree := find(kept.pid, kept.born, path.parent.resolve()))
+    ]
+    for tree in left:
+        tree.kill()
+    return len(left)

@@ -1,0 +1,198 @@
+"""Bags on machines of the emulated cloud, which sleep, wake and are killed: real servers, workers and processes.
+
+Every run is judged by what it promises: the deadline, each task's result once, and a bill that another count of the log
+confirms. Deadlines are generous for a busy host: the work of a run takes some ten seconds, its deadline is two minutes,
+and a machine on demand boots within about three.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.bills import bills, records_of
+from tests.support.clouds import sweep
+from tests.support.cluster import Cluster, cluster
+from tests.support.command import windfall
+from windfall.client import Job
+
+DEADLINE_S = 120
+SCALE = 120
+
+POOL = """
+[[pool]]
+name = "{name}"
+kind = "emulated"
+time_scale = {scale}
+seed = {seed}
+notice = "{notice}"
+limit = 6
+
+[[pool.offer]]
+name = "spot"
+market = "spot"
+cores = 2
+price_usd = 0.031
+cycle_s = 3600
+lag_s = 60
+when_taken = "hibernate"
+law = {{ {law} }}
+
+[[pool.offer]]
+name = "steady"
+cores = 2
+price_usd = 0.104
+cycle_s = 900
+lag_s = 60
+"""
+# A run of ten real seconds is a third of an hour there: about one interruption of each machine.
+LAW = "hibernations_per_h = 4, resumes_per_h = 10, terminations_per_h = 1.5, capacity_errors = 0.1"
+
+
+def pool(name: str = "cloud", seed: int = 0, law: str = "", notice: str = "0s", scale: float = SCALE) -> str:
+    return POOL.format(name=name, seed=seed, law=law, notice=notice, scale=scale)
+
+
+@contextlib.contextmanager
+def served(directory: Path, *pools: str) -> Iterator[Cluster]:
+    """A server with these pools; afterwards no machine is left, whatever happened."""
+    (directory / "pools.toml").write_text("".join(pools))
+    with cluster(directory) as made:
+        try:
+            made.start_server("--pools", str(directory / "pools.toml"))
+            yield made
+        finally:
+            made.stop_server()
+            sweep(made.state)
+
+
+def submit(made: Cluster, count: int, seconds: float = 1.0, pool: str = "cloud", **settings: object) -> Job:
+    """Tasks of between a half and one and a half of so many seconds, each of which says its number."""
+    rows = [{"n": str(n), "s": f"{seconds * (0.5 + n % 5 / 4):g}"} for n in range(count)]
+    said = {"deadline": DEADLINE_S, "pools": [pool], "estimate": seconds, **settings}
+    return made.client().submit(["sh", "-c", "sleep {s}; echo {n}"], rows, **said)
+
+
+def until(condition, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.05)
+
+
+def machines(made: Cluster, **query: object) -> list[dict]:
+    return made.client().machines(**query)["machines"]
+
+
+def judge(made: Cluster, jobs: list[Job]) -> list[dict]:
+    """Wait for the end, and hold the run against its promises. Returns the rows of all machines."""
+    tasks = 0
+    for job in jobs:
+        status = job.wait(timeout=DEADLINE_S + 60)
+        total = status["tasks"]["total"]
+        assert status["tasks"]["done"] == total, status
+        assert status["finished_s"] <= status["deadline_s"], "the deadline was missed"
+        assert [int(job.output(task)["stdout"]) for task in range(total)] == list(range(total))
+        tasks += total
+    until(lambda: not machines(made, there=True))
+    rows = machines(made)
+    made.stop_server()
+    assert sweep(made.state) == 0, "machines were left running"
+    accepted = made.accepted()
+    assert len(accepted) == tasks and set(accepted.values()) == {1}
+    counted = {number: bill.microusd() for number, bill in bills(records_of(made.state)).items()}
+    assert {row["machine"]: round(row["cost_usd"] * 1e6) for row in rows} == counted
+    return rows
+
+
+def busy(made: Cluster) -> str:
+    """The number of a machine on which tasks run, once there is one."""
+    found: list[dict] = []
+    until(lambda: found.extend(row for row in machines(made, there=True) if row["running"]) or found)
+    return str(found[0]["machine"])
+
+
+def phase(made: Cluster, machine: str) -> str:
+    return next(row["phase"] for row in machines(made) if str(row["machine"]) == machine)
+
+
+def test_a_machine_is_frozen_woken_and_killed_by_hand_and_the_bag_is_done(tmp_path, monkeypatch, capsys):
+    with served(tmp_path, pool()) as made:
+        job = submit(made, 10, 2.0)
+        machine = busy(made)
+
+        def command(*words: str) -> str:
+            ended = windfall(monkeypatch, capsys, *words, "--server", made.url, "--token", made.token)
+            assert ended.code == 0, ended
+            return ended.out
+
+        command("pool", "poke", "cloud", f"m{machine}", "hibernate")
+        until(lambda: phase(made, machine) == "hibernated")
+        assert "hibernated" in command("pool", "machines") and "steady" in command("pool", "list")
+        made.client().poke("cloud", machine, "resume")
+        until(lambda: phase(made, machine) == "running")
+        made.client().poke("cloud", machine, "terminate")
+        rows = judge(made, [job])
+    (poked,) = [row for row in rows if str(row["machine"]) == machine]
+    assert (poked["sleeps"], poked["cause"]) == (1, "taken")
+
+
+def test_a_task_goes_on_where_it_was_when_its_machine_wakes(tmp_path):
+    with served(tmp_path, pool()) as made:
+        job = submit(made, 1, 4.0, planner="windfall")
+        machine = busy(made)
+        made.client().poke("cloud", machine, "hibernate")
+        until(lambda: phase(made, machine) == "hibernated")
+        made.client().poke("cloud", machine, "resume")
+        judge(made, [job])
+        attempts = [record for record in records_of(made.state) if type(record.event).__name__ == "ResultsReported"]
+    assert [result.attempt for record in attempts for result in record.event.results] == [1]
+
+
+def test_a_notice_is_heard_and_the_machine_is_gone_when_its_time_has_come(tmp_path):
+    with served(tmp_path, pool(notice="2m").replace('when_taken = "hibernate"', 'when_taken = "terminate"')) as made:
+        job = submit(made, 8, 1.0)
+        machine = busy(made)
+        made.client().poke("cloud", machine, "notice")
+        rows = judge(made, [job])
+    assert next(row["cause"] for row in rows if str(row["machine"]) == machine) in ("taken", "released")
+
+
+def test_machines_outlive_a_server_that_is_killed_and_the_next_one_finds_them(tmp_path):
+    with served(tmp_path, pool(), pool("other", seed=1)) as made:
+        job, other = submit(made, 10, 2.0), submit(made, 4, 1.0, "other")
+        machine = busy(made)
+        made.client().poke("cloud", machine, "hibernate")
+        made.kill_server()
+        made.start_server("--pools", str(tmp_path / "pools.toml"))
+        until(lambda: phase(made, machine) == "hibernated")
+        made.client().poke("cloud", machine, "resume")
+        judge(made, [job, other])
+
+
+def test_a_server_killed_again_and_again_orders_nothing_twice_and_forgets_nothing(tmp_path):
+    with served(tmp_path, pool(law=LAW, seed=3)) as made:
+        job = submit(made, 12, 1.5)
+        for pause_s in (0.3, 1.0, 1.7):
+            time.sleep(pause_s)
+            made.kill_server()
+            made.start_server("--pools", str(tmp_path / "pools.toml"))
+        judge(made, [job])
+
+
+PLANNERS = ("hads", "windfall")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(4))
+def test_seeded_clouds_keep_every_promise(tmp_path, batch):
+    """Twenty seeds, five at a time on one server, ten with each planner."""
+    seeds = range(5 * batch, 5 * batch + 5)
+    with served(tmp_path, *(pool(f"cloud{seed}", seed, LAW, "10s") for seed in seeds)) as made:
+        jobs = [submit(made, 10, 1.0, f"cloud{seed}", planner=PLANNERS[seed % 2]) for seed in seeds]
+        rows = judge(made, jobs)
+    assert any(row["sleeps"] or row["cause"] == "taken" for row in rows), "nothing was interrupted"
