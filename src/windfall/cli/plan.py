@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter, defaultdict
+from difflib import get_close_matches
 from typing import Any
 
 import click
 import numpy as np
 
+from windfall.cli.options import place_options
 from windfall.cli.units import parse_duration_s, show_duration, show_usd
 from windfall.errors import BadInput, Missed
 from windfall.planning.workflow.model import US, NoOffer, Problem, earliest_finish, make_problem
@@ -20,15 +22,89 @@ from windfall.workflows.offers import read_offers
 
 
 @click.command("plan")
+@click.argument("job", required=False, metavar="[JOB.TOML]")
 @click.option("--workflow", "workflow_file", metavar="FILE", help="WfFormat 1.5 JSON or workflow.toml.")
 @click.option("--offers", "offers_file", metavar="FILE", help="What may be rented: offers.toml.")
 @click.option("--deadline", metavar="TIME", help="From now: 90s, 10m, 2h, 1h30m.")
-@click.option("--planner", type=click.Choice(NAMES), default="windfall", show_default=True)
+@click.option("--what-if", metavar="deadline=T,T,...", help="Of a bag: other deadlines beside that.")
+@click.option("--planner", metavar="NAME", help="Who decides what is rented.  [default: windfall]")
+@click.option("--confidence", type=float, metavar="P", help="Of a bag: how sure it shall be.  [default: 0.95]")
+@click.option("--budget", metavar="USD", help="Of a bag: spend at most so many dollars.")
+@click.option("--estimate", metavar="TIME", help="Of a bag: what a task takes on a machine of speed 1.")
+@click.option(
+    "--spread", type=float, metavar="S", help="How unequal run times are: sigma of their log.  [default: 0.5]"
+)
+@click.option("--like", metavar="JOB", help="Of a bag: run times as those of an earlier job.")
+@click.option(
+    "--trace", "traces", multiple=True, metavar="[OFFER=]FILE", help="Of a bag: availability of spot machines."
+)
+@click.option("--pools", "pools_file", metavar="FILE", help="Of a bag: rent from the clouds of a pools.toml instead.")
+@click.option("--pool", "pools", multiple=True, metavar="NAME", help="With --pools: from this one. Repeatable.")
 @click.option("--market", type=click.Choice(["any", "on-demand", "spot"]), default="any", show_default=True)
-@click.option("--seed", default=0, show_default=True, help="The same seed gives the same plan.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Of a bag: simulated so often.  [default: 40, or fewer]",
+)
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="The same seed gives the same plan.")
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="The plan as one JSON document.")
-@click.option("--plot", metavar="PNG", help="Draw the plan: machines, boots, tasks.")
+@click.option("--plot", metavar="PNG", help="Draw it: what deadlines cost; of a workflow, machines and tasks.")
 def plan(
+    job: str | None,
+    workflow_file: str | None,
+    offers_file: str | None,
+    deadline: str | None,
+    planner: str | None,
+    market: str,
+    seed: int | None,
+    as_json: bool,
+    plot: str | None,
+    **bag: Any,
+) -> None:
+    """Say what a bag or a workflow will cost and when it will be done, before anything is rented.
+
+    A bag (a job.toml, or a list of tasks) is simulated many times with the very planner that `windfall run` uses:
+    cost, finish, the chance of being in time, machines over time. Of a workflow the plan itself is made: which
+    machines, when, and what runs where.
+
+    Nothing is started. A lease is billed from its request to its release in whole cycles, the boot included.
+
+    \b
+    Examples:
+      windfall plan job.toml --offers offers.toml --deadline 2h
+      windfall plan job.toml --offers offers.toml --deadline 2h --what-if deadline=1h,2h,4h --plot front.png
+      windfall plan tasks.txt --estimate 5m --pools pools.toml --pool cloud --deadline 35m
+      windfall plan --workflow examples/workflows/fit.toml --offers examples/offers.toml --deadline 2h
+
+    Exit code 4: the deadline is impossible (the earliest possible one is named), or it is kept too seldom.
+    """
+    if (job is None) == (workflow_file is None):
+        said = "a job file and a workflow: plan one of them" if job else "plan what? A job file or a workflow is needed"
+        raise BadInput(said, hint="try: windfall plan job.toml --offers offers.toml --deadline 2h")
+    if job is not None:
+        from windfall.cli.plan_bag import Asked, plan_bag
+
+        plan_bag(
+            Asked(
+                job=job, offers_file=offers_file, deadline=deadline, planner=planner, market=market,
+                first_seed=1 if seed is None else seed, as_json=as_json, plot=plot, **bag,
+            )
+        )  # fmt: skip
+        return
+    _refuse_options_of_bags(bag)
+    _plan_workflow(workflow_file, offers_file, deadline, planner or "windfall", market, seed or 0, as_json, plot)
+
+
+def _refuse_options_of_bags(said: dict[str, Any]) -> None:
+    for name, value in said.items():
+        if name != "place" and value not in (None, ()):
+            option = {"traces": "trace", "pools_file": "pools", "pools": "pool"}.get(name, name.replace("_", "-"))
+            raise BadInput(f"--{option} goes with a bag, not with a workflow", hint="leave it out")
+
+
+def _plan_workflow(
     workflow_file: str | None,
     offers_file: str | None,
     deadline: str | None,
@@ -38,17 +114,10 @@ def plan(
     as_json: bool,
     plot: str | None,
 ) -> None:
-    """Plan a workflow: which machines to rent, when, and what runs where, at the least cost by the deadline.
-
-    Nothing is started. A lease is billed from its request to its release in whole cycles, the boot included.
-
-    \b
-    Example:
-      windfall plan --workflow examples/workflows/fit.toml --offers examples/offers.toml --deadline 2h
-      windfall plan --workflow wf.json --offers offers.toml --deadline 2h --json > plan.json
-
-    Exit code 4: the deadline cannot be met, or this planner does not meet it; the plan shown is then a late one.
-    """
+    if planner not in NAMES:
+        near = get_close_matches(planner, NAMES, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"planners of workflows are: {', '.join(NAMES)}"
+        raise BadInput(f"there is no planner '{planner}'", hint=hint)
     problem = _problem(workflow_file, offers_file, deadline, market)
     with _working(f"planning {problem.n:,} tasks", quiet=problem.n < 20):
         made = make_plan(problem, planner, np.random.default_rng(seed))
@@ -63,8 +132,7 @@ def plan(
 
 
 def _problem(workflow_file: str | None, offers_file: str | None, deadline: str | None, market: str) -> Problem:
-    if not workflow_file:
-        raise BadInput("plan needs a workflow", hint="try: windfall plan --workflow wf.json --offers offers.toml")
+    assert workflow_file is not None
     if not offers_file:
         raise BadInput(
             "plan needs to know what may be rented, and no --offers file was given",

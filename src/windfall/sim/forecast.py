@@ -1,0 +1,254 @@
+"""What a bag will cost and when it will be done, before anything is rented. Touches nothing but its executor.
+
+Many runs of the very same engine and planner against the markets that are expected, and what they have in common.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, as_completed
+from math import ceil, exp, inf, isinf, nan, sqrt
+from statistics import NormalDist, fmean
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from windfall.core.events import PlanProposed, Record
+from windfall.planning.bag_prices import USUAL_INTERRUPTIONS_PER_H, USUAL_RESUMES_PER_H
+from windfall.planning.bag_windfall import earliest_deadline_t
+from windfall.planning.contract import SPOT, Group, Plan, Snapshot, Task
+from windfall.planning.offers import Offer
+from windfall.sim.clouds import GIB, RentedMachine, outcome_of, scenario_of
+from windfall.sim.laws import NEVER, Law, fixed, seen
+from windfall.sim.market import Supply
+from windfall.sim.planners import PLANNERS
+from windfall.sim.scenario import Scenario
+from windfall.sim.traces import Series
+from windfall.sim.world import World
+
+SHARE = 0.95
+"""Of the interval that a share of runs is known to; what a single run may come to is told by the middle 90 %."""
+CELLS = 48
+MARGIN_S = 5.0
+LATEST = 20
+"""A run that takes so many times the deadline is stopped: its job would never end."""
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """A bag, what may be rented for it, and how it is planned."""
+
+    estimates_s: tuple[float, ...]
+    """What planners are told each task takes on a machine of speed 1."""
+    memory_bytes: tuple[int, ...]
+    spread: float
+    """Of the true run times around that: the standard deviation of their logarithm."""
+    seen_s: tuple[float, ...] = ()
+    """Run times of an earlier job; the true ones are then drawn from these, and planners told the mean."""
+    cpus: int = 1
+    supplies: tuple[Supply, ...]
+    planner: str
+    confidence: float = 0.95
+    budget_usd: float | None = None
+
+    @property
+    def tasks(self) -> int:
+        return len(self.estimates_s)
+
+
+class Run(Struct, frozen=True):
+    """How one run went. `first` is the first plan, `stepped_in` why another planner than the one asked for made it."""
+
+    seed: int
+    cost_usd: float
+    finish_s: float | None
+    met: bool
+    machines: tuple[RentedMachine, ...]
+    interrupted: int
+    lost: int
+    plans: int
+    first: Plan | None
+    stepped_in: str
+
+
+class Range(Struct, frozen=True):
+    """The mean, and where nine of ten runs end up."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Forecast(Struct, frozen=True):
+    """All runs under one deadline."""
+
+    deadline_s: float
+    runs: tuple[Run, ...]
+
+    @property
+    def cost_usd(self) -> Range:
+        return _range([run.cost_usd for run in self.runs])
+
+    @property
+    def finish_s(self) -> Range | None:
+        """Of the runs that ended."""
+        ended = [run.finish_s for run in self.runs if run.finish_s is not None]
+        return _range(ended) if ended else None
+
+    @property
+    def met(self) -> int:
+        return sum(run.met for run in self.runs)
+
+    @property
+    def met_share(self) -> Range:
+        """The share of runs in time, and the interval that the chance of it lies in (Wilson's)."""
+        return wilson(self.met, len(self.runs))
+
+    def machines_over_time(self) -> tuple[list[float], dict[str, list[float]]]:
+        """Moments, and how many machines of each market there were on average; those that sleep do not count."""
+        end_s = max([self.deadline_s, *(machine.ended_s for run in self.runs for machine in run.machines)])
+        times = [end_s * (cell + 0.5) / CELLS for cell in range(CELLS)]
+        counts: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
+        grid = np.asarray(times)
+        for run in self.runs:
+            for machine in run.machines:
+                held = (grid >= machine.requested_s) & (grid < machine.ended_s)
+                for since_s, until_s in machine.sleeps_s:
+                    held &= ~((grid >= since_s) & (grid < until_s))
+                counts[machine.market] = counts.get(machine.market, np.zeros(CELLS)) + held
+        return times, {market: (count / len(self.runs)).tolist() for market, count in sorted(counts.items())}
+
+    def most_at_once(self) -> int:
+        return max((_most_at_once(run.machines) for run in self.runs), default=0)
+
+
+def _most_at_once(machines: Sequence[RentedMachine]) -> int:
+    # Of one moment the ends come first.
+    steps = sorted([(m.requested_s, 1) for m in machines] + [(m.ended_s, -1) for m in machines])
+    now = most = 0
+    for _, step in steps:
+        now += step
+        most = max(most, now)
+    return most
+
+
+def _range(values: Sequence[float]) -> Range:
+    low, high = np.quantile(values, [0.05, 0.95])
+    return Range(fmean(values), float(low), float(high))
+
+
+def wilson(count: int, of: int) -> Range:
+    """The interval of a share: also of all or none it does not claim to be certain."""
+    if not of:
+        return Range(nan, 0.0, 1.0)
+    z = NormalDist().inv_cdf((1 + SHARE) / 2)
+    share, weight = count / of, z * z / of
+    middle = (share + weight / 2) / (1 + weight)
+    half = z / (1 + weight) * sqrt(share * (1 - share) / of + weight / (4 * of))
+    return Range(share, max(0.0, middle - half), min(1.0, middle + half))
+
+
+# --- markets ----------------------------------------------------------------------------------------------------------
+
+
+def supply_of(offer: Offer, series: Series | None = None) -> Supply:
+    """The market of an offer: by a series of availability, by the rates that the offer names, else by what is usual."""
+    if offer.market != SPOT:
+        return Supply(offer=offer, boot=fixed(offer.lag_s))
+    if series is not None:
+        limit = offer.limit or max(1, ceil(max(series.counts)))
+        return Supply(offer=replace(offer, limit=limit), boot=fixed(offer.lag_s), ticks=series)
+    per_h = USUAL_INTERRUPTIONS_PER_H if offer.interruptions_per_h is None else offer.interruptions_per_h
+    resumes_per_h = USUAL_RESUMES_PER_H if offer.resumes_per_h is None else offer.resumes_per_h
+    asleep = Law("exponential", {"mean": 3600.0 / resumes_per_h}) if resumes_per_h else NEVER
+    return Supply(offer=offer, boot=fixed(offer.lag_s), interruptions_per_h=per_h, asleep=asleep)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def scenario(question: Question, deadline_s: float) -> Scenario:
+    """The world of a question."""
+    estimates, memory = question.estimates_s, question.memory_bytes
+    tasks = [Task(i, estimate, need / GIB) for i, (estimate, need) in enumerate(zip(estimates, memory, strict=True))]
+    error = None
+    if question.spread and not question.seen_s:
+        # Of mean 1: an estimate is meant to be right on the whole.
+        error = Law("lognormal", {"median": exp(-(question.spread**2) / 2), "sigma": question.spread})
+    world = scenario_of(
+        tasks, question.supplies, deadline_s, question.planner, error, question.budget_usd, LATEST * deadline_s
+    )
+    changes = {"cpus": question.cpus, "confidence": question.confidence}
+    if question.seen_s:
+        changes |= {"told": "mean", "run": seen(question.seen_s), "run_times_s": ()}
+    return replace(world, bags=(replace(world.bags[0], **changes),))
+
+
+def run_once(encoded: bytes, deadline_s: float, seed: int) -> bytes:
+    """One run, as a task of any executor."""
+    question = msgspec.msgpack.decode(encoded, type=Question)
+    first: list[PlanProposed] = []
+
+    def keep(record: Record) -> None:
+        if not first and isinstance(record.event, PlanProposed):
+            first.append(record.event)
+
+    world = World(scenario(question, deadline_s), seed, keep, None, PLANNERS.__getitem__)
+    world.run()
+    outcome = outcome_of(world)
+    run = Run(
+        seed, outcome.cost_usd, outcome.finish_s, outcome.met, outcome.machines,
+        sum(what in ("asleep", "taken") for _, _, what in outcome.events), outcome.lost, outcome.plans,
+        first[0].plan if first else None, first[0].error if first else "",
+    )  # fmt: skip
+    return msgspec.msgpack.encode(run)
+
+
+def forecast(
+    question: Question, deadlines_s: Sequence[float], seeds: Sequence[int], executor: Executor | None,
+    done: Callable[[Run], None] | None = None,
+) -> list[Forecast]:  # fmt: skip
+    """Every deadline under the same seeds: the same interruptions and run times, so that only the deadline differs."""
+    data = msgspec.msgpack.encode(question)
+    found: dict[tuple[float, int], Run] = {}
+    for deadline_s, encoded in _encoded(data, deadlines_s, seeds, executor):
+        run = msgspec.msgpack.decode(encoded, type=Run)
+        found[deadline_s, run.seed] = run
+        if done is not None:
+            done(run)
+    return [Forecast(deadline_s, tuple(found[deadline_s, seed] for seed in seeds)) for deadline_s in deadlines_s]
+
+
+def _encoded(
+    data: bytes, deadlines_s: Sequence[float], seeds: Sequence[int], executor: Executor | None
+) -> Iterator[tuple[float, bytes]]:
+    cases = [(deadline_s, seed) for deadline_s in dict.fromkeys(deadlines_s) for seed in seeds]
+    if executor is None:
+        for deadline_s, seed in cases:
+            yield deadline_s, run_once(data, deadline_s, seed)
+        return
+    waiting = {executor.submit(run_once, data, deadline_s, seed): deadline_s for deadline_s, seed in cases}
+    for future in as_completed(waiting):
+        yield waiting[future], future.result()
+
+
+# --- what cannot be ---------------------------------------------------------------------------------------------------
+
+
+def earliest_s(question: Question) -> float:
+    """The earliest deadline that all machines on offer together could meet, if every task took what it is expected to.
+
+    Infinite where some task fits on no machine.
+    """
+    mean_s = fmean(question.seen_s) if question.seen_s else None
+    kinds = Counter(
+        (estimate_s if mean_s is None else mean_s, need)
+        for estimate_s, need in zip(question.estimates_s, question.memory_bytes, strict=True)
+    )
+    groups = tuple(Group(Task(-1, seconds, need / GIB), count) for (seconds, need), count in kinds.items())
+    offers = tuple(supply.offer for supply in question.supplies)
+    snapshot = Snapshot(t=0.0, deadline_t=inf, tasks={}, machines=(), offers=offers, groups=groups)
+    found = earliest_deadline_t(snapshot, MARGIN_S)
+    return found if isinf(found) else float(ceil(found))
