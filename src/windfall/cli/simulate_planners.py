@@ -8,7 +8,6 @@ import click
 
 from windfall.cli.output import print_json, print_table, span
 from windfall.cli.simulate_runs import many, read_scenario, sweep_options
-from windfall.errors import BadInput
 
 
 @click.command("planners")
@@ -30,11 +29,11 @@ def planners_command(
       windfall simulate planners spot-law windfall uniform-progress greedy --seeds 10
       windfall simulate planners spot --set bag.deadline=8h
     """
+    from windfall.planning.workflow.planners import NAMES as WORKFLOW_NAMES
     from windfall.sim.planners import PLANNERS
 
-    chosen = list(dict.fromkeys(names)) or list(PLANNERS)
-    if unknown := next((name for name in chosen if name not in PLANNERS), None):
-        raise BadInput(f"there is no planner '{unknown}'", hint=f"one of {', '.join(PLANNERS)}")
+    is_workflow = any(bag.edges for bag in read_scenario(scenario, changes).bags)
+    chosen = list(dict.fromkeys(names)) or list(WORKFLOW_NAMES if is_workflow else PLANNERS)
     made = {name: read_scenario(scenario, (*changes, f"bag.*.planner={name}")) for name in chosen}
     rows = _rows({name: many(one, seeds, jobs, server) for name, one in made.items()})
     if as_json:

@@ -21,9 +21,9 @@ from windfall.errors import BadInput
 from windfall.planning.contract import Plan, Planner
 
 Call = Callable[..., None]
-FALLBACK = "on-demand"
-FindPlanner = Callable[[str], Planner]
-"""A planner by the name that a job gives."""
+FALLBACK, WORKFLOW_FALLBACK = "on-demand", "greedy"
+FindPlanner = Callable[[str, bool], Planner]
+"""A planner by the name that a job gives, and whether the job is a workflow."""
 
 
 class Simulated:
@@ -77,12 +77,13 @@ class Simulated:
         if self._saved is not None or self._planner is None or job not in self.state.plans_due:
             self._planned.discard(job)
             return
-        name = self.state.bags[job].rules.planner
+        bag = self.state.bags[job]
+        name, fallback = bag.rules.planner, FALLBACK if bag.shape is None else WORKFLOW_FALLBACK
         try:
             plan, error = self._think(name, job), ""
         except BadInput as refusal:
-            # As live: one that cannot promise anything is replaced for the moment by one that rents on demand.
-            plan, error = self._think(FALLBACK, job), f"planner {name}: {refusal.message}; {FALLBACK} stepped in"
+            # As live: one that cannot promise anything is replaced for the moment by one that needs no thinking.
+            plan, error = self._think(fallback, job), f"planner {name}: {refusal.message}; {fallback} stepped in"
         if self._planning_s:
             self.after(self._planning_s, self._propose, job, self.state.seq, plan, error)
         else:
@@ -90,7 +91,7 @@ class Simulated:
 
     def _think(self, name: str, job: int) -> Plan:
         assert self._planner is not None
-        planner = self._planner(name)
+        planner = self._planner(name, self.state.bags[job].shape is not None)
         return planner(plans.view(self.state, job, self.now, planner.names_tasks))
 
     def _propose(self, job: int, seq: int, plan: Plan, error: str) -> None:

@@ -24,7 +24,9 @@ from windfall.core.events import (
     TasksAdded,
     TasksEstimated,
 )
-from windfall.drivers.simulated import FindPlanner, Simulated
+from windfall.drivers.simulated import Simulated
+from windfall.planning.choice import planner_named
+from windfall.planning.contract import Planner
 from windfall.policy import compile_policies
 from windfall.sim.hosts import Ground, Host, Running
 from windfall.sim.machines import Provider
@@ -47,12 +49,18 @@ class World:
 
     def __init__(
         self, scenario: Scenario, seed: int, keep: Callable[[Record], None] | None = None, watch: Watch | None = None,
-        planner: FindPlanner = PLANNERS.__getitem__,
+        planner: Callable[[str], Planner] = PLANNERS.__getitem__,
     ) -> None:  # fmt: skip
         self.scenario = scenario
         self._keep = keep
         self.provider: Provider | None = None
-        self.driver = Simulated(Engine(compile_policies), scenario.settings, self._listen, planner, scenario.planning_s)
+        self.driver = Simulated(
+            Engine(compile_policies),
+            scenario.settings,
+            self._listen,
+            lambda name, is_workflow: planner_named(name, True) if is_workflow else planner(name),
+            scenario.planning_s,
+        )
         self.grounds = [Ground(pool, seed) for pool in scenario.pools]
         self.hosts: list[Host] = []
         self.jobs: dict[int, Work] = {}
