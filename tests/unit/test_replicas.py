@@ -16,6 +16,7 @@ from windfall.core.policy import DefaultPolicy
 from windfall.core.replicas import slow_after_s
 from windfall.core.tail import TailRule, in_tail
 from windfall.core.turnarounds import cell_of, quantile_s
+from windfall.policy.compiled import compile_policies
 
 
 class Eager(DefaultPolicy):
@@ -27,6 +28,7 @@ class Eager(DefaultPolicy):
 
 
 REPLICATE = {"ReplicationRequirements": "yes"}
+REPLICATE_WITH = {"ReplicationRequirements": "Job.NumberOfReplicas < 3"}
 
 
 def test_no_replica_while_unsent_tasks_remain():
@@ -53,6 +55,55 @@ def test_tasks_with_the_fewest_replicas_come_first_and_the_cap_holds():
     assert hand.tasks("c") == [(1, 1, 2)]
     assert len(hand.tasks("d", want=9, slots=9)) == 2
     assert hand.tasks("e", want=9, slots=9) == []
+
+
+def test_a_replica_goes_before_unsent_tasks_of_a_lower_rank_and_after_those_of_its_own():
+    for priority, expected in ((1.0, (1, 0, 2)), (2.0, (2, 0, 1)), (3.0, (2, 0, 1))):
+        hand = Hand(Eager)
+        hand.submit(1, priority=2.0, policies=REPLICATE)
+        assert hand.tasks("a") == [(1, 0, 1)]
+        hand.submit(50, priority=priority)
+        assert hand.tasks("b") == [expected]
+
+
+def test_what_a_host_wants_beyond_the_replicas_of_a_high_rank_comes_from_the_next_rank():
+    hand = Hand(Eager)
+    hand.submit(2, priority=2.0, policies=REPLICATE)
+    hand.tasks("a", want=2, slots=2)
+    hand.submit(50, priority=1.0)
+    keys = hand.tasks("b", want=4, slots=4)
+    assert keys[:2] == [(1, 0, 2), (1, 1, 2)] and [key[0] for key in keys[2:]] == [2, 2]
+
+
+def test_the_rank_of_replicas_may_depend_on_the_host():
+    policies = REPLICATE_WITH | {"Rank": 'Host.Pool == "near" ? 9 : 0'}
+    for pool, job in (("near", 1), ("far", 2)):
+        hand = Hand(compile_policies)
+        hand.submit(1, policies=policies)
+        hand.tasks("a")
+        hand.submit(50, priority=5.0)
+        assert hand.tasks("b", pool=pool)[0][0] == job
+
+
+def test_concurrency_memory_and_slots_hold_for_replicas():
+    wide = TaskClass(cpus=2.0, memory_bytes=1 << 30)
+    hand = Hand(compile_policies)
+    hand.submit(8, [wide], policies=REPLICATE_WITH)
+    hand.tasks("a", want=16, slots=16)
+    assert len(hand.tasks("b", want=5, slots=5)) == 2
+    assert len(hand.tasks("c", want=16, slots=16, memory_mb=3072)) == 3
+    hand = Hand(compile_policies)
+    hand.submit(8, [wide], policies=REPLICATE_WITH | {"Concurrency": 'Host.Name == "b" ? 1 : 99'})
+    hand.tasks("a", want=16, slots=16)
+    assert len(hand.tasks("b", want=16, slots=16, name="b")) == 1
+
+
+def test_requirements_that_speak_of_the_replicas_are_asked_of_the_task_itself():
+    hand = Hand(compile_policies)
+    first = 'Job.NumberOfReplicas == 0 && Host.Pool == "x" || Job.NumberOfReplicas > 0 && Host.Pool == "y"'
+    hand.submit(1, policies=REPLICATE_WITH | {"JobRequirements": first})
+    assert hand.tasks("b", pool="y") == [] and hand.tasks("a", pool="x") == [(1, 0, 1)]
+    assert hand.tasks("c", pool="x") == [] and hand.tasks("b") == [(1, 0, 2)]
 
 
 def test_the_first_result_wins_and_the_others_are_cancelled_at_their_next_exchange():

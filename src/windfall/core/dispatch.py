@@ -154,7 +154,9 @@ def _tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tu
         if piece.first not in state.bags[piece.job].live:
             taken[piece.job] = taken.get(piece.job, 0) + piece.count
     found: list[tuple[int, bool]] = []
-    touched = [*taken, *(job for job in state.tails if job not in taken)] if state.tails else taken
+    touched = list(taken)
+    if state.tails and state.settings.tail_leave is not None:
+        touched += [job for job in state.tails if job not in taken]
     rule = tail_rule(state, host) if touched else None
     for job in touched:
         bag = state.bags[job]
@@ -217,6 +219,9 @@ class Matcher:
         picked: list[Assigned] = []
         cap = UNLIMITED
         for group in self.by_rank():
+            ending = [entry for entry in group if not entry[0].waiting] if self.state.tails else []
+            if ending:
+                group = [entry for entry in group if entry[0].waiting]
             if len(group) > 1:
                 group = _in_turn(group, want)
             for place, (bag, policy, concurrency, classes) in enumerate(group):
@@ -233,7 +238,16 @@ class Matcher:
                     self.jobs += piece.count
                 if want <= 0:
                     return picked
-        return picked + self._replicate(min(want, cap - self.jobs, self.host.slots - self.held))
+            # What is unsent goes before what runs elsewhere, but only among equals.
+            for bag, policy, concurrency, _ in ending:
+                copies, used = self._replicate(bag, policy, want, min(cap, concurrency) - self.jobs)
+                if copies:
+                    picked += copies
+                    want -= used
+                    cap = min(cap, concurrency)
+                if want <= 0:
+                    return picked
+        return picked
 
     def choose_from(self, bag: Bag, want: int) -> list[Assigned]:
         """Tasks of this bag alone, if it wants this host."""
@@ -328,18 +342,17 @@ class Matcher:
             return False
         return len(self.state.live_hosts) > len(tried) and self.state.others_there(self.host, self.t)
 
-    def _replicate(self, most: int) -> list[Assigned]:
-        """Algorithm 2's speculative part, for what room is left."""
-        picked: list[Assigned] = []
-        for bag in self.state.tails.values():
-            if most <= len(picked):
-                break
-            if not bag.waiting and not bag.stopped:
-                policy = self.policies.of(bag.rules.policies)
-                picked += replicas.replicas_for(
-                    self.state, self.host, bag, policy, most - len(picked), self.ads, self.t, self.deadline_s
-                )
-        return picked
+    def _replicate(self, bag: Bag, policy: BagPolicy, want: int, most: int) -> tuple[list[Assigned], int]:
+        """Algorithm 2's speculative part, on slots that are free; and the slots that it takes."""
+        free = min(want, self.host.slots - self.held)
+        room = replicas.Room(most, free, self.memory_free if self.host.memory_bytes else None)
+        picked = replicas.replicas_for(self.state, self.host, bag, policy, room, self.ads, self.t, self.deadline_s)
+        used = free - room.slots
+        self.held += used
+        self.jobs += len(picked)
+        if room.memory_bytes is not None:
+            self.memory_free = room.memory_bytes
+        return picked, used
 
 
 def needs_failover(bag: Bag, task: int) -> bool:

@@ -287,6 +287,10 @@ def _without(clause: Clause, clauses: list[Clause], text: str) -> str:
 def _competition(state: State, policies: Policies, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
     matcher = Matcher(state, host, t, policies)
     for group in matcher.by_rank():
+        # Bags of which only replicas are left may have none for this host.
+        group = [entry for entry in group if entry[0].waiting]
+        if not group:
+            continue
         for other, _, concurrency, _ in group:
             if other is bag:
                 if len(host.held) >= concurrency:

@@ -76,7 +76,7 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
     levels = {task: level for level, tasks in bag.levels.items() for task in tasks}
     if levels != {task: len(attempts) for task, attempts in bag.live.items()}:
         found.append(f"{name}: levels do not count the live attempts")
-    if (bag.number in state.tails) != bool(bag.tail and bag.live and not bag.rules.paused):
+    if (bag.number in state.tails) != bag.replicable:
         found.append(f"{name}: wrong about its tail")
     for task, attempts in bag.live.items():
         found += _attempt_problems(state, bag, task, attempts)

@@ -75,6 +75,10 @@ class BagPolicy(Protocol):
         """
         ...
 
+    def standing(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED) -> Verdict:
+        """Rank and Concurrency alone, whatever JobRequirements says: what the replicas of a bag queue by."""
+        ...
+
     def match_replica(self, host: Ad, job: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> bool:
         """May this host run one more replica of this task? JobRequirements and ReplicationRequirements."""
         ...
@@ -126,6 +130,9 @@ class DefaultPolicy(Struct, frozen=True):
         self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED, seen: Seen | None = None
     ) -> Verdict:
         return Verdict(True, default_rank(bag), default_concurrency(host))
+
+    def standing(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED) -> Verdict:
+        return self.match(host, bag, queue, pool, now, job)
 
     def match_replica(self, host: Ad, job: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> bool:
         return default_replication(bag)

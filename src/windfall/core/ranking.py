@@ -80,30 +80,36 @@ class Crowd:
 
 
 class Ranking:
-    """The bags with tasks to hand out, by what their policies look at. Made anew when bags or policies change."""
+    """The bags with tasks to hand out or to replicate, by what their policies look at. Made anew when these change."""
 
     def __init__(self, state: State, policies: Policies) -> None:
         self._plain: dict[float, list[Wants]] = {}
         self._looking: list[tuple[Bag, BagPolicy, Shapes | None]] = []
+        self._ending: list[tuple[Bag, BagPolicy]] = []
+        """Bags of which only replicas are left to make, and whose policies look at the bag."""
         alike = []
-        for bag in state.ready.values():
+        for bag in [*state.ready.values(), *state.replicable()]:
             policy = policies.of(bag.rules.policies)
             if not policy.expressions:
                 self._plain.setdefault(bag.rules.priority, []).append((bag, policy, UNLIMITED, None))
-            elif policy.looks_at_bag:
-                self._looking.append((bag, policy, shapes(bag) if len(bag.classes) == 1 else None))
-            else:
+            elif not policy.looks_at_bag:
                 alike.append(bag)
+            elif not bag.waiting:
+                self._ending.append((bag, policy))
+            else:
+                self._looking.append((bag, policy, shapes(bag) if len(bag.classes) == 1 else None))
         self._crowd = Crowd(policies, alike) if alike else None
-        self.needs_ads = bool(alike or self._looking)
+        self.needs_ads = bool(alike or self._looking or self._ending)
 
     def by_rank(self, ads: Ads, t: float, seen: Seen) -> Iterator[list[Wants]]:
         """Groups of equal rank, the highest first. Lazy: a host that is content with the first costs no more."""
         ranked = self._plain
-        if self._looking:
+        if self._looking or self._ending:
             ranked = {rank: list(group) for rank, group in ranked.items()}
         for bag, policy, known in self._looking:
             _ask(bag, policy, known or shapes(bag), ads, t, seen, ranked)
+        for bag, policy in self._ending:
+            _ask_ending(bag, policy, ads, t, ranked)
         if self._crowd is None:
             yield from (ranked[rank] for rank in sorted(ranked, reverse=True))
             return
@@ -137,6 +143,15 @@ def _ask(
     for verdict, classes in _joined(answers) if len(answers) > 1 else answers:
         concurrency = verdict.concurrency if "Concurrency" in policy.expressions else UNLIMITED
         ranked.setdefault(verdict.rank, []).append((bag, policy, concurrency, classes))
+
+
+def _ask_ending(bag: Bag, policy: BagPolicy, ads: Ads, t: float, ranked: dict[float, list[Wants]]) -> None:
+    """The place of a bag's replicas. Whether one may run here depends on the task: asked when its turn comes."""
+    host, queue, pool = ads
+    job = class_ad(bag.classes[0]) if len(bag.classes) == 1 else UNREPLICATED
+    verdict = policy.standing(host, bag_ad(bag, t), queue, pool, t, job)
+    concurrency = verdict.concurrency if "Concurrency" in policy.expressions else UNLIMITED
+    ranked.setdefault(verdict.rank, []).append((bag, policy, concurrency, None))
 
 
 def _joined(

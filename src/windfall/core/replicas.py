@@ -7,11 +7,14 @@ on one host, and at most `max_replicas` at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import ceil
 from typing import Any
+
+from msgspec import Struct
 
 from windfall.core.ads import Ad, bag_ad, job_ad
 from windfall.core.columns import DONE
-from windfall.core.events import TAIL_REPLICA, Assigned
+from windfall.core.events import TAIL_REPLICA, Assigned, TaskClass
 from windfall.core.policy import BagPolicy
 from windfall.core.state import Attempt, Bag, Host, State
 from windfall.core.turnarounds import quantile_s
@@ -24,6 +27,23 @@ MIN_SAMPLES = 5
 SOONEST, LATEST = 0.5, 0.95
 """The shares of results that are waited for at least and at most, before what is still out counts as slow."""
 LATE_FACTOR = 1.25
+
+
+class Room(Struct):
+    """What a host can still take: tasks by Concurrency, slots, memory (None: it does not say)."""
+
+    tasks: int
+    slots: int
+    memory_bytes: int | None
+
+    def fits(self, rules: TaskClass, number: int) -> bool:
+        return rules.cpus <= self.slots and (self.memory_bytes is None or rules.memory_for(number) <= self.memory_bytes)
+
+    def take(self, rules: TaskClass, number: int) -> None:
+        self.tasks -= 1
+        self.slots -= max(1, ceil(rules.cpus))
+        if self.memory_bytes is not None:
+            self.memory_bytes -= rules.memory_for(number)
 
 
 def slow_after_s(state: State, bag: Bag) -> float | None:
@@ -46,19 +66,19 @@ def slow_after_s(state: State, bag: Bag) -> float | None:
 
 
 def replicas_for(
-    state: State, host: Host, bag: Bag, policy: BagPolicy, most: int, ads: tuple[Ad, Ad, Ad], t: float,
+    state: State, host: Host, bag: Bag, policy: BagPolicy, room: Room, ads: tuple[Ad, Ad, Ad], t: float,
     deadline_s: Callable[[Bag, BagPolicy, Mapping[str, Any]], float | None],
 ) -> list[Assigned]:  # fmt: skip
-    """Up to `most` replicas of this bag's running tasks for this host."""
+    """Replicas of this bag's running tasks for this host, as far as there is room, which they take."""
     host_, queue, pool = ads
     picked: list[Assigned] = []
     explicit = "ReplicationRequirements" in policy.expressions
     patience_s = None if explicit else slow_after_s(state, bag)
-    if not explicit and (patience_s is None or bag.rules.streaming or bag.shape is not None):
+    if not explicit and patience_s is None:
         return picked
     bag_ = bag_ad(bag, t)
     for task, attempts in _candidates(bag, state.settings.max_replicas):
-        if len(picked) >= most:
+        if room.tasks <= 0 or room.slots <= 0:
             break
         if any(attempt.host == host.number for attempt in attempts):
             continue
@@ -67,10 +87,11 @@ def replicas_for(
             continue
         rules = bag.classes[bag.class_of(task)]
         number = bag.columns.attempts[task] + 1
-        if rules.cpus > host.slots or (host.memory_bytes and rules.memory_for(number) > host.memory_bytes):
+        if not room.fits(rules, number):
             continue
         job = job_ad(state, bag, task, attempts, t)
         if policy.match_replica(host_, job, bag_, queue, pool, t):
+            room.take(rules, number)
             seconds = deadline_s(bag, policy, job)
             picked.append(Assigned(bag.number, task, 1, number, None if seconds is None else t + seconds, TAIL_REPLICA))
     return picked

@@ -186,6 +186,14 @@ class Bag:
         return open_ and self.counts[WAITING] > self.held + self.aside and not self.rules.paused and not self.stopped
 
     @property
+    def replicable(self) -> bool:
+        """In its tail, with tasks that run: one that streams, and a workflow, only if its policy says so."""
+        if not self.tail or not self.live or self.rules.paused:
+            return False
+        whole = not self.rules.streaming and self.shape is None
+        return whole or "ReplicationRequirements" in self.rules.policies
+
+    @property
     def state(self) -> str:
         if self.finished_t is None:
             if not (self.sealed or self.rules.streaming):
@@ -491,9 +499,14 @@ class State:
                 self._ready[bag.number] = bag
         elif self._ready.pop(bag.number, None) is not None:
             self.ready_version += 1
-        if bag.tail and bag.live and not bag.rules.paused:
+        if bag.replicable:
             if bag.number not in self.tails:
+                self.ready_version += 1
                 self.tails[bag.number] = bag
                 self.tails = dict(sorted(self.tails.items()))
-        else:
-            self.tails.pop(bag.number, None)
+        elif self.tails.pop(bag.number, None) is not None:
+            self.ready_version += 1
+
+    def replicable(self) -> list[Bag]:
+        """Bags of which only replicas are left to make."""
+        return [bag for bag in self.tails.values() if not bag.waiting and not bag.stopped]

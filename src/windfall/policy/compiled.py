@@ -116,6 +116,10 @@ class ClassAdPolicy:
         amount = None if self._concurrency is None else sheet.value(self._concurrency)
         return Verdict(True, rank, _concurrency(amount, host))
 
+    def standing(self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED) -> Verdict:
+        scopes = (host, job, bag, queue, pool, now)
+        return Verdict(True, self.rank(scopes), self.concurrency(scopes))
+
     def match_replica(self, host: Ad, job: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> bool:
         scopes = (host, job, bag, queue, pool, now)
         if self._requirements is not None and not is_true(self._requirements.value(scopes)):
