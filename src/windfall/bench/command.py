@@ -16,6 +16,7 @@ BENCHES: dict[str, tuple[str, str, str]] = {
     "match": ("windfall.bench.match", "command", "Hosts matched with bags, beside one ClassAd evaluation a bag."),
     "timeout": ("windfall.bench.timeout", "command", "Best timeout of a million samples; one online update."),
     "place": ("windfall.bench.place", "command", "Placements per second, with and without eviction."),
+    "workflow": ("windfall.bench.workflow", "command", "Workflows in the engine: growth with tasks and instances."),
     "scs": ("windfall.bench.scs", "command", "One control loop of SCS over up to 100,000 workflows."),
 }
 
