@@ -9,6 +9,7 @@ import pytest
 
 from windfall.core import fleet
 from windfall.core.events import (
+    CheckpointSaved,
     MachineEnded,
     MachineHibernated,
     MachineRefused,
@@ -62,6 +63,7 @@ GONE_WRONG = {
     "capacity comes and goes": {
         "up": {"law": "exponential", "mean": "10m"}, "down": {"law": "exponential", "mean": "6m"},
     },
+    "hibernated with checkpoints": OFTEN | {"when_taken": "hibernate", "asleep": {"law": "exponential", "mean": "9m"}},
     "billed by the second": {"cycle": "1s", "minimum": "1m", "free_if_taken": False, "interruptions_per_h": 6.0},
 }  # fmt: skip
 APART = {"a network outage": {"outage": [{"at": "8m", "lasts": "6m"}]},
@@ -85,7 +87,8 @@ def watched(made, seed):
 @pytest.mark.parametrize("what", [*GONE_WRONG, *APART])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_engine_keeps_its_promises_at_every_step_whatever_happens_to_the_machines(what, seed):
-    made = scenario(GONE_WRONG.get(what, OFTEN), **APART.get(what, {}))
+    bag = {"checkpoint_mb": 10.0, "checkpoint_every": "1m"} if "checkpoints" in what else {}
+    made = scenario(GONE_WRONG.get(what, OFTEN), bag, **APART.get(what, {}))
     world, records, broken = watched(made, seed)
     assert broken == []
     bag = world.driver.state.bags[1]
@@ -262,6 +265,18 @@ def test_a_stopped_machine_comes_back_and_begins_its_task_again():
     outcome, _ = one_machine([Task(0, 900.0)], [stops])
     assert outcome.finish_s == pytest.approx(1500.0 + 60.0 + 900.0)
     assert outcome.lost == 1
+
+
+def test_a_task_that_checkpoints_goes_on_from_there_on_another_machine():
+    offer = Offer(name="spot", price_usd=0.3, cycle_s=600.0, market="spot", limit=1)
+    task = Task(0, 3000.0, checkpoint_mb=25.0)  # 14 s to write or read
+    taken = [Supply(offer=offer, boot=fixed(60.0), life=fixed(2060.0), once=True)]
+    outcome, records = one_machine([task], taken)
+    saved = [record.event.saved_s for record in records if isinstance(record.event, CheckpointSaved)]
+    # Every ten minutes of work: three in the 2,000 s of the first machine, one more in the 1,200 s that are left.
+    assert saved == [600.0, 1200.0, 1800.0, 2400.0]
+    assert outcome.lost == 1 and outcome.done == 1
+    assert outcome.finish_s == pytest.approx(2060.0 + 60.0 + 14.0 + 1200.0 + 14.0)
 
 
 def test_the_speed_of_an_offer_may_depend_on_the_class_of_the_task():

@@ -13,6 +13,7 @@ from msgspec import Struct
 from windfall.core.events import Key, Result
 from windfall.planning.offers import Offer
 from windfall.sim.chance import stream
+from windfall.sim.checkpoints import Saves
 from windfall.sim.scenario import Pool
 
 LEAST_PRESENCE = 0.01
@@ -49,6 +50,7 @@ class Running(Struct, gc=False):
     cause: int
     slept_s: float = 0.0
     """Of the time between: how long its host stood still."""
+    saves: Saves | None = None
 
     def worked_s(self, now: float) -> float:
         """The work done until now."""

@@ -13,6 +13,7 @@ from windfall.core.engine import Engine
 from windfall.core.events import (
     ACCEPTED,
     WASTE,
+    CheckpointSaved,
     HostAsked,
     JobSealed,
     JobShaped,
@@ -28,6 +29,7 @@ from windfall.drivers.simulated import Simulated
 from windfall.planning.choice import planner_named
 from windfall.planning.contract import Planner
 from windfall.policy import compile_policies
+from windfall.sim import checkpoints
 from windfall.sim.hosts import Ground, Host, Running
 from windfall.sim.machines import Provider
 from windfall.sim.planners import PLANNERS
@@ -64,6 +66,8 @@ class World:
         self.grounds = [Ground(pool, seed) for pool in scenario.pools]
         self.hosts: list[Host] = []
         self.jobs: dict[int, Work] = {}
+        self.saved: dict[tuple[int, int], float] = {}
+        """Progress in checkpoints by job and task, in seconds on a host of speed 1."""
         self.arrived: dict[str, dict[int, int]] = {pool.name: {} for pool in (*scenario.pools, *scenario.clouds)}
         """Accepted results by pool and by the hour in which they reached the server."""
         self.bills: list[tuple[float, float, str, int]] = []
@@ -190,6 +194,7 @@ class World:
         for key, running in host.running.items():
             running.sleep(driver.now - host.last_s)
             driver.at(running.end_s, self._end, host, host.epoch, key)
+            self._plan_save(host, key, running)
         self.exchange(host)
         if host.here and host.pool.pool.heartbeat_s < inf:
             driver.after(host.pool.pool.heartbeat_s, self._beat, host, host.epoch)
@@ -367,6 +372,8 @@ class World:
             running[key] = begun = self._begin(host, key)
             host.idle_since = inf
             self.driver.at(begun.end_s, self._end, host, host.epoch, key)
+            if begun.saves is not None:
+                self._plan_save(host, key, begun)
 
     def _begin(self, host: Host, key: Key) -> Running:
         """An attempt's fate is settled when it begins: how long it takes and how it ends, if nothing comes between."""
@@ -378,6 +385,13 @@ class World:
         cpu_s = work.run_s(task) / host.speed_for(work.class_of(task))
         if pool.stragglers and work.drag(task, attempt) < pool.stragglers:
             cpu_s *= max(1.0, ground.drag(work.drag(task, -attempt)))
+        saves = None
+        if work.bag.checkpoint_mb and cpu_s > 0:
+            saved_s = self.saved.get((job, task), 0.0)
+            bag = work.bag
+            cpu_s, saves = checkpoints.begin(
+                work.run_s(task), cpu_s, saved_s, bag.checkpoint_mb, bag.checkpoint_every_s
+            )
         cause = DONE_CODE
         if host.errors and work.luck(task, attempt) < host.errors:
             cause = EXIT_CODE
@@ -388,7 +402,23 @@ class World:
             if pool.presence_of == "attempt":
                 presence = max(0.01, min(1.0, ground.presence(work.delay(task, attempt))))
             wall_s = cpu_s / presence
-        return Running(now, now + round(wall_s, 6), cpu_s, cause)
+        return Running(now, now + round(wall_s, 6), cpu_s, cause, saves=saves)
+
+    def _plan_save(self, host: Host, key: Key, running: Running) -> None:
+        saves = running.saves
+        if saves is not None and saves.done < saves.count:
+            at = running.start_s + running.slept_s + saves.next_s()
+            self.driver.at(at, self._save, host, host.epoch, key)
+
+    def _save(self, host: Host, epoch: int, key: Key) -> None:
+        """A checkpoint is written; whoever runs the task next goes on from it."""
+        running = host.running.get(key)
+        if host.epoch != epoch or running is None or running.saves is None:
+            return
+        progress_s = self.saved[key[:2]] = running.saves.save()
+        if self.driver.now >= self.cut_off_until:
+            self.driver.submit(CheckpointSaved(self.driver.now, *key, progress_s))
+        self._plan_save(host, key, running)
 
     def _end(self, host: Host, epoch: int, key: Key) -> None:
         if host.epoch != epoch:
