@@ -168,27 +168,42 @@ def class_ad(rules: TaskClass) -> Ad:
     return {"NumberOfReplicas": 0, "Cpus": rules.cpus, "Memory": rules.memory_for(1) >> 20}
 
 
-def job_ad(state: State, bag: Bag, task: int, attempts: list[Attempt], t: float) -> Ad:
-    """A task with its running replicas: `Replica1` is the one that was sent first."""
-    columns = bag.columns
-    rules = bag.classes[bag.class_of(task)]
-    ad: dict[str, Any] = {
-        "NumberOfReplicas": len(attempts),
-        "Attempts": columns.attempts[task],
-        "Failures": columns.failures[task],
-        "Losses": columns.losses[task],
-        "Cpus": rules.cpus,
-        "Memory": rules.memory_for(columns.attempts[task] + 1) >> 20,
-        "Index": task,
-        "Hash": task_hash(bag.number, task),
-    }
-    for place, attempt in enumerate(attempts, 1):
-        host = state.hosts.get(attempt.host)
-        ad[f"Replica{place}"] = {
+Task = tuple[State, Bag, int, list[Attempt], float]
+"""What the ad of a task with replicas is about; the time at the end."""
+
+
+def _next_memory_mb(task: Task, t: float) -> int:
+    _, bag, index, _, _ = task
+    return bag.classes[bag.class_of(index)].memory_for(bag.columns.attempts[index] + 1) >> 20
+
+
+JOB: Makers = {
+    "NumberOfReplicas": lambda task, t: len(task[3]),
+    "Attempts": lambda task, t: task[1].columns.attempts[task[2]],
+    "Failures": lambda task, t: task[1].columns.failures[task[2]],
+    "Losses": lambda task, t: task[1].columns.losses[task[2]],
+    "Cpus": lambda task, t: task[1].classes[task[1].class_of(task[2])].cpus,
+    "Memory": _next_memory_mb,
+    "Index": lambda task, t: task[2],
+    "Hash": lambda task, t: task_hash(task[1].number, task[2]),
+}
+
+
+def _replicas(task: Task) -> dict[str, Any]:
+    """`Replica1` is the one that was sent first."""
+    state, _, _, attempts, t = task
+    return {
+        f"Replica{place}": {
             "SentTime": attempt.sent,
-            "Host": {} if host is None else host_ad(host, t),
+            "Host": host_ad(state.hosts[attempt.host], t) if attempt.host in state.hosts else {},
         }
-    return ad
+        for place, attempt in enumerate(attempts, 1)
+    }
+
+
+def job_ad(state: State, bag: Bag, task: int, attempts: list[Attempt], t: float) -> Ad:
+    """A task with its running replicas."""
+    return View(JOB, (state, bag, task, attempts, t), t, _replicas)
 
 
 def task_hash(job: int, task: int) -> float:

@@ -345,6 +345,8 @@ class Matcher:
     def _replicate(self, bag: Bag, policy: BagPolicy, want: int, most: int) -> tuple[list[Assigned], int]:
         """Algorithm 2's speculative part, on slots that are free; and the slots that it takes."""
         free = min(want, self.host.slots - self.held)
+        if free <= 0 or most <= 0:
+            return [], 0
         room = replicas.Room(most, free, self.memory_free if self.host.memory_bytes else None)
         picked = replicas.replicas_for(self.state, self.host, bag, policy, room, self.ads, self.t, self.deadline_s)
         used = free - room.slots
