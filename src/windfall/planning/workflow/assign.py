@@ -11,9 +11,12 @@ from windfall.planning.workflow.fleet import fastest_offers, finish_with, stretc
 from windfall.planning.workflow.graph import Graph, build
 from windfall.planning.workflow.model import NEVER, Problem
 
-# Above this many tasks an upgrade moves all tasks of a class and level together: one at a time would be quadratic.
+# Above so many tasks an upgrade moves all tasks of a class and level together, above so many more a gain is judged by
+# the task alone, and above so many more a sixteenth of the path is upgraded at once: exactness would be quadratic.
 ONE_BY_ONE = 150
-EXACT_GAIN = 5_000
+EXACT_GAIN = 400
+ONE_STEP = 3_000
+CHAINED = 3_000_000  # tasks looked at while parallelism is reduced
 
 
 class Assignment(Struct, frozen=True):
@@ -67,11 +70,12 @@ def upgrade(problem: Problem) -> list[int]:
         end = finish_with(problem, offer_of)
         if max(end, default=0) <= problem.deadline:
             return offer_of
-        step = _best_step(problem, offer_of, end, groups)
-        if step is None:
+        steps = _best_steps(problem, offer_of, end, groups)
+        if not steps:
             return fastest_offers(problem)
-        for task, offer in step:
-            offer_of[task] = offer
+        for step in steps:
+            for task, offer in step.items():
+                offer_of[task] = offer
 
 
 def _groups(problem: Problem) -> list[list[int]]:
@@ -85,30 +89,26 @@ def _groups(problem: Problem) -> list[list[int]]:
     return [together[key] for key in keys]
 
 
-def _best_step(
-    problem: Problem, offer_of: list[int], end: list[int], groups: list[list[int]]
-) -> list[tuple[int, int]] | None:
-    """The upgrade with the best gain per dollar among the tasks that hold the makespan up."""
+def _best_steps(problem: Problem, offer_of: list[int], end: list[int], groups: list[list[int]]) -> list[dict[int, int]]:
+    """The upgrades with the best gain per dollar among the tasks that hold the makespan up: one, or a few of many."""
     makespan = max(end)
-    best: tuple[tuple[float, float], list[tuple[int, int]]] | None = None
-    for task in _critical_tasks(problem, offer_of, end):
-        step = [(t, o) for t in groups[task] if (o := _next_faster(problem, t, offer_of[t])) is not None]
-        if not any(t == task for t, _ in step):
+    scored: list[tuple[tuple[float, float], dict[int, int]]] = []
+    chain = _critical_tasks(problem, offer_of, end)
+    for task in chain:
+        if _next_faster(problem, task, offer_of[task]) is None:
             continue
-        dollars = sum(share_cost(problem, t, o) - share_cost(problem, t, offer_of[t]) for t, o in step)
-        local = problem.duration[offer_of[task]][task] - problem.duration[dict(step)[task]][task]
+        step = {t: o for t in groups[task] if (o := _next_faster(problem, t, offer_of[t])) is not None}
+        dollars = sum(share_cost(problem, t, o) - share_cost(problem, t, offer_of[t]) for t, o in step.items())
+        local = problem.duration[offer_of[task]][task] - problem.duration[step[task]][task]
         gained = float(local)
         if problem.n <= EXACT_GAIN:
-            trial = offer_of[:]
-            for t, o in step:
-                trial[t] = o
+            trial = [step.get(t, o) for t, o in enumerate(offer_of)]
             gained = float(makespan - max(finish_with(problem, trial)))
         # Two equally long paths: no single upgrade shortens the makespan, so the shorter task itself decides.
         per_dollar = max(dollars, 1e-12)
-        score = (gained / per_dollar, local / per_dollar)
-        if best is None or score > best[0]:
-            best = (score, step)
-    return None if best is None else best[1]
+        scored.append(((gained / per_dollar, local / per_dollar), step))
+    many = 1 if problem.n <= ONE_STEP else max(1, len(chain) // 16)
+    return [step for _, step in sorted(scored, key=lambda entry: entry[0], reverse=True)[:many]]
 
 
 def _critical_tasks(problem: Problem, offer_of: list[int], end: list[int]) -> list[int]:
@@ -130,17 +130,21 @@ def _next_faster(problem: Problem, task: int, offer: int) -> int | None:
 
 
 def reduce_parallelism(problem: Problem) -> Problem:
-    """Chain parallel tasks that share parents and children, level by level, as long as no task changes its type."""
+    """Chain parallel tasks that share parents and children, level by level, until a task has to change its type.
+
+    Of a group that cannot run one by one, as few as possible run side by side.
+    """
     graph = problem.workflow.graph
-    wanted = upgrade(problem)
+    types = upgrade(problem)
     extra: list[tuple[int, int]] = []
-    current = problem
+    current, left = problem, CHAINED
     for siblings in _parallel_groups(graph):
         lanes = 1
-        while lanes <= len(siblings) // 2:
+        while lanes <= len(siblings) // 2 and left > 0:
+            left -= problem.n
             chains = list(zip(siblings, siblings[lanes:], strict=False))
             trial = _with_edges(problem, extra + chains)
-            if upgrade(trial) == wanted:
+            if max(finish_with(trial, types)) <= problem.deadline:
                 extra += chains
                 current = trial
                 break

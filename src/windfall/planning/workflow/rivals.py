@@ -6,6 +6,9 @@ run times, as SCS assumes, so the transfer terms of ProLiS and IC-PCP are zero h
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Sequence
+
 from windfall.planning.workflow.assign import upgrade
 from windfall.planning.workflow.fleet import (
     Fleet,
@@ -86,15 +89,19 @@ class _PartialPaths:
         self.fleet = Fleet(problem)
         graph = problem.workflow.graph
         self.order = graph.order.tolist()
+        self.position = [0] * problem.n
+        for position, task in enumerate(self.order):
+            self.position[task] = position
         self.parents, self.children = graph.parents(), graph.children()
         self.fastest = [min(row) for row in zip(*problem.duration, strict=True)]
         self.choices = [list(zip(problem.lag, row, strict=True)) for row in zip(*problem.duration, strict=True)]
-        self.earliest = [0] * problem.n  # finish
-        self.latest = [0] * problem.n  # finish
+        self.ready = [0] * problem.n
+        self.earliest = [self._earliest_finish(task) for task in range(problem.n)]  # finish
+        self.latest = [problem.deadline] * problem.n  # finish
         self.placed = [False] * problem.n
 
     def run(self) -> list[Timeline] | None:
-        self._update()
+        self._update(self.order)
         exits = [task for task in self.order if not self.children[task]]
         # A virtual exit task: its parents are the real exits, the last to finish is the most critical.
         while open_exits := [task for task in exits if not self.placed[task]]:
@@ -111,7 +118,7 @@ class _PartialPaths:
                 continue
             if not self._place(path):
                 return False
-            self._update()
+            self._update(path)
             for task in path:
                 stack += sorted((p for p in self.parents[task] if not self.placed[p]), key=self.earliest.__getitem__)
         return True
@@ -128,7 +135,7 @@ class _PartialPaths:
         fleet, problem = self.fleet, self.problem
         new = [Timeline(problem, offer) for offer in fleet.by_price if fleet.can_rent(offer)]
         best: tuple[float, Timeline, list[int]] | None = None
-        for machine in [*fleet.machines, *new]:
+        for machine in [*fleet.near(self.ready[path[0]]), *new]:
             starts = self._starts(machine, path)
             if starts is not None:
                 last = starts[-1] + problem.duration[machine.offer][path[-1]]
@@ -159,17 +166,40 @@ class _PartialPaths:
             free = start + duration
         return starts
 
-    def _update(self) -> None:
-        """Earliest and latest finishes of everything not placed, around what is."""
-        fleet, earliest, latest = self.fleet, self.earliest, self.latest
-        for task in self.order:
+    def _update(self, placed: Sequence[int]) -> None:
+        """Earliest finishes after what was just placed, latest finishes before it: the first only rise, the last fall.
+
+        Both go along the edges in their order, only as far as something changes.
+        """
+        self._forward([(self.position[task], task) for task in placed])
+        self._backward([(-self.position[task], task) for task in placed])
+
+    def _forward(self, waiting: list[tuple[int, int]]) -> None:
+        heapq.heapify(waiting)
+        earliest, ready = self.earliest, self.ready
+        while waiting:
+            _, task = heapq.heappop(waiting)
             if self.placed[task]:
-                earliest[task] = fleet.end[task]
-            else:
-                ready = max((earliest[p] for p in self.parents[task]), default=0)
-                earliest[task] = min([(lag if lag > ready else ready) + d for lag, d in self.choices[task]])
-        for task in reversed(self.order):
-            latest[task] = self.problem.deadline
+                earliest[task] = self.fleet.end[task]
             for child in self.children[task]:
-                start = fleet.start[child] if self.placed[child] else latest[child] - self.fastest[child]
-                latest[task] = min(latest[task], start)
+                if earliest[task] > ready[child]:
+                    ready[child] = earliest[task]
+                    if not self.placed[child] and self._earliest_finish(child) > earliest[child]:
+                        earliest[child] = self._earliest_finish(child)
+                        heapq.heappush(waiting, (self.position[child], child))
+
+    def _backward(self, waiting: list[tuple[int, int]]) -> None:
+        heapq.heapify(waiting)
+        latest = self.latest
+        while waiting:
+            _, task = heapq.heappop(waiting)
+            begin = self.fleet.start[task] if self.placed[task] else latest[task] - self.fastest[task]
+            for parent in self.parents[task]:
+                if begin < latest[parent]:
+                    latest[parent] = begin
+                    if not self.placed[parent]:
+                        heapq.heappush(waiting, (-self.position[parent], parent))
+
+    def _earliest_finish(self, task: int) -> int:
+        ready = self.ready[task]
+        return min([(lag if lag > ready else ready) + d for lag, d in self.choices[task]])

@@ -4,6 +4,9 @@ A round removes some tasks (a machine's, a moment's, a neighbourhood of the grap
 add the least cost between their parents and their children, and keeps the result if it is cheaper or, early on, nearly
 so. The tasks that stay keep their times; now and then everything is pushed to the left or to the right, so that slack
 appears in other places. Effort is counted in looks at machines, not in seconds: the same input gives the same plan.
+
+A round costs the same whatever the size of the workflow: of a large fleet it looks at some machines only. A large
+workflow is only ever made cheaper (no annealing), so that its best plan is the present one and need not be copied.
 """
 
 from __future__ import annotations
@@ -20,7 +23,12 @@ from windfall.planning.workflow.timeline import Timeline, from_plan, to_plan
 LENGTH = 0.02
 BLINK = 0.03  # share of machines overlooked in an insertion; without it the same choice returns for ever
 OPEN = 0.4  # share of rounds that rent a machine first: task by task, a large machine never looks worth its price
-WARM, COLD = 0.03, 0.0003  # acceptance temperatures at the beginning and at the end, relative to the cost
+# Acceptance temperatures at the beginning and at the end, relative to the cost of a few tasks: against the cost of all
+# of a large workflow's any loss of one round would look small.
+WARM, COLD, HOT_TASKS = 0.03, 0.0003, 5
+LOOK_AT = 96  # machines looked at for one task, or for one moment; of a larger fleet a sample
+ANNEALED = 3_000  # tasks; a larger workflow is only ever made cheaper
+PUSHED = 0.12  # share of rounds before which everything is pushed to one side, for workflows of up to 300 tasks
 
 
 class Search:
@@ -43,6 +51,8 @@ class Search:
         self._load(from_plan(problem, plan))
         self.best_value = self.value
         self.best = plan
+        self.annealed = problem.n <= ANNEALED
+        self.pushed = PUSHED * min(1.0, 300 / max(1, problem.n))
 
     def _load(self, machines: list[Timeline]) -> None:
         self.machines = machines
@@ -70,18 +80,21 @@ class Search:
 
     def run(self, looks: int, floor: float) -> None:
         """Search until that many looks at machines are spent, or the bill reaches a floor that nothing undercuts."""
-        begin, warm = self.looks, WARM * self.value
+        warm = WARM * self.value * min(1.0, HOT_TASKS / max(1, self.problem.n)) if self.annealed else 0.0
+        begin = self.looks
         cooling = math.log(COLD / WARM)
         quiet = 0
         while self.looks - begin < looks and self.best_value > 0:
             heat = warm * math.exp(cooling * (self.looks - begin) / looks)
-            if self._random() < 0.12:
+            if self._random() < self.pushed:
                 self._push(left=self._random() < 0.5)
             before = self.best_value
             self._round(heat)
             quiet = 0 if self.best_value < before - 1e-12 else quiet + 1
-            if quiet % 50 == 0 and self.best.cost_usd(self.problem) <= floor * (1 + 1e-9):
+            if self.annealed and quiet % 50 == 0 and self.best.cost_usd(self.problem) <= floor * (1 + 1e-9):
                 return
+        if not self.annealed:
+            self.best = to_plan(self.problem, self.machines, "windfall")
 
     def _round(self, heat: float) -> None:
         out = self._ruin()
@@ -116,8 +129,9 @@ class Search:
         """Keep what is cheaper than all before; writing a plan down is work too."""
         if self.value < self.best_value - 1e-12:
             self.best_value = self.value
-            self.best = to_plan(self.problem, self.machines, "windfall")
-            self.looks += self.problem.n // 4
+            if self.annealed:
+                self.best = to_plan(self.problem, self.machines, "windfall")
+                self.looks += self.problem.n // 4
 
     def _open_one(self) -> Timeline | None:
         """Rent an empty machine of any type, so that its price is no argument against the first task on it."""
@@ -189,7 +203,7 @@ class Search:
         reach = max(1, int((self.end[centre] - middle) * 2 * self._random()))
         share = 0.3 + 0.7 * self._random()
         out = [centre]
-        for machine in self.machines:
+        for machine in self._some_machines():
             if self._random() < share:
                 for task, start, end in zip(machine.tasks, machine.starts, machine.ends, strict=True):
                     if start < middle + reach and end > middle - reach and task != centre:
@@ -231,13 +245,21 @@ class Search:
             return -float(self.fastest[task])
         return self._random()
 
+    def _some_machines(self) -> list[Timeline]:
+        """All machines, or a stretch of a large fleet with the youngest, which this round may have rented."""
+        machines = self.machines
+        if len(machines) <= LOOK_AT:
+            return machines
+        at = self._below(len(machines) - LOOK_AT + 9)
+        return machines[at : at + LOOK_AT - 8] + machines[max(at + LOOK_AT - 8, len(machines) - 8) :]
+
     def _insert(self, task: int, due: int, saved: dict[int, tuple[Timeline, Timeline]]) -> bool:
         problem = self.problem
         ready = max([self.end[p] for p in self.parents[task]], default=0)
         if ready + self.fastest[task] > due:
             return False
         best, best_start, best_machine, best_offer = math.inf, 0, None, -1
-        for machine in self.machines:
+        for machine in self._some_machines():
             offer = machine.offer
             duration = problem.duration[offer][task]
             begin = ready if ready > problem.lag[offer] else problem.lag[offer]

@@ -27,8 +27,8 @@ from windfall.planning.workflow.timeline import to_plan
 
 LOOKS = 1_200_000  # machines looked at in the search; a few seconds
 LOOKS_AT_LEAST, LOOKS_PER_TASK = 200_000, 30_000  # a small workflow needs fewer
-CONSTRUCT = 60_000  # tasks placed while constructing
-SMALL = 3_000  # tasks; above, the rivals' quadratic parts are left out of the start
+CONSTRUCT = 60_000  # tasks placed while constructing our own family
+FAMILY = 3  # members of it that are built at any size
 
 
 def windfall(problem: Problem, rng: np.random.Generator, looks: int = LOOKS) -> Plan:
@@ -69,18 +69,16 @@ def _distinct(problem: Problem, plans: list[Plan], count: int) -> list[Plan]:
 def _constructed(problem: Problem) -> Iterator[Plan]:
     """Plans from the literature and from our own family: deadlines x subsets of the offers, least added cost first."""
     yield _soonest(problem)
-    yield greedy(problem)
-    if problem.n <= SMALL:
-        for planner in (prolis, gain, scs, ic_pcp):
-            yield planner(problem)
+    for planner in (greedy, prolis, gain, scs, ic_pcp):
+        yield planner(problem)
     if problem.deadline < earliest_finish(problem):
         return
-    left = CONSTRUCT
+    left = max(CONSTRUCT, FAMILY * problem.n)
     for subset in _subsets(problem):
         for due in _deadlines(problem):
+            left -= problem.n
             if left < 0:
                 return
-            left -= problem.n
 
             def choose(fleet: Fleet, task: int, ready: int, due: int, subset: frozenset[int] = subset) -> Option | None:
                 return _cheapest_within(fleet, task, ready, due, subset)
