@@ -192,7 +192,7 @@ PLANNERS = ("hads", "windfall")
 def test_seeded_clouds_keep_every_promise(tmp_path, batch):
     """Twenty seeds, five at a time on one server, ten with each planner."""
     seeds = range(5 * batch, 5 * batch + 5)
-    with served(tmp_path, *(pool(f"cloud{seed}", seed, LAW, "10s") for seed in seeds)) as made:
+    with served(tmp_path, *(pool(f"cloud{seed}", seed, LAW, "2m") for seed in seeds)) as made:
         jobs = [submit(made, 10, 1.0, f"cloud{seed}", planner=PLANNERS[seed % 2]) for seed in seeds]
         rows = judge(made, jobs)
     assert any(row["sleeps"] or row["cause"] == "taken" for row in rows), "nothing was interrupted"

@@ -86,6 +86,10 @@ def info(name: str, place: Place, as_json: bool) -> None:
     with place.open() as client:
         pools = {row["pool"]: row for row in client.pools()}
         hosts = [row for row in client.hosts() if row["pool"] == name]
+        rented = client.machines(pool=name, there=True)
+    if rented["offers"]:
+        _print_rented(rented, as_json)
+        return
     if name not in pools:
         raise BadInput(f"there is no pool '{name}'", hint="see them: windfall pool list", code="no-such-pool")
     row = pools[name]
@@ -102,6 +106,23 @@ def info(name: str, place: Place, as_json: bool) -> None:
     if here:
         heads = ["host", "state", "slots", "held", "done", "failed", "lost"]
         print_table(heads, ([host[head] for head in heads] for host in here))
+
+
+def _print_rented(rented: Json, as_json: bool) -> None:
+    if as_json:
+        print_json(rented)
+        return
+    _print_offers(rented)
+    _print_machines(rented, everything=False)
+
+
+def _print_machines(rented: Json, everything: bool) -> None:
+    if rented["machines"]:
+        heads = ["machine", "pool", "offer", "job", "phase", "tasks", "waiting", "held", "cycle ends in", "$", "remark"]
+        print_table(heads, (_machine_cells(row) for row in rented["machines"]))
+    else:
+        click.echo("no machines are rented" + ("" if everything else ".  earlier ones: windfall pool machines --all"))
+    _warn_of_strangers(rented["strangers"])
 
 
 @pool.command()
@@ -123,14 +144,7 @@ def machines(name: str, job: str, all_: bool, place: Place, as_json: bool) -> No
     if as_json:
         print_json(rented)
         return
-    if rented["machines"]:
-        heads = ["machine", "pool", "offer", "job", "phase", "tasks", "waiting", "held", "cycle ends in", "$", "remark"]
-        print_table(heads, (_machine_cells(row) for row in rented["machines"]))
-    else:
-        click.echo(
-            "no machines are rented" + ("" if all_ else ".  those that have ended: windfall pool machines --all")
-        )
-    _warn_of_strangers(rented["strangers"])
+    _print_machines(rented, everything=all_)
 
 
 def _machine_cells(row: Json) -> list[Any]:

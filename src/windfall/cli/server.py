@@ -26,6 +26,9 @@ from windfall.errors import BadInput
 @click.option("--lease", default="60s", show_default=True, metavar="TIME", help="Silence that makes a host unknown.")
 @click.option("--pools", metavar="FILE", help="A pools.toml: where to get clients when tasks wait.")
 @click.option(
+    "--time-scale", type=click.FloatRange(0.001), metavar="X", help="Of emulated clouds: their seconds in one of ours."
+)
+@click.option(
     "--tail-enter",
     type=click.FloatRange(0),
     default=1.0,
@@ -48,6 +51,7 @@ def server(
     tls_key: str | None,
     lease: str,
     pools: str | None,
+    time_scale: float | None,
     tail_enter: float,
     tail_leave: float | None,
     failover_pool: str,
@@ -76,12 +80,15 @@ def server(
     if tail_leave is not None and tail_leave < tail_enter:
         raise BadInput(f"--tail-leave {tail_leave:g} is less than --tail-enter {tail_enter:g}", hint="it would flap")
     settings = Settings(tail_enter=tail_enter, tail_leave=tail_leave, failover_pool=failover_pool)
-    configured = read_pools(Path(pools)) if pools else []
+    configured = read_pools(Path(pools), time_scale) if pools else []
     directory = state_directory(state)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     made = Server(Options(directory, listen, "", lease_s, tls_cert or "", tls_key or "", settings, configured))
     run(_serve(made, directory, as_json))
     note("windfall: the server has stopped; everything is kept")
+    if made.machines_left:
+        what = "machine goes" if made.machines_left == 1 else "machines go"
+        note(f"  {made.machines_left} rented {what} on, and will be found by the next server on {directory}")
 
 
 async def _serve(made: object, directory: Path, as_json: bool) -> None:

@@ -90,8 +90,8 @@ def main() -> None:
 def _answer(question: Question) -> Answer:
     try:
         return Answer(think(question.planner, question.snapshot))
-    except KeyError as error:
-        return Answer(error=f"there is no {error}")
+    except BadInput as error:
+        return Answer(error=error.message)
     except Exception as error:
         return Answer(error=repr(error)[:500])
 

@@ -79,7 +79,8 @@ class PlanKeeper:
         try:
             await self.plan(job)
         except Exception:
-            log.exception("no plan could be made for job %d", job)
+            log.exception("no plan could be made for job %d; trying again", job)
+            await asyncio.sleep(AGAIN_S)
         await asyncio.sleep(PAUSE_S)
         del self._at_work[job]
         if self._driver.state.plans_due:

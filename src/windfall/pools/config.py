@@ -101,8 +101,8 @@ class PoolsFile(Struct, forbid_unknown_fields=True):
     pool: list[PoolConfig]
 
 
-def read_pools(path: Path) -> list[PoolConfig]:
-    """The pools of a file, or what is wrong with it."""
+def read_pools(path: Path, time_scale: float | None = None) -> list[PoolConfig]:
+    """The pools of a file, or what is wrong with it. `time_scale` goes before what stands there of clouds."""
     try:
         table = tomllib.loads(path.read_text())
     except OSError as error:
@@ -118,6 +118,8 @@ def read_pools(path: Path) -> list[PoolConfig]:
     seen: set[str] = set()
     for number, pool in enumerate(pools, 1):
         pool.base = str(path.parent)
+        if time_scale is not None and pool.kind == EMULATED:
+            pool.time_scale = time_scale
         _check(pool, f"{path}: pool {number} '{pool.name}'")
         if pool.name in seen:
             raise BadInput(f"{path}: two pools are called '{pool.name}'", hint="give one of them another name")

@@ -36,6 +36,7 @@ POKES = (HIBERNATE, RESUME, TERMINATE, NOTICE)
 SHOWN_S = 600.0
 """How long a machine is shown after its end."""
 _LOOK_S = 0.2
+_STRANGERS_S = 2.0
 _LAST_WORDS_BYTES = 2000
 
 
@@ -76,6 +77,7 @@ class EmulatedPool:
         self._trees: dict[str, Tree] = {}
         self._lock = threading.Condition()
         self._closed = False
+        self._strangers_t, self._known_strangers = 0.0, list[Seen]()
         place.directory.mkdir(parents=True, exist_ok=True)
         self._epoch_t = self._founded()
         with self._lock:
@@ -313,6 +315,12 @@ class EmulatedPool:
         return iter(list(self._machines.values()))
 
     def _strangers(self) -> list[Seen]:
+        """Machines in the directory that other servers ordered. It is read now and then: nobody waits for them."""
+        if self._clock() - self._strangers_t > _STRANGERS_S:
+            self._strangers_t, self._known_strangers = self._clock(), self._read_strangers()
+        return self._known_strangers
+
+    def _read_strangers(self) -> list[Seen]:
         return [
             Seen(machine.id, machine.phase, machine.since_t, about=f"{machine.offer}, ordered by {machine.owner}")
             for machine in self._read()

@@ -99,6 +99,8 @@ class Server:
         self.url = ""
         self.token = ""
         self.warnings: list[str] = []
+        self.machines_left = 0
+        """Rented machines that went on when the server stopped."""
         self._uvicorn: uvicorn.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._site: Site | None = None
@@ -159,6 +161,7 @@ class Server:
             await planning.stop()
             if site.rented is not None:
                 await site.rented.stop(options.release)
+                self.machines_left = sum(machine.there for machine in driver.state.machines.values())
             site.wake_everybody()
             with contextlib.suppress(FileNotFoundError):
                 (options.state / "server.json").unlink()

@@ -21,7 +21,7 @@ from windfall.server.site import NotFound, Site
 Json = dict[str, Any]
 
 
-def check_rented(site: Site, spec: JobSpec) -> None:
+def check_rented(site: Site, spec: JobSpec, is_workflow: bool) -> None:
     """Refuse a job that would wait for ever: pools that rent nothing here, a planner that nobody knows."""
     for pool in spec.pools:
         renting = site.rented.pools if site.rented is not None else {}
@@ -30,10 +30,9 @@ def check_rented(site: Site, spec: JobSpec) -> None:
             hint = f"those that do: {names}" if names else "start the server with --pools; see docs/howto/cloud.md"
             raise BadInput(f"there is no pool '{pool}' that rents machines", hint=hint, code="no-such-pool")
     if spec.planner:
-        from windfall.planning.bags import PLANNERS
+        from windfall.planning.choice import planner_named
 
-        if spec.planner not in PLANNERS:
-            raise BadInput(f"there is no planner '{spec.planner}'", hint=f"planners are: {', '.join(PLANNERS)}")
+        planner_named(spec.planner, is_workflow)
 
 
 async def machines(site: Site, request: Request) -> tuple[int, Json]:

@@ -97,13 +97,13 @@ async def submit(site: Site, request: Request) -> tuple[int, Json]:
     spec = specs.decode(msgspec.json.encode(body.get("spec")))
     Renderer(spec)  # compiles the templates, and refuses what does not compile
     compile_policies(spec.policies, [*spec.tags, *spec.attributes])
-    check_rented(site, spec)
     count = int(body.get("count", 0))
     if count and spec.source.kind != "range":
         raise BadInput("'count' goes with a range; send other tasks as chunks")
     if count and count != spec.source.range_count:
         raise BadInput(f"the range has {spec.source.range_count} numbers, 'count' says {count}")
     shape = workflows.shape_of(body, spec)
+    check_rented(site, spec, shape is not None or bool(spec.like))
     now = site.driver.clock()
     job = site.state.next_job
     submitted = ev.JobSubmitted(now, rules_of(spec), classes_of(spec))
