@@ -16,8 +16,19 @@ from windfall.lab import data
 from windfall.lab.spot_bound import omniscient_usd
 from windfall.lab.spot_trace import Series, command, read_series, run, terms_of
 from windfall.planning.spot import Market, State, Terms, advance, begin, guarded, is_safe, price_usd
-from windfall.planning.spot_law import AGES_H, Memory, Prior, fit_prior, rates, remember
-from windfall.planning.spot_programme import NEVER, Programme, at_deadline, choices, refine, values
+from windfall.planning.spot_law import AGES_H, AWAY, HERE, Memory, Prior, Watcher, fit_prior, learn
+from windfall.planning.spot_programme import (
+    NEVER,
+    ONDEMAND,
+    SPOT,
+    Programme,
+    Standing,
+    at_deadline,
+    costs,
+    refine,
+    tables,
+    values,
+)
 from windfall.planning.spot_windfall import LEARNING, PLANNERS, PRIOR
 
 HOURLY = {"tick_s": 3600.0, "spot_usd": 1.0, "ondemand_usd": 3.0}
@@ -158,71 +169,110 @@ def small_programme(steps: int, slack: int, changeover: int, seed: int = 1) -> P
     rng = np.random.default_rng(seed)
     return Programme(
         steps=steps, low=0, high=slack, changeover=changeover, spot_price=1.0, ondemand_price=3.0,
-        ends=rng.uniform(0.05, 0.5, (steps + 1, 2, 3)), ages=np.array([0.7, 0.4, 0.2]),
+        ends=rng.uniform(0.05, 0.5, (steps + 1, 2, 2, 3)), ages=np.array([0.7, 0.4, 0.2]),
+        switching=np.array([[0.9, 0.1], [0.3, 0.7]]),
     )  # fmt: skip
 
 
-def plain_value(problem: Programme) -> float:
+def plain_value(problem: Programme, regime: int = 0) -> float:
     """The same programme as a plain recursion over the rules of a tick, from nothing running in a fresh spell."""
-    total = problem.steps - problem.high
-    terms = deal(total, problem.steps, problem.changeover)
+    terms = deal(problem.steps - problem.high, problem.steps, problem.changeover)
 
     @cache
-    def value(state: State, spell: int, age: int) -> float:
+    def value(state: State, regime: int, spell: int, age: int) -> float:
         if state.left == 0:
             return 0.0
-        steps = problem.steps - state.tick
-        end, move = problem.ends[steps, spell, age], problem.ages[age] if age < 2 else 0.0
+        end = problem.ends[problem.steps - state.tick, regime, spell, age]
+        move = problem.ages[age] if age < 2 else 0.0
         ahead = [(end, 1 - spell, 0), ((1 - end) * move, spell, min(age + 1, 2)), ((1 - end) * (1 - move), spell, age)]
         best = math.inf
         for choice, price in ((Market.IDLE, 0.0), (Market.SPOT, 1.0), (Market.ONDEMAND, 3.0)):
             if (choice is Market.SPOT and spell == 1) or not is_safe(terms, state, choice):
                 continue
             after = advance(terms, state, choice)
-            best = min(best, price + sum(p * value(after, s, a) for p, s, a in ahead if p > 0))
+            then = [
+                p * problem.switching[regime, r] * value(after, r, s, a) for p, s, a in ahead if p > 0 for r in (0, 1)
+            ]
+            best = min(best, price + sum(then))
         return best
 
-    return value(begin(terms), 0, 0)
+    return value(begin(terms), regime, 0, 0)
 
 
-@pytest.mark.parametrize(("steps", "slack", "changeover"), [(8, 4, 1), (9, 5, 2), (10, 6, 3), (7, 3, 0)])
+SIZES = [(8, 4, 1), (9, 5, 2), (10, 6, 3), (7, 3, 0)]
+
+
+@pytest.mark.parametrize(("steps", "slack", "changeover"), SIZES)
 def test_the_programme_is_what_a_plain_recursion_gives(steps, slack, changeover):
     problem = small_programme(steps, slack, changeover)
-    assert values(problem)[0, 0, 0, slack] == pytest.approx(plain_value(problem), rel=1e-5)
+    for regime in (0, 1):
+        assert values(problem)[regime, 0, 0, 0, slack] == pytest.approx(plain_value(problem, regime), rel=1e-5)
 
 
-def test_a_tail_in_steps_of_the_same_size_changes_no_choice():
+@pytest.mark.parametrize(("steps", "slack", "changeover"), SIZES)
+def test_the_best_of_the_weighed_choices_costs_what_the_programme_says(steps, slack, changeover):
+    problem = small_programme(steps, slack, changeover)
+    found = tables(problem, at_deadline(problem), steps)
+    for regime, belief in enumerate(np.eye(2)):
+        best = min(costs(problem, found, Standing(steps, slack, 0, 0, HERE, 0), belief))
+        assert best == pytest.approx(values(problem)[regime, HERE, 0, 0, slack], rel=1e-5)
+
+
+def test_spot_cannot_be_chosen_where_there_is_none_nor_idleness_where_it_would_be_too_late():
+    problem = small_programme(9, 5, 2)
+    found = tables(problem, at_deadline(problem), 9)
+    idle, spot, ondemand = costs(problem, found, Standing(9, 2, 0, 0, AWAY, 0), np.array([0.5, 0.5]))
+    assert min(idle, spot) >= NEVER
+    assert ondemand == pytest.approx(3.0 * 9)
+    assert (SPOT, ONDEMAND) == (1, 2)
+
+
+def test_a_tail_in_steps_of_the_same_size_changes_no_value():
     problem, far, keep = small_programme(20, 8, 2), 12, 8
     tail_problem = Programme(**{name: getattr(problem, name) for name in problem.__struct_fields__} | {"steps": far})
     tail = refine(tail_problem, values(tail_problem), problem, 1, far)
-    whole = choices(problem, at_deadline(problem), 20)[:keep]
-    reachable = values(problem)[None] < NEVER
-    assert (choices(problem, tail, keep) == whole)[np.broadcast_to(reachable, whole.shape)].all()
+    whole = tables(problem, at_deadline(problem), 20)[:keep]
+    reachable = whole < NEVER
+    assert tables(problem, tail, keep)[reachable] == pytest.approx(whole[reachable], rel=1e-4)
 
 
-def watched(text: str, tick_s: float = 600.0) -> Memory:
-    memory = Memory()
+def watched(text: str, tick_s: float = 600.0) -> Watcher:
+    watcher = Watcher(tick_s, PRIOR, LEARNING)
     for mark in text:
-        remember(memory, mark == "#", tick_s, LEARNING.recent_half_life_h)
-    return memory
+        watcher.observe(mark == "#")
+    return watcher
 
 
 def test_without_a_past_the_law_is_the_prior():
-    law = rates(Memory(), PRIOR, LEARNING, np.array([0.0, 10.0]))
-    assert law[0] == pytest.approx(PRIOR.table())
-    assert law[1] == pytest.approx(PRIOR.table())
+    law = learn(Memory(), PRIOR, LEARNING)
+    assert law.by_age == pytest.approx(PRIOR.table())
+    assert law.by_hour == pytest.approx(np.ones((2, 24)))
 
 
 def test_what_was_seen_moves_the_law_away_from_the_prior():
     flicker, calm = watched("#." * 500), watched("#" * 500 + "." * 500)
-    now = np.array([0.0])
-    assert rates(flicker, PRIOR, LEARNING, now)[0, 0, 0] > PRIOR.here[0] > rates(calm, PRIOR, LEARNING, now)[0, 0, 0]
+    assert flicker.law.by_age[HERE, 0] > PRIOR.here[0] > calm.law.by_age[HERE, 0]
 
 
-def test_the_last_hours_count_less_the_further_one_looks_ahead():
-    memory = watched("#" * 2000 + "#." * 20)
-    near, far = rates(memory, PRIOR, LEARNING, np.array([0.0, 100.0]))[:, 0, 0]
-    assert near > far
+def test_hours_of_the_day_at_which_spot_goes_away_are_learned():
+    day = "#" * 60 + "." * 12 + "#" * 72
+    law = watched(day * 14).law
+    assert law.by_hour[HERE, 10] > 1.5 > 0.7 > law.by_hour[HERE, 20]
+
+
+def test_a_spell_that_ends_early_speaks_for_a_bad_regime_and_one_that_lasts_for_a_good_one():
+    past = "#" * 30 + "." * 10
+    usual, good, bad = watched(past * 8 + "#" * 120).belief
+    assert good > usual > bad
+    usual, good, bad = watched(past * 8 + "#..........." * 4).belief
+    assert bad > usual > good
+
+
+def test_a_belief_is_a_distribution_that_time_without_news_draws_back_to_even():
+    assert LEARNING.switching(0.0) == pytest.approx(np.eye(3))
+    assert LEARNING.switching(6.0).sum(axis=1) == pytest.approx(np.ones(3))
+    assert LEARNING.switching(1e4) == pytest.approx(np.full((3, 3), 1 / 3))
+    assert watched("##.#..###" * 9).belief.sum() == pytest.approx(1.0)
 
 
 def test_a_prior_fitted_to_a_memoryless_series_is_flat():

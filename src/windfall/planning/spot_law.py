@@ -1,12 +1,14 @@
 """How long spot stays and how long it stays away, learned while it is watched. Pure: ticks in, rates of change out.
 
 Availability is bursty: a spell that has just begun is likely to end soon, one that has lasted is likely to last. So the
-rate at which a spell ends depends on its age (a semi-Markov law). Three layers are weighed by how much each has seen:
-a prior for spot markets at large, the whole past of this market, and its last hours, whose say fades with the horizon.
+rate at which a spell ends depends on its age (a semi-Markov law). It is learned in layers, each weighed by how much it
+has seen: a prior for spot markets at large, the level of this market, its own rates by age, and its hours of the day.
+On top of that a market has better and worse days: a few regimes that nobody sees, of which a belief is kept.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable
 
@@ -19,6 +21,7 @@ Array = NDArray[np.float64]
 # Ages in hours at which the rate may change; coarser with age because the law is roughly a power of it.
 AGES_H = (0.0, 0.17, 0.34, 0.6, 1.0, 1.7, 3.0, 5.0, 8.0, 13.0, 21.0)
 CLASSES = len(AGES_H)
+DAY_H = 24
 HERE, AWAY = 0, 1
 
 
@@ -33,28 +36,51 @@ class Prior(Struct, frozen=True):
 
 
 class Learning(Struct, frozen=True, kw_only=True):
-    """How much each layer weighs, in ends of spells, and how long the last hours count."""
+    """How much each layer must have seen to count, in ends of spells, and what the regimes are.
 
-    prior_weight: float
-    series_weight: float
-    recent_weight: float
-    recent_half_life_h: float
-    recent_fades_h: float
+    In a good regime spells with spot end `regime_factor` times more seldom than usual and those without as much more
+    often; in a bad one the other way round. A regime lasts `regime_h` on average.
+    """
+
+    level_weight: float
+    age_weight: float
+    day_weight: float
+    day_spread_h: float
+    regime_factor: float
+    regime_h: float
+
+    def regimes(self) -> Array:
+        """Factors on the rates by (regime, kind of spell): as usual, good, bad."""
+        factor = self.regime_factor
+        return np.array([[1.0, 1.0], [1.0 / factor, factor], [factor, 1.0 / factor]])
+
+    def switching(self, hours: float) -> Array:
+        """The chance of each regime after some hours, by the regime now; whoever leaves one goes to any other."""
+        count = len(self.regimes())
+        kept = math.exp(-count / (count - 1) * hours / self.regime_h)
+        matrix: Array = np.full((count, count), (1.0 - kept) / count) + kept * np.eye(count)
+        return matrix
 
 
 def _zeros() -> Array:
-    return np.zeros((2, CLASSES))
+    return np.zeros((2, CLASSES, DAY_H))
 
 
 class Memory(Struct):
-    """All that is kept of what was seen: the present spell, and ends and hours by kind of spell and age."""
+    """All that is kept of what was seen: the present spell; ends and hours by kind of spell, age and hour of day."""
 
     available: bool | None = None
     age_ticks: int = 0
+    ticks: int = 0
     ends: Array = field(default_factory=_zeros)
     hours: Array = field(default_factory=_zeros)
-    recent_ends: Array = field(default_factory=_zeros)
-    recent_hours: Array = field(default_factory=_zeros)
+
+
+class Law(Struct, frozen=True):
+    """What was learned: ends per hour by kind of spell and age, and factors on them by hour of the day."""
+
+    by_age: Array
+    by_hour: Array
 
 
 def age_class(age_ticks: int, tick_s: float) -> int:
@@ -62,50 +88,116 @@ def age_class(age_ticks: int, tick_s: float) -> int:
     return bisect_right(AGES_H, (age_ticks + 0.5) * tick_s / 3600.0) - 1
 
 
-def remember(memory: Memory, available: bool, tick_s: float, half_life_h: float) -> None:
-    """Add one tick to the memory."""
+def hour_of_day(ticks: int, tick_s: float) -> int:
+    """The hour of the day, counted from the first tick that was watched: what matters is that it comes round."""
+    return int(ticks * tick_s / 3600.0 % DAY_H)
+
+
+def remember(memory: Memory, available: bool, tick_s: float) -> bool:
+    """Add one tick to the memory; whether it ended a spell."""
     if memory.available is None:
         memory.available = available
-        return
-    tick_h = tick_s / 3600.0
-    here = (HERE if memory.available else AWAY, age_class(memory.age_ticks, tick_s))
-    fade = 0.5 ** (tick_h / half_life_h)
-    memory.recent_ends *= fade
-    memory.recent_hours *= fade
-    memory.hours[here] += tick_h
-    memory.recent_hours[here] += tick_h
+        return False
+    kind = HERE if memory.available else AWAY
+    place = kind, age_class(memory.age_ticks, tick_s), hour_of_day(memory.ticks, tick_s)
+    memory.hours[place] += tick_s / 3600.0
+    memory.ticks += 1
     if available == memory.available:
         memory.age_ticks += 1
-        return
-    memory.ends[here] += 1.0
-    memory.recent_ends[here] += 1.0
+        return False
+    memory.ends[place] += 1.0
     memory.available, memory.age_ticks = available, 0
+    return True
 
 
-def rates(memory: Memory, prior: Prior, learning: Learning, ahead_h: Array) -> Array:
-    """Ends per hour by (hours ahead, kind of spell, age class)."""
-    usual = prior.table()
-    seen, expected = memory.ends.sum(axis=1), (memory.hours * usual).sum(axis=1)
-    level = (seen + learning.series_weight) / (expected + learning.series_weight)
-    usual = usual * level[:, None]
-    weight = learning.prior_weight
-    own = (memory.ends + weight) / (memory.hours + weight / usual)
-    lately, expected = memory.recent_ends.sum(axis=1), (memory.recent_hours * own).sum(axis=1)
-    mood = (lately + learning.recent_weight) / (expected + learning.recent_weight)
-    fading = np.exp(-ahead_h / learning.recent_fades_h)[:, None] * np.log(mood)[None, :]
-    result: Array = own[None, :, :] * np.exp(fading)[:, :, None]
+def learn(memory: Memory, prior: Prior, learning: Learning) -> Law:
+    """The law of a market from its memory, each layer leaning on the one before where little was seen."""
+    ends, hours = memory.ends.sum(axis=2), memory.hours.sum(axis=2)
+    weight = learning.level_weight
+    level = (ends.sum(axis=1) + weight) / ((hours * prior.table()).sum(axis=1) + weight)
+    usual = prior.table() * level[:, None]
+    by_age = (ends + learning.age_weight) / (hours + learning.age_weight / usual)
+    apart = np.arange(DAY_H)
+    apart = np.minimum(apart, DAY_H - apart)
+    near = np.exp(-0.5 * (apart / learning.day_spread_h) ** 2)
+    blur = np.stack([np.roll(near, hour) for hour in range(DAY_H)])
+    seen, expected = memory.ends.sum(axis=1) @ blur, (memory.hours * by_age[:, :, None]).sum(axis=1) @ blur
+    return Law(by_age, (seen + learning.day_weight) / (expected + learning.day_weight))
+
+
+def rates(law: Law, learning: Learning, hours: NDArray[np.int_]) -> Array:
+    """Ends per hour by (one of the given hours of the day, regime, kind of spell, age class)."""
+    daily = law.by_hour[:, hours].T
+    result: Array = daily[:, None, :, None] * learning.regimes()[None, :, :, None] * law.by_age[None, None, :, :]
+    return result
+
+
+def believe(belief: Array, now: Array, ended: bool, tick_h: float, switching: Array) -> Array:
+    """The belief in each regime after a tick in which a spell with these rates by regime ended or did not."""
+    stays = np.exp(-now * tick_h)
+    belief = belief * (1.0 - stays if ended else stays)
+    result: Array = belief / belief.sum() @ switching
     return result
 
 
 def fit_prior(series: Iterable[tuple[float, Iterable[bool]]]) -> Prior:
     """The prior of a kind of market from series of (tick_s, availability); long series do not drown short ones."""
-    ends, hours = _zeros(), _zeros()
+    ends, hours = np.zeros((2, CLASSES)), np.zeros((2, CLASSES))
     for tick_s, available in series:
         memory = Memory()
         for now in available:
-            remember(memory, bool(now), tick_s, half_life_h=1.0)
+            remember(memory, bool(now), tick_s)
         weight = 1.0 / max(1.0, memory.hours.sum() / 200.0)
-        ends += weight * memory.ends
-        hours += weight * memory.hours
+        ends += weight * memory.ends.sum(axis=2)
+        hours += weight * memory.hours.sum(axis=2)
     table = (ends + 0.3) / (hours + 0.3)
     return Prior(*(tuple(round(float(rate), 4) for rate in row) for row in table))
+
+
+class Watcher:
+    """Watches one market: memory, law and belief together. The law is learned anew when a spell ends or lasts."""
+
+    RELEARN_H = 1.0
+
+    def __init__(self, tick_s: float, prior: Prior, learning: Learning) -> None:
+        self.tick_s, self.prior, self.learning = tick_s, prior, learning
+        self.memory = Memory()
+        self.law = learn(self.memory, prior, learning)
+        self.regimes = learning.regimes()
+        self.belief: Array = np.full(len(self.regimes), 1.0 / len(self.regimes))
+        self.switching = learning.switching(tick_s / 3600.0)
+        self.relearn_ticks = max(1, round(self.RELEARN_H * 3600.0 / tick_s))
+
+    @property
+    def available(self) -> bool:
+        return bool(self.memory.available)
+
+    @property
+    def kind(self) -> int:
+        return HERE if self.memory.available else AWAY
+
+    @property
+    def age(self) -> int:
+        return age_class(self.memory.age_ticks, self.tick_s)
+
+    @property
+    def hour(self) -> float:
+        """Hours since the first tick."""
+        return self.memory.ticks * self.tick_s / 3600.0
+
+    def observe(self, available: bool) -> None:
+        if self.memory.available is None:
+            remember(self.memory, available, self.tick_s)
+            return
+        kind, usual = self.kind, self.law.by_age[self.kind, self.age]
+        usual = usual * self.law.by_hour[kind, hour_of_day(self.memory.ticks, self.tick_s)]
+        ended = remember(self.memory, available, self.tick_s)
+        self.belief = believe(
+            self.belief, usual * self.regimes[:, kind], ended, self.tick_s / 3600.0, self.switching
+        )  # fmt: skip
+        if ended or self.memory.ticks % self.relearn_ticks == 0:
+            self.law = learn(self.memory, self.prior, self.learning)
+
+    def rates(self, ahead_h: Array) -> Array:
+        """Ends per hour by (hours ahead, regime, kind of spell, age class)."""
+        return rates(self.law, self.learning, (self.hour + ahead_h).astype(int) % DAY_H)

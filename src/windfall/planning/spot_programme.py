@@ -1,11 +1,12 @@
-"""The cheapest way to the deadline under a law of availability: a dynamic programme. Pure: rates in, choices out.
+"""The cheapest way to the deadline under a law of availability: a dynamic programme. Pure: rates in, costs out.
 
-The state is (steps to the deadline, slack, market and what is left of its changeover, spell and its age). Slack instead
-of work keeps the tables small: it only falls. Choices after which on-demand could not make the deadline cost infinity,
-so the plan lives inside the safety net instead of being cut off by it.
+The state is (steps to the deadline, slack, market and what is left of its changeover, regime, spell and its age). Slack
+instead of work keeps the tables small: it only falls. Choices after which on-demand could not make the deadline cost
+infinity, so the plan lives inside the safety net instead of being cut off by it.
 
+The tables are made as if the regime were known from the next step on; `costs` weighs them by the belief in each.
 Only the next hours are worth fine steps. `values` solves the far future in coarse ones, `refine` carries its result
-over, and `choices` works back from there.
+over, and `tables` works back from there.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from numpy.typing import NDArray
 
 Table = NDArray[np.float32]
 IDLE, SPOT, ONDEMAND = 0, 1, 2
-HERE = 0
+HERE, AWAY = 0, 1
 NEVER = np.float32(1e9)
 
 
 class Programme(Struct, frozen=True, kw_only=True):
-    """A problem in steps; its tables go by (spell, age, market row, slack from `low` to `high`).
+    """A problem in steps; its tables go by (regime, spell, age, market row, slack from `low` to `high`).
 
-    `ends[n]` and `ages` are probabilities per step, n steps before the deadline; prices are per step.
+    `ends[n]`, `ages` and `switching` are probabilities per step, n steps before the deadline; prices are per step.
     """
 
     steps: int
@@ -34,8 +35,9 @@ class Programme(Struct, frozen=True, kw_only=True):
     changeover: int
     spot_price: float
     ondemand_price: float
-    ends: NDArray[np.float64]  # (steps + 1, 2, classes): a spell of this age ends within the step
+    ends: NDArray[np.float64]  # (steps + 1, regimes, 2, classes): a spell of this age ends within the step
     ages: NDArray[np.float64]  # (classes,): a spell that does not end moves on to the next age class
+    switching: NDArray[np.float64]  # (regimes, regimes): from one regime to another
 
     @property
     def begun(self) -> int:
@@ -43,8 +45,8 @@ class Programme(Struct, frozen=True, kw_only=True):
         return max(1, self.changeover)
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:
-        return (2, self.ages.size, 1 + 2 * self.begun, self.high - self.low + 1)
+    def shape(self) -> tuple[int, int, int, int, int]:
+        return (len(self.switching), 2, self.ages.size, 1 + 2 * self.begun, self.high - self.low + 1)
 
     def row(self, market: int, warming: int) -> int:
         """The place of a market in the tables: idle, spot by the rest of its changeover, on-demand likewise."""
@@ -54,68 +56,77 @@ class Programme(Struct, frozen=True, kw_only=True):
         """The place of a slack in the tables, or of the least one above it."""
         return max(0, slack - self.low)
 
+    def price(self, market: int) -> float:
+        return (0.0, self.spot_price, self.ondemand_price)[market]
 
-def _expect(problem: Programme, steps: int, value: Table, mean: Table) -> None:
-    """Write the mean of the next step's value into `mean`."""
-    ends = problem.ends[steps]
+
+def _moves(problem: Programme) -> NDArray[np.float64]:
     moves = problem.ages.copy()
     moves[-1] = 0.0  # the oldest class has no older one
-    stays = ((1.0 - ends) * (1.0 - moves)).astype(np.float32)[:, :, None, None]
-    older = ((1.0 - ends) * moves).astype(np.float32)[:, :-1, None, None]
+    return moves
+
+
+def _expect(problem: Programme, steps: int, value: Table, mean: Table) -> None:
+    """Write the mean of the next step's value into `mean`: the regime may switch, the spell end or grow older."""
+    ends, moves = problem.ends[steps], _moves(problem)
+    stays = ((1.0 - ends) * (1.0 - moves)).astype(np.float32)[..., None, None]
+    older = ((1.0 - ends) * moves).astype(np.float32)[:, :, :-1, None, None]
+    if len(value) > 1:
+        switching = problem.switching.astype(np.float32)
+        value = (switching @ value.reshape(len(value), -1)).reshape(value.shape)
     np.multiply(value, stays, out=mean)
-    mean[:, :-1] += older * value[:, 1:]
-    mean += ends.astype(np.float32)[:, :, None, None] * value[::-1, :1]
+    mean[:, :, :-1] += older * value[:, :, 1:]
+    mean += ends.astype(np.float32)[..., None, None] * value[:, ::-1, :1]
 
 
-def _idle(problem: Programme, mean: Table, option: Table) -> None:
-    least = problem.place(problem.changeover)
-    option[...] = NEVER
-    option[..., least + 1 :] = mean[:, :, :1, least:-1]
-
-
-def _market(problem: Programme, mean: Table, option: Table, market: int, left_one: int) -> None:
-    """Write the cost of a step in one market: go on with its machine, or start one from the other rows."""
+def _go_on(problem: Programme, mean: Table, market: int, left_one: int) -> Table:
+    """The cost of a step with the machine one has, by what is left of its changeover."""
     change, first = problem.changeover, problem.row(market, 0)
-    price = np.float32(problem.spot_price if market == SPOT else problem.ondemand_price)
-    spells = slice(HERE, HERE + 1) if market == SPOT else slice(0, 2)
-    option[...] = NEVER
+    price = np.float32(problem.price(market))
+    option = np.full((*mean.shape[:3], problem.begun, mean.shape[4]), NEVER, np.float32)
     # Spot must leave room for a rescue by on-demand with its changeover; on-demand only for what is left of its own.
     room = problem.place(change) if market == SPOT else 0
-    option[spells, :, first, room:] = price + mean[spells, :, first, room:]
+    option[..., 0, room:] = mean[..., first, room:] + price
     if problem.low <= left_one <= problem.high:
-        option[spells, :, first, left_one - problem.low] = price
+        option[..., 0, left_one - problem.low] = price
     for warming in range(1, change):
         least = problem.place(change if market == SPOT else warming - 1)
-        option[spells, :, first + warming, least + 1 :] = price + mean[spells, :, first + warming - 1, least:-1]
-    others = [row for row in range(option.shape[2]) if not first <= row < first + problem.begun]
+        option[..., warming, least + 1 :] = mean[..., first + warming - 1, least:-1] + price
+    if market == SPOT:
+        option[:, AWAY] = NEVER
+    return option
+
+
+def _start(problem: Programme, mean: Table, market: int, go_on: Table) -> Table:
+    """The cost of a step that starts a machine."""
+    change = problem.changeover
+    if change == 0:
+        return go_on[..., 0, :]
+    option = np.full((*mean.shape[:3], mean.shape[4]), NEVER, np.float32)
     least = problem.place(change if market == SPOT else change - 1)
-    fresh = price + mean[spells, :, first + change - 1, least:-1] if change else None
-    for row in others:
-        if fresh is None:
-            option[spells, :, row] = option[spells, :, first]
-        else:
-            option[spells, :, row, least + 1 :] = fresh
+    option[..., least + 1 :] = mean[..., problem.row(market, change - 1), least:-1] + np.float32(problem.price(market))
+    if market == SPOT:
+        option[:, AWAY] = NEVER
+    return option
 
 
-def _back(problem: Programme, value: Table, first: int, choices: NDArray[np.int8] | None) -> Table:
-    """Work back from `value`, which holds `first - 1` steps before the deadline, to `problem.steps`."""
-    value, mean, options = value.copy(), np.empty_like(value), np.empty((3, *value.shape), np.float32)
-    for steps in range(first, problem.steps + 1):
-        _expect(problem, steps, value, mean)
-        _idle(problem, mean, options[IDLE])
-        _market(problem, mean, options[SPOT], SPOT, steps - 1)
-        _market(problem, mean, options[ONDEMAND], ONDEMAND, steps - 1)
-        np.minimum(options[IDLE], options[SPOT], out=value)
-        np.minimum(value, options[ONDEMAND], out=value)
-        np.minimum(value, NEVER, out=value)
-        if steps <= problem.high:
-            value[..., problem.place(steps) :] = NEVER
-            if steps >= problem.low:
-                value[..., steps - problem.low] = 0.0  # as much slack as time: all done
-        if choices is not None:
-            # Ties go to on-demand, then spot: to what makes progress.
-            choices[problem.steps - steps] = 2 - options[::-1].argmin(axis=0)
-    return value
+def _step(problem: Programme, steps: int, value: Table, mean: Table) -> None:
+    """Turn the value of `steps - 1` before the deadline into that of `steps`."""
+    _expect(problem, steps, value, mean)
+    least, begun = problem.place(problem.changeover), problem.begun
+    idle = np.full((*mean.shape[:3], mean.shape[4]), NEVER, np.float32)
+    idle[..., least + 1 :] = mean[..., 0, least:-1]
+    on_spot, on_demand = (_go_on(problem, mean, market, steps - 1) for market in (SPOT, ONDEMAND))
+    to_spot = np.minimum(idle, _start(problem, mean, SPOT, on_spot))
+    to_demand = np.minimum(idle, _start(problem, mean, ONDEMAND, on_demand))
+    np.minimum(to_spot, to_demand, out=value[..., 0, :])
+    np.minimum(on_spot, to_demand[..., None, :], out=value[..., 1 : 1 + begun, :])
+    np.minimum(on_demand, to_spot[..., None, :], out=value[..., 1 + begun :, :])
+    np.minimum(value, NEVER, out=value)
+    if steps <= problem.high:
+        value[..., problem.place(steps) :] = NEVER
+        if steps >= problem.low:
+            value[..., steps - problem.low] = 0.0  # as much slack as time: all done
 
 
 def at_deadline(problem: Programme) -> Table:
@@ -128,14 +139,59 @@ def at_deadline(problem: Programme) -> Table:
 
 def values(problem: Programme) -> Table:
     """The cost of going on as well as possible, `problem.steps` before the deadline."""
-    return _back(problem, at_deadline(problem), 1, None)
+    value = at_deadline(problem)
+    mean = np.empty_like(value)
+    for steps in range(1, problem.steps + 1):
+        _step(problem, steps, value, mean)
+    return value
 
 
-def choices(problem: Programme, value: Table, keep: int) -> NDArray[np.int8]:
-    """The best choice in each of the first `keep` steps, by (step from now, spell, age, market row, slack)."""
-    found = np.zeros((keep, *problem.shape), np.int8)
-    _back(problem, value, problem.steps - keep + 1, found)
+def tables(problem: Programme, value: Table, keep: int) -> Table:
+    """The values after each of the first `keep` steps, by step; `value` is the last of them."""
+    found = np.empty((keep, *problem.shape), np.float32)
+    found[-1] = value
+    mean = np.empty_like(value)
+    for place in range(keep - 2, -1, -1):
+        found[place] = found[place + 1]
+        _step(problem, problem.steps - place - 1, found[place], mean)
     return found
+
+
+class Standing(Struct, frozen=True):
+    """Where one stands in a programme: steps before the deadline, slack, market, spell and what is believed of it."""
+
+    steps: int
+    slack: int
+    market: int
+    warming: int
+    spell: int
+    age: int
+
+
+def costs(
+    problem: Programme, found: Table, at: Standing, belief: NDArray[np.float64]
+) -> tuple[float, float, float]:  # fmt: skip
+    """The expected cost of idling, spot and on-demand in the next step, as well as possible from there on."""
+    after, moves = found[problem.steps - at.steps], _moves(problem)[at.age]
+    ends = problem.ends[at.steps, :, at.spell, at.age]
+    older = min(at.age + 1, problem.ages.size - 1)
+
+    def ahead(row: int, slack: int) -> float:
+        if not problem.low <= slack <= problem.high:
+            return float(NEVER)
+        value = problem.switching @ after[..., row, slack - problem.low].reshape(len(belief), -1)
+        value = value.reshape(after.shape[:3])
+        goes_on = (1.0 - moves) * value[:, at.spell, at.age] + moves * value[:, at.spell, older]
+        return float(belief @ ((1.0 - ends) * goes_on + ends * value[:, 1 - at.spell, 0]))
+
+    def cost(market: int) -> float:
+        if market == IDLE:
+            return ahead(0, at.slack - 1)
+        warming = at.warming if market == at.market else problem.changeover
+        spent = 1 if warming else 0
+        return problem.price(market) + ahead(problem.row(market, max(0, warming - 1)), at.slack - spent)
+
+    return cost(IDLE), cost(SPOT) if at.spell == HERE else float(NEVER), cost(ONDEMAND)
 
 
 def refine(coarse: Programme, value: Table, fine: Programme, factor: int, steps: int) -> Table:
@@ -145,19 +201,20 @@ def refine(coarse: Programme, value: Table, fine: Programme, factor: int, steps:
     """
     slacks = np.arange(fine.low, fine.high + 1)
     table = np.full(fine.shape, NEVER, np.float32)
-    for market, price in ((IDLE, 0.0), (SPOT, fine.spot_price), (ONDEMAND, fine.ondemand_price)):
+    for market in (IDLE, SPOT, ONDEMAND):
         for warming in range(1 if market == IDLE else fine.begun):
             rest = warming % factor
-            source = value[:, :, coarse.row(market, warming // factor)]
+            source = value[..., coarse.row(market, warming // factor), :]
             spread = np.clip((slacks - rest) / factor, 0.0, source.shape[-1] - 1.0)
             below = np.floor(spread).astype(int)
             above = np.minimum(below + 1, source.shape[-1] - 1)
             part = (spread - below).astype(np.float32)
-            mixed = (1 - part) * source[..., below] + part * source[..., above] + np.float32(rest * price)
+            mixed = (1 - part) * source[..., below] + part * source[..., above]
+            mixed += np.float32(rest * fine.price(market))
             # On-demand to the end is always open where there is room for its changeover; coarse steps may miss that.
             needs = warming if market == ONDEMAND else fine.changeover
             rescue = (steps - slacks + needs) * fine.ondemand_price
-            table[:, :, fine.row(market, warming)] = np.where(slacks >= needs, np.minimum(mixed, rescue), NEVER)
+            table[..., fine.row(market, warming), :] = np.where(slacks >= needs, np.minimum(mixed, rescue), NEVER)
     done = steps - fine.low
     if done <= fine.high - fine.low:
         table[..., max(0, done) :] = NEVER

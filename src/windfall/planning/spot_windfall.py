@@ -1,7 +1,7 @@
 """Windfall's own planner for spot and on-demand: learn the law of availability, plan by it, plan again. Pure.
 
 Every few hours the programme of `spot_programme` is solved under the law of `spot_law` as it is known by then; in
-between, the choice for each tick is looked up. `guarded` has the last word.
+between, each choice weighs its tables by the belief of the moment. `guarded` has the last word.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from windfall.planning.spot import Greedy, Market, OnDemand, Planner, State, Terms, UniformProgress, guarded, slack
-from windfall.planning.spot_law import AGES_H, Learning, Memory, Prior, age_class, rates, remember
+from windfall.planning.spot_law import AGES_H, Learning, Prior, Watcher
 from windfall.planning.spot_programme import (
     IDLE,
     ONDEMAND,
     SPOT,
     Programme,
+    Standing,
+    Table,
     at_deadline,
-    choices,
     coarse_slack,
+    costs,
     refine,
+    tables,
     values,
 )
 
@@ -36,11 +38,11 @@ PRIOR = Prior(
     away=(2.3137, 1.6966, 1.1804, 0.8143, 0.5037, 0.4337, 0.248, 0.1391, 0.1189, 0.1188, 0.0459),
 )
 LEARNING = Learning(
-    prior_weight=10.0, series_weight=10.0, recent_weight=2.0, recent_half_life_h=8.0, recent_fades_h=8.0
+    level_weight=10.0, age_weight=10.0, day_weight=5.0, day_spread_h=2.0, regime_factor=1.5, regime_h=24.0
 )
-REPLAN_H = 3.0
+REPLAN_H = 4.0
 # Fine steps in a changeover at most, and cells of the coarse tables: what keeps one plan at some tenths of a second.
-FINEST = 12
+FINEST = 6
 MOST_CELLS = 700_000
 
 
@@ -70,32 +72,32 @@ def grid_of(terms: Terms) -> Grid:
 
 
 class Plan(Struct, frozen=True):
-    """A programme and its choices for the first steps."""
+    """A programme and the values after each of its first steps."""
 
     programme: Programme
-    choices: NDArray[np.int8]
+    tables: Table
 
 
 class Windfall:
     """Learns, plans and replans; deterministic."""
 
     def __init__(self, terms: Terms, prior: Prior = PRIOR, learning: Learning = LEARNING) -> None:
-        self.terms, self.prior, self.learning = terms, prior, learning
-        self.memory = Memory()
+        self.terms = terms
+        self.watcher = Watcher(terms.tick_s, prior, learning)
         self.grid = grid_of(terms)
         self.plan: Plan | None = None
 
     def observe(self, available: bool) -> None:
-        remember(self.memory, available, self.terms.tick_s, self.learning.recent_half_life_h)
+        self.watcher.observe(available)
 
     def choose(self, state: State) -> Market:
         if slack(self.terms, state) <= 0:
             return Market.ONDEMAND
         steps = max(1, round((self.terms.deadline_ticks - state.tick) / self.grid.step))
-        if self.plan is None or self.plan.programme.steps - steps >= len(self.plan.choices):
+        if self.plan is None or self.plan.programme.steps - steps >= len(self.plan.tables):
             self.plan = self._make_plan(state, steps)
-        wish = self._look_up(self.plan, state, steps)
-        return guarded(self.terms, state, bool(self.memory.available), wish)
+        wish = self._best(self.plan, state, steps)
+        return guarded(self.terms, state, self.watcher.available, wish)
 
     def _make_plan(self, state: State, steps: int) -> Plan:
         """The plan for the next hours under what is known now: coarse from their end on, fine until then."""
@@ -105,16 +107,15 @@ class Windfall:
         keep, high = steps - far * factor, slack(self.terms, state) // self.grid.step
         fine = self._programme(steps, 1, low=max(0, high - keep - 1), high=high, now=steps)
         if far == 0:
-            return Plan(fine, choices(fine, at_deadline(fine), keep))
+            return Plan(fine, tables(fine, at_deadline(fine), keep))
         coarse = self._programme(far, factor, low=0, high=coarse_slack(high, factor), now=steps)
         tail = refine(coarse, values(coarse), fine, factor, far * factor)
-        return Plan(fine, choices(fine, tail, keep))
+        return Plan(fine, tables(fine, tail, keep))
 
     def _programme(self, steps: int, factor: int, *, low: int, high: int, now: int) -> Programme:
         """The problem in steps of `factor` fine ones; `now` is the present in fine steps before the deadline."""
         step_h = factor * self.grid.step * self.terms.tick_s / 3600.0
         ahead_h = np.maximum(0.0, now / factor - np.arange(steps + 1, dtype=np.float64)) * step_h
-        law = rates(self.memory, self.prior, self.learning, ahead_h)
         return Programme(
             steps=steps,
             low=low,
@@ -122,16 +123,23 @@ class Windfall:
             changeover=math.ceil(self.terms.changeover_ticks / (factor * self.grid.step)),
             spot_price=factor * self.terms.spot_usd,
             ondemand_price=factor * self.terms.ondemand_usd,
-            ends=1.0 - np.exp(-law * step_h),
+            ends=1.0 - np.exp(-self.watcher.rates(ahead_h) * step_h),
             ages=np.minimum(1.0, step_h / np.diff(np.array([*AGES_H, math.inf]))),
+            switching=self.watcher.learning.switching(step_h),
         )
 
-    def _look_up(self, plan: Plan, state: State, steps: int) -> Market:
-        programme, spell = plan.programme, 0 if self.memory.available else 1
-        row = programme.row(MARKETS[state.market], math.ceil(state.warming / self.grid.step))
-        room = min(slack(self.terms, state) // self.grid.step, steps - 1)
-        age = age_class(self.memory.age_ticks, self.terms.tick_s)
-        return CHOICES[int(plan.choices[programme.steps - steps, spell, age, row, programme.place(room)])]
+    def _best(self, plan: Plan, state: State, steps: int) -> Market:
+        at = Standing(
+            steps=steps,
+            slack=min(slack(self.terms, state) // self.grid.step, steps - 1),
+            market=MARKETS[state.market],
+            warming=math.ceil(state.warming / self.grid.step),
+            spell=self.watcher.kind,
+            age=self.watcher.age,
+        )
+        weighed = costs(plan.programme, plan.tables, at, self.watcher.belief)
+        # Ties go to on-demand, then spot: to what makes progress.
+        return CHOICES[min((ONDEMAND, SPOT, IDLE), key=lambda market: weighed[market])]
 
 
 PLANNERS: dict[str, Callable[[Terms], Planner]] = {
