@@ -25,6 +25,8 @@ def problems(state: State) -> list[str]:
     if clients != state.clients:
         found.append(f"clients by pool are {dict(clients)}, counted {state.clients}")
     found += [problem for site in state.sites.values() for problem in site.problems()]
+    if {*state.there} != {number for number, machine in state.machines.items() if machine.there}:
+        found.append("the machines that are there are not those that have not ended")
     for machine in state.machines.values():
         found += _machine_problems(state, machine)
     found += [f"pool {pool.rules.name} has {pool.queued} pending" for pool in state.pools.values() if pool.queued < 0]

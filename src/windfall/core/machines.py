@@ -154,7 +154,7 @@ def apply_prices_reported(state: State, event: PricesReported, decided: Nothing)
         for offer in state.offers.get(event.pool, ())
     ]
     state.offers[event.pool] = changed
-    for machine in state.machines.values():
+    for machine in state.there.values():
         if machine.there and machine.offer.pool == event.pool and machine.offer.name in prices:
             held_s = money.held_s(machine.meter, event.t)
             machine.rates.append((held_s, money.microusd(prices[machine.offer.name])))
@@ -263,6 +263,7 @@ def apply_strangers_seen(state: State, event: StrangersSeen, decided: Nothing) -
 
 def _finish(state: State, machine: MachineState, t: float, cause: str) -> None:
     machine.phase, machine.cause, machine.ended_t = ENDED, cause, t
+    state.there.pop(machine.number, None)
     unreserve(state, machine)
     state.touch(machine.job)
 

@@ -44,7 +44,7 @@ def closing(state: State, job: int) -> Plan | None:
 
 
 def _there(state: State, job: int) -> list[MachineState]:
-    return [machine for machine in machines.machines_of(state, job) if machine.there and not machine.stopping]
+    return [machine for machine in state.there.values() if machine.job == job and not machine.stopping]
 
 
 # --- what a planner is shown ----------------------------------------------------------------------------------------
@@ -179,14 +179,9 @@ def _on_offer(state: State, bag: Bag, t: float) -> list[Offer]:
 
 def _rented(state: State, job: int, offer: Offer) -> tuple[int, int]:
     """Machines of an offer that are there, the job's own and those of others."""
-    mine = others = 0
-    for plan in state.plans:
-        count = sum(machine.there and machine.offer.key == offer.key for machine in machines.machines_of(state, plan))
-        if plan == job:
-            mine += count
-        else:
-            others += count
-    return mine, others
+    jobs = [machine.job for machine in state.there.values() if machine.offer.key == offer.key]
+    mine = jobs.count(job)
+    return mine, len(jobs) - mine
 
 
 # --- what of a plan is carried out ----------------------------------------------------------------------------------
@@ -311,7 +306,7 @@ def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> N
     bag = state.bags[event.job]
     overtaken = planned.changed_seq > event.seq
     for number, _, offer in decided.started:
-        state.machines[number] = MachineState(number, event.job, offer, event.t)
+        state.machines[number] = state.there[number] = MachineState(number, event.job, offer, event.t)
         state.machines_by_job.setdefault(event.job, []).append(number)
         state.next_machine = number + 1
     _give_up(state, bag, decided, event.t)

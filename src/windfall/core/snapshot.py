@@ -239,6 +239,8 @@ def _load_fleet(state: State, saved: SavedFleet) -> None:
     for machine in saved.machines:
         state.machines[machine.number] = machine
         state.machines_by_job.setdefault(machine.job, []).append(machine.number)
+        if machine.there:
+            state.there[machine.number] = machine
     state.plans = {plan.job: plan for plan in saved.plans}
     state.plans_due = dict.fromkeys(saved.plans_due)
     state.plan_look_t = min((plan.look_again_t for plan in saved.plans), default=inf)

@@ -440,6 +440,8 @@ class State:
         self.offers: dict[str, list[Offer]] = {}
         self.machines: dict[int, MachineState] = {}
         self.machines_by_job: dict[int, list[int]] = {}
+        self.there: dict[int, MachineState] = {}
+        """The machines that have not ended: what a look costs must not grow with those that have."""
         self.markets: dict[str, Seen] = {}
         """What was seen of offers, by their keys."""
         self.strangers: dict[str, list[tuple[str, str]]] = {}

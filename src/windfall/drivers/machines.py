@@ -66,7 +66,7 @@ def compare(state: State, pool: str, shown: list[Seen], now: float) -> Findings:
 
 
 def _machines(state: State, pool: str) -> list[MachineState]:
-    return [machine for machine in state.machines.values() if machine.offer.pool == pool]
+    return [machine for machine in state.there.values() if machine.offer.pool == pool]
 
 
 def _news(machine: MachineState, seen: Seen, now: float) -> list[ev.AnyEvent]:
