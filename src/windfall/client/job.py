@@ -79,6 +79,10 @@ class Job:
         number = None if task is None else self.number_of(task)
         return dict(self._transport.get(f"{self._path}/explain", task=number))
 
+    def cost(self) -> Json:
+        """What its machines have cost, one by one and in sums, and what is expected to come."""
+        return dict(self._transport.get(f"{self._path}/cost"))
+
     def render(self, task: int | str) -> Json:
         """What a task runs: `argv`, `params`, `env`, `cwd`."""
         return dict(self._transport.get(f"{self._path}/render/{self.number_of(task)}"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from windfall.core import dag, patience
+from windfall.core import dag, explain_plan, patience
 from windfall.core.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAMES, WAITING
 from windfall.core.dispatch import Matcher, is_blocked, needs_failover
@@ -67,22 +67,30 @@ def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t:
     if held_up:
         about = {"waits": True, "stuck": False, "because": held_up[0], "hosts": len(state.live_hosts)}
         return about | {"reasons": [], "pools": [], "try": held_up[1]}
+    if task is not None and (reserved := explain_plan.why_reserved(state, bag, task, t)):
+        return reserved
+    rented = explain_plan.coming(state, bag, t)
+    if task is None and rented is not None and not bag.waiting:
+        about = {"waits": True, "stuck": rented.stuck, "because": rented.because, "hosts": len(state.live_hosts)}
+        return about | {"reasons": [], "pools": rented.pools, "try": rented.tries}
     look = Look(state, policies, bag, task, t)
     pools = outlook(state, policies, bag, ceil(bag.classes[_class_of(bag, task)].cpus), t)
-    help_comes = any(pool.hopeful for pool in pools)
+    help_comes = any(pool.hopeful for pool in pools) or (rented is not None and not rented.stuck)
     ordered = sorted(look.reasons.values(), key=lambda reason: -reason.hosts)
     tries = [reason.try_ for reason in ordered if reason.try_]
-    if not state.live_hosts and not help_comes:
+    if rented is not None:
+        tries += rented.tries
+    elif not state.live_hosts and not help_comes:
         tries.append("windfall worker --server URL --token TOKEN   on any host")
     return {
         "waits": look.willing == 0,
         "stuck": look.possible == 0 and look.is_complete and not help_comes,
-        "because": look.summary(),
+        "because": look.summary() if rented is None or look.possible else rented.because,
         "hosts": len(state.live_hosts),
         "willing": look.willing,
         "reasons": [_shown(reason) for reason in ordered],
         "nearest": _nearest(list(look.alone.values())),
-        "pools": [{"pool": pool.pool, "what": pool.what} for pool in pools],
+        "pools": [{"pool": pool.pool, "what": pool.what} for pool in pools] + (rented.pools if rented else []),
         "try": list(dict.fromkeys(tries)),
     }
 
@@ -179,7 +187,7 @@ def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
         return "the job is still being submitted", []
     if task is None and bag.held and not bag.waiting:
         return f"every task that could run has been handed out; {bag.held} wait for others to be done", []
-    if task is None and not bag.waiting:
+    if task is None and not bag.waiting and not bag.reserved:
         return "every task of the job has been handed out", []
     return None
 
@@ -410,6 +418,8 @@ def explain(
             document["waiting"] = why_waiting(state, policies, bag, None, t)
         document["policies"] = policies.of(bag.rules.policies).expressions
         document["timeouts"] = timeouts_of(state, bag)
+        document["money"] = explain_plan.money_of(state, bag, t)
+        document["plan"] = explain_plan.plan_of(state, bag)
         return document
     value = bag.columns.state[task]
     document["state"] = STATE_NAMES[value]

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from windfall import __version__
 from windfall.core import events as ev
 from windfall.errors import BadCredentials, BadInput, WindfallError
-from windfall.server import blobs, exchange, machines, queries, site_api, site_exchange, submission, workflows
+from windfall.server import blobs, exchange, machines, money, queries, site_api, site_exchange, submission, workflows
 from windfall.server.auth import Forbidden
 from windfall.server.metrics import metrics
 from windfall.server.site import NotFound, Site
@@ -163,6 +163,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/jobs/{job}/output/{task}", "GET", queries.output, "read", False),
     ("/v1/jobs/{job}/render/{task}", "GET", queries.render, "read", False),
     ("/v1/jobs/{job}/explain", "GET", queries.explain, "read", False),
+    ("/v1/jobs/{job}/cost", "GET", money.cost, "read", False),
     ("/v1/jobs/{job}/workflow", "GET", workflows.graph, "read", False),
     ("/v1/classes", "GET", workflows.classes, "read", False),
     ("/v1/classes/{name}", "GET", workflows.one_class, "read", False),

@@ -15,7 +15,7 @@ from windfall.core.columns import FAILED, STATE_NAMES
 from windfall.core.events import HostAnswered, Record, ResultsReported, decode_record
 from windfall.core.state import FINAL, Bag
 from windfall.errors import BadInput
-from windfall.server import workflows
+from windfall.server import money, workflows
 from windfall.server.site import NotFound, Site, output_rows
 from windfall.server.status import exit_code, host_row, job_status, pool_rows, recovered, task_row, tasks_in
 from windfall.store.contract import Store
@@ -113,7 +113,10 @@ async def explain(site: Site, request: Request) -> tuple[int, Json]:
     def name_of(number: int) -> str:
         return workflows.name_of(site, bag, number) or str(number)
 
-    return 200, explaining.explain(site.state, site.driver.engine.policies, bag, task, now, records, name_of)
+    told = explaining.explain(site.state, site.driver.engine.policies, bag, task, now, records, name_of)
+    if task is None:
+        told["last_plans"] = await money.last_plans(site, bag)
+    return 200, told
 
 
 def _log(site: Site) -> list[Record]:

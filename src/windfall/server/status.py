@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from windfall.core.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
+from windfall.core.explain_plan import money_of, plan_of
 from windfall.core.pools import look, supply_of
 from windfall.core.state import GONE, Bag, Host
 from windfall.server import workflows
@@ -49,6 +50,8 @@ def job_status(site: Site, bag: Bag) -> Json:
         "slots": site.state.live_slots,
         "version": site.versions.get(bag.number, 0),
         "workflow": workflows.summary(site, bag),
+        "money": money_of(site.state, bag, now),
+        "plan": plan_of(site.state, bag),
     }
 
 
