@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +20,7 @@ from windfall.client import TaskFailed
 from windfall.core.events import HostAnswered, ResultsJudged, ResultsReported, decode_record
 from windfall.errors import BadInput
 from windfall.store import open_store
+from windfall.workflows import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workflows"
 
@@ -117,7 +123,7 @@ def test_a_program_beside_the_file_goes_along(shell):
 
 def test_a_recorded_workflow_can_be_tried_without_its_programs(shell):
     ended = shell.windfall(
-        "run", "--workflow", str(EXAMPLES / "diamond.json"), "--emulate", "--time-scale", "0.0001", "--deadline", "1h"
+        "run", "--workflow", str(EXAMPLES / "diamond.json"), "--emulate", "--time-scale", "10000", "--deadline", "1h"
     )
     assert ended.code == 0, ended
     assert "job 1 'diamond'  4 tasks: 4 done" in ended.out
@@ -308,3 +314,36 @@ def test_the_same_program_twice_gets_two_names(client):
         "true.2",
         "true.3-1",
     ]
+
+
+# -- the pages -------------------------------------------------------------------------------------------------------
+
+ROOT = EXAMPLES.parents[1]
+
+
+def commands_of_the_howto() -> list[str]:
+    """What the live half of the page says to type."""
+    text = (ROOT / "docs/howto/workflows.md").read_text().partition("# Plan a workflow")[0]
+    blocks = re.findall(r"^```console\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+
+
+def test_the_commands_of_the_howto_work(tmp_path):
+    commands = commands_of_the_howto()
+    assert any("wordcount.toml" in command for command in commands)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("WINDFALL_")}
+    env |= {"WINDFALL_STATE": str(tmp_path / "state"), "TMPDIR": str(tmp_path)}
+    for command in commands:
+        typed = shlex.split(command)
+        assert typed[0] == "windfall"
+        ended = subprocess.run(
+            [sys.executable, "-m", *typed], cwd=ROOT, env=env, capture_output=True, text=True, timeout=90
+        )
+        assert ended.returncode == 0, (command, ended)
+
+
+def test_every_workflow_among_the_examples_is_right():
+    files = sorted([*EXAMPLES.glob("*.toml"), *EXAMPLES.glob("*.json")])
+    assert len(files) >= 3
+    for file in files:
+        assert read(file).tasks

@@ -62,7 +62,10 @@ def read_workflow(request: Request) -> Submission:
 
 
 # What a job of a class may say for itself; everything else is the class's.
-OWN = ("name", "env", "policies", "attributes", "tags", "max_failed_tasks", "priority", "deadline", "budget", "inputs")
+OWN = (
+    "name", "env", "policies", "attributes", "tags", "max_failed_tasks", "priority", "deadline", "budget", "inputs",
+    "pools", "planner", "confidence",
+)  # fmt: skip
 OWN += ("pools", "planner", "confidence")
 
 
