@@ -71,6 +71,7 @@ class StuckWatch:
         self._progress = progress
         self._max_wait_s = max_wait_s
         self._idle_since_s: float | None = None
+        self._broke_since_s: float | None = None
         self._said = ""
 
     def look(self, status: Json) -> None:
@@ -95,6 +96,15 @@ class StuckWatch:
                 hint=f"see: windfall explain {self._job.id}",
             )
 
+    def is_out_of_money(self, status: Json) -> bool:
+        """For some time now nothing is rented, and nothing can be for what is left of the budget."""
+        now_s = time.monotonic()
+        if not (status.get("money") or {}).get("held_by_budget"):
+            self._broke_since_s = None
+            return False
+        self._broke_since_s = now_s if self._broke_since_s is None else self._broke_since_s
+        return now_s - self._broke_since_s >= _IDLE_LOOK_S
+
     def _say(self, why: str, tries: list[str]) -> None:
         self._progress.trouble = f"nothing can run: {why}   (windfall explain {self._job.id})"
         if why != self._said and not self._progress.is_seen:
@@ -118,6 +128,9 @@ def follow(job: Job, max_wait_s: float | None = None) -> Json:
             for status in statuses(job):
                 watch.look(status)
                 progress.update(status)
+                if watch.is_out_of_money(status):
+                    # Paused: whoever raises the budget says so by going on with it.
+                    return job.change(paused=True)
             return status
         except KeyboardInterrupt:
             pass

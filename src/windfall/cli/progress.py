@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from windfall.cli.money import cost_words, fleet_words, plan_words, trouble_words
 from windfall.cli.output import console, moment, plural, rate, span
 from windfall.client import Job
 from windfall.client.results import cause_text
@@ -84,12 +85,12 @@ class Progress:
 
     def picture(self, status: Json) -> Group:
         """One look answers: how far, how fast, will it make it, is anything wrong."""
-        lines = [_head(status), self._bar_line(status)]
+        lines = [_head(status), self._bar_line(status), *_money_lines(status)]
         if tasks_failed := status["tasks"]["failed"]:
             lines.append(Text(f"  {plural(tasks_failed, 'task')} failed: {self._causes()}", style="red"))
         if self.trouble:
             lines.append(Text(f"  {self.trouble}", style="yellow"))
-        elif not status["slots"] and status["state"] == "running":
+        elif not status["slots"] and status["state"] == "running" and not status.get("money"):
             lines.append(Text("  no host has asked for work yet", style="yellow"))
         if self.remark:
             lines.append(Text(f"  {self.remark}", style="yellow"))
@@ -128,6 +129,18 @@ def _head(status: Json) -> Text:
         when = f"in {span(left_s)}" if left_s > 0 else f"{span(-left_s)} ago"
         line.append(f"   deadline {moment(status['deadline_s'])} ({when})", style="" if left_s > 0 else "red")
     return line
+
+
+def _money_lines(status: Json) -> list[Text]:
+    """Of a job that rents machines: what it costs, on what it runs, when its plan expects to be done."""
+    money = status.get("money")
+    if not money:
+        return []
+    parts = [cost_words(money), fleet_words(money["machines"]), plan_words(status)]
+    lines = [Text("  " + "   ".join(part for part in parts if part))]
+    if trouble := trouble_words(status):
+        lines.append(Text(f"  {trouble}", style="yellow"))
+    return lines
 
 
 def _slack(status: Json, left_s: float) -> Text:

@@ -26,6 +26,8 @@ from windfall.errors import BadInput
 
 Json = dict[str, Any]
 _UNFINISHED = ("running", "paused", "open")
+_RELEASED_S = 10.0
+"""So long the bill of a job that has ended is waited for."""
 
 
 @click.command(cls=BehindDashes)
@@ -61,10 +63,11 @@ def run(
       windfall run tasks.txt --deadline 35m --pools pools.toml --pool cloud
 
     \b
-    Exit codes: 0 done, 1 tasks failed, 2 bad input, 3 no server, 4 deadline missed, 130 stopped by Ctrl-C.
+    Exit codes: 0 done, 1 tasks failed, 2 bad input, 3 no server, 4 deadline missed or budget used up,
+    130 stopped by Ctrl-C.
     """
     bag = _prepared(request, resume, place)
-    pools = _pools(pools_file, place)
+    pools = _pools(pools_file, place, request.time_scale)
     return run_bag(place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools)
 
 
@@ -180,14 +183,14 @@ def _prepared(request: Request, resume: str | None, place: Place) -> Submission 
     return bag
 
 
-def _pools(file: str | None, place: Place) -> Sequence[Any]:
+def _pools(file: str | None, place: Place, time_scale: float) -> Sequence[Any]:
     if file is None:
         return ()
     if place.address:
         raise BadInput("--pools goes with a server of one's own", hint="configure it there: windfall server --pools")
     from windfall.pools.config import read_pools
 
-    return read_pools(Path(file))
+    return read_pools(Path(file), None if time_scale == 1.0 else time_scale)
 
 
 class Session:
@@ -286,15 +289,30 @@ def _pause_leftovers(session: Session, mine: Job) -> None:
 
 def _finish(session: Session, status: Json, as_json: bool) -> int:
     assert session.job is not None
+    status = _settled_bill(session.job, status)
     groups = session.job.groups() if status["causes"] or status["tasks"]["failed"] else []
     if as_json:
         print_json(document(status, groups))
     else:
         print_summary(status, groups, session.place, resume=session.owns_server)
     code = exit_code(status)
+    if (status.get("money") or {}).get("held_by_budget"):
+        raised = f"windfall change {session.job.id} --budget USD && windfall run --resume {session.job.id}"
+        note(f"windfall: the budget is used up.  Go on with a larger one: {raised}{session.place.words}")
     if code == INTERRUPTED:
         note(f"windfall: stopped.  {_how_to_go_on(session.job.id, session.place)}")
     return code
+
+
+def _settled_bill(job: Job, status: Json) -> Json:
+    """The status once the machines of a job that has ended are given back: only then is its bill final."""
+    until_s = time.monotonic() + _RELEASED_S
+    while status["state"] in ENDED and (status.get("money") or {"machines": {"there": 0}})["machines"]["there"]:
+        if time.monotonic() > until_s:
+            break
+        time.sleep(0.1)
+        status = job.status()
+    return status
 
 
 def _stay_for_others(session: Session) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from windfall.cli.money import outcome, outcome_lines
 from windfall.cli.options import Place
 from windfall.cli.output import plural, rate, span
 from windfall.client.results import cause_text
@@ -18,9 +19,11 @@ _SHOWN_LINES = 3
 
 
 def exit_code(status: Json) -> int:
-    """0 done, 1 tasks failed (or were cancelled), 4 done too late, 130 stopped on the way."""
+    """0 done, 1 tasks failed (or were cancelled), 4 done too late or stopped by the budget, 130 stopped on the way."""
     if status["state"] in ("failed", "cancelled"):
         return 1
+    if (status.get("money") or {}).get("held_by_budget"):
+        return 4
     if status["state"] != "done":
         return INTERRUPTED
     return 4 if missed_by_s(status) is not None else 0
@@ -51,6 +54,7 @@ def document(status: Json, groups: list[Json]) -> Json:
         "stopped": status["stopped"],
         "deadline_s": status["deadline_s"],
         "missed_by_s": missed_by_s(status),
+        "money": outcome(status),
         "failures": groups,
     }
 
@@ -74,6 +78,8 @@ def print_summary(status: Json, groups: list[Json], place: Place, *, resume: boo
     late_s = missed_by_s(status)
     if late_s is not None:
         click.echo(f"  the deadline was missed by {span(late_s)}")
+    for line in outcome_lines(status):
+        click.echo(line)
     print_groups(groups)
     if tasks["failed"]:
         example = next((g.get("names", g["tasks"])[0] for g in groups if g["final"]), 0)
