@@ -5,7 +5,7 @@ from __future__ import annotations
 from windfall.core.events import Result, TaskClass
 from windfall.core.fleet import machine_of
 from windfall.core.state import Bag, Host, State
-from windfall.planning.estimates import Estimates
+from windfall.planning.estimates import GUESSED, RECORDED, UNKNOWN, Estimates
 from windfall.planning.estimates import Record as RunTimes
 
 UNKNOWN_S = 60.0
@@ -54,7 +54,8 @@ class Outlook:
         seconds = state.run_times[self._key].seconds if self._key in state.run_times else []
         # Without a single result even a bad guess is needed; with one, only what a person said still counts beside it.
         guess_s = first_s or (None if seconds else UNKNOWN_S)
-        self._estimates = Estimates({self._key: RunTimes(seconds, len(seconds), guess_s)})
+        prior = RECORDED if bag.estimates else GUESSED if self.rules.estimate_s else UNKNOWN
+        self._estimates = Estimates({self._key: RunTimes(seconds, len(seconds), guess_s, prior)})
         self.runtime_s = self._estimates.quantile(self._key, confidence) or UNKNOWN_S
         self.mean_s = self._estimates.mean(self._key) or UNKNOWN_S
 

@@ -16,9 +16,19 @@ from msgspec import Struct, field
 MOST_SAMPLES = 500
 # From here on a quantile is read off the samples, as long as they reach that far into the tail.
 MANY = 40
-# Spread (of the logarithm) of a class before its samples say otherwise, and how many samples that weighs.
-USUAL_SPREAD = 0.5
-USUAL_WEIGHT = 2.0
+
+
+class Prior(Struct, frozen=True):
+    """Spread (of the logarithm) of a class before its samples say otherwise, and how many samples that weighs."""
+
+    spread: float
+    weight: float
+
+
+# Of run times of which nobody has said anything, of a person's guess, and of multiples of what each task once took.
+UNKNOWN = Prior(0.5, 2.0)
+GUESSED = Prior(0.35, 10.0)
+RECORDED = Prior(0.15, 10.0)
 
 
 class Record(Struct):
@@ -27,6 +37,7 @@ class Record(Struct):
     seconds: list[float] = field(default_factory=list)
     count: int = 0
     guess_s: float | None = None
+    prior: Prior = GUESSED
 
 
 class Estimates(Struct):
@@ -86,15 +97,13 @@ def _predicted(record: Record, q: float, elapsed_s: float) -> float:
     """The next sample's quantile under a log-normal law whose mean and spread are both uncertain."""
     from scipy import stats  # half a second that whoever only keeps records need not wait
 
-    from scipy import stats  # here, because it is slow to load and the engine keeps the records without it
-
     logs = [math.log(value) for value in record.seconds]
     if record.guess_s:
         logs.append(math.log(record.guess_s))
     count = len(logs)
     centre = math.fsum(logs) / count
-    squares = math.fsum((value - centre) ** 2 for value in logs) + USUAL_WEIGHT * USUAL_SPREAD**2
-    freedom = count - 1 + USUAL_WEIGHT
+    squares = math.fsum((value - centre) ** 2 for value in logs) + record.prior.weight * record.prior.spread**2
+    freedom = count - 1 + record.prior.weight
     scale = math.sqrt(squares / freedom * (1.0 + 1.0 / count))
     if elapsed_s > 0:
         # Given that it has lasted this long: the same quantile of what is left of the law.

@@ -28,6 +28,8 @@ MARGIN_S = 2.0
 """Idle machines end so long before their next cycle."""
 LOOKS_PER_DEADLINE = 20
 """Nothing happens when a task is late; so the rest of the plan is played through so often anyway."""
+IN_HAND = 0.02
+"""Share of the time allowed that no plan uses: an exchange with the server, a slow disk, a late boot."""
 EFFORT = 300_000
 """Looks at machines that the first plan may cost: about a second."""
 SHORT_CYCLE_S = 60.0
@@ -84,6 +86,7 @@ class WorkflowPlanner:
         self.name, self.effort = name, effort
 
     def __call__(self, snapshot: Snapshot) -> Plan:
+        snapshot = paced(snapshot)
         if not snapshot.tasks:
             return Plan(stop=[machine.id for machine in snapshot.machines], because=["nothing is left to do"])
         if not snapshot.machines and not snapshot.last_later:
@@ -122,6 +125,26 @@ class WorkflowPlanner:
         plan = _written(snapshot, seats, finish_t, f"{self.name} plans {len(seats)} machines")
         plan.predicted_cost_usd = snapshot.spent_usd + made.cost_usd(problem)
         return plan
+
+
+def paced(snapshot: Snapshot) -> Snapshot:
+    """With the doubt about run times and a little time in hand, as a planner of certain times needs it.
+
+    On a chain of tasks some are late and some are early: the doubt of each counts by the root of the chain's length.
+    """
+    depth: dict[int, int] = {}
+    for task in _in_order(snapshot, key=lambda task: task, done=()):
+        depth[task] = 1 + max((depth[parent] for parent in snapshot.after.get(task, ())), default=0)
+    root = math.sqrt(max(depth.values(), default=1))
+    tasks = {
+        number: task
+        if task.mean_s is None
+        else replace(task, runtime_s=task.mean_s + (task.runtime_s - task.mean_s) / root)
+        for number, task in snapshot.tasks.items()
+    }
+    in_hand_s = IN_HAND * (snapshot.deadline_t - snapshot.begun_t)
+    deadline_t = snapshot.deadline_t - in_hand_s if math.isfinite(in_hand_s) else snapshot.deadline_t
+    return replace(snapshot, tasks=tasks, deadline_t=deadline_t)
 
 
 def _free(offer: Offer, at_t: float) -> list[float]:
