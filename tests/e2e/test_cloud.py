@@ -8,6 +8,9 @@ and a machine on demand boots within about three.
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +19,7 @@ import pytest
 
 from tests.support.bills import bills, records_of
 from tests.support.clouds import sweep
-from tests.support.cluster import Cluster, cluster
+from tests.support.cluster import WINDFALL, Cluster, cluster
 from tests.support.command import windfall
 from windfall.client import Job
 
@@ -182,6 +185,54 @@ def test_a_server_killed_again_and_again_orders_nothing_twice_and_forgets_nothin
             made.kill_server()
             made.start_server("--pools", str(tmp_path / "pools.toml"))
         judge(made, [job])
+
+
+@contextlib.contextmanager
+def running(directory: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`windfall run` on a pool, of ten tasks; afterwards neither it nor a machine is left."""
+    command = [*WINDFALL, "run", "--range", "1-10", "--deadline", f"{DEADLINE_S}s", "--estimate", "1s"]
+    command += ["--pools", "pools.toml", "--pool", "cloud", "--json", *words, "--", "sh", "-c", "sleep 1; echo {}"]
+    env = os.environ | {"TMPDIR": str(directory)}
+    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, env=env)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        sweep(directory / ".windfall")
+
+
+def kept(directory: Path) -> list[str]:
+    """The phases of the machines, as the cloud has written them down."""
+    files = (directory / ".windfall").glob("cloud/*/*/machine.json")
+    return [json.loads(file.read_text())["phase"] for file in files]
+
+
+def test_windfall_run_rents_what_it_needs_and_leaves_nothing_behind(tmp_path):
+    (tmp_path / "pools.toml").write_text(pool())
+    with running(tmp_path) as process:
+        said = json.loads(process.communicate(timeout=DEADLINE_S + 60)[0])
+        assert process.returncode == 0 and said["tasks"]["done"] == 10
+        assert set(kept(tmp_path)) == {"ended"} and sweep(tmp_path / ".windfall") == 0
+
+
+def test_a_run_that_is_stopped_gives_its_machines_back_and_one_that_is_killed_finds_them_again(tmp_path):
+    (tmp_path / "pools.toml").write_text(pool())
+    with running(tmp_path) as process:
+        until(lambda: "running" in kept(tmp_path))
+        process.terminate()
+        process.wait(60)
+        assert set(kept(tmp_path)) == {"ended"} and sweep(tmp_path / ".windfall") == 0
+    with running(tmp_path) as process:
+        until(lambda: "running" in kept(tmp_path))
+        process.kill()
+        process.wait()
+        assert "running" in kept(tmp_path)
+        with running(tmp_path) as again:
+            said = json.loads(again.communicate(timeout=DEADLINE_S + 60)[0])
+            assert again.returncode == 0 and (said["job"], said["tasks"]["done"]) == (1, 10)
+            assert set(kept(tmp_path)) == {"ended"} and sweep(tmp_path / ".windfall") == 0
 
 
 PLANNERS = ("hads", "windfall")

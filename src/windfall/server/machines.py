@@ -27,7 +27,7 @@ def check_rented(site: Site, spec: JobSpec, is_workflow: bool) -> None:
         renting = site.rented.pools if site.rented is not None else {}
         if pool not in renting:
             names = ", ".join(renting)
-            hint = f"those that do: {names}" if names else "start the server with --pools; see docs/howto/cloud.md"
+            hint = f"those that do: {names}" if names else "name the file that describes it: --pools pools.toml"
             raise BadInput(f"there is no pool '{pool}' that rents machines", hint=hint, code="no-such-pool")
     if spec.planner:
         from windfall.planning.choice import planner_named
