@@ -98,7 +98,8 @@ def _money(document: Mapping[str, Any], offers: Mapping[str, Offer]) -> list[str
         if machine["start_s"] < 0 or length < offer.lag_s - TOLERANCE_S:
             found.append(f"machine {machine['id']} has an impossible lease")
         # Whether the last microsecond begins a new cycle is a matter of rounding: both answers may stand.
-        cycles = {max(1, math.ceil((length + d) / offer.cycle_s)) for d in (-TOLERANCE_S, TOLERANCE_S)}
+        billed_s = max(length - (0.0 if offer.bills_boot else offer.lag_s), offer.minimum_s)
+        cycles = {max(1, math.ceil((billed_s + d) / offer.cycle_s)) for d in (-TOLERANCE_S, TOLERANCE_S)}
         if not any(math.isclose(machine["cost_usd"], n * offer.price_usd, abs_tol=1e-9) for n in cycles):
             found.append(f"machine {machine['id']} costs {machine['cost_usd']}, not {offer.price_usd} x {cycles}")
     total = math.fsum(machine["cost_usd"] for machine in document["machines"])
@@ -128,4 +129,32 @@ def _summary(document: Mapping[str, Any], deadline_s: float) -> list[str]:
         found.append(f"the last task ends at {makespan_s} s, the plan says {document['makespan_s']} s")
     if document["met"] != (document["makespan_s"] <= deadline_s + TOLERANCE_S):
         found.append(f"met is {document['met']} with a makespan of {makespan_s} s and a deadline of {deadline_s} s")
+    return found
+
+
+def exposed(document: Mapping[str, Any], workflow: Workflow, offers: Iterable[Offer], deadline_s: float) -> list[str]:
+    """Tasks on spot machines that, lost at their very end, could not be run again on on-demand machines in time.
+
+    It takes every on-demand offer to hold every task.
+    """
+    by_name = {offer.name: offer for offer in offers}
+    offer_of = {machine["id"]: by_name[machine["offer"]] for machine in document["machines"]}
+    ondemand = [offer for offer in by_name.values() if offer.market == "on-demand"]
+    if not ondemand:
+        return []  # there is nothing to fall back on
+    graph, names = workflow.graph, set(workflow.classes)
+    quickest = {name: max(ondemand, key=lambda offer: offer.speed_for(name)) for name in names}
+    boot_s = max(offer.lag_s for offer in quickest.values())
+    children = defaultdict(list)
+    for child in range(graph.n):
+        for parent in graph.parent[graph.parent_ptr[child] : graph.parent_ptr[child + 1]].tolist():
+            children[parent].append(child)
+    path_s = [0.0] * graph.n
+    for i in reversed(graph.order.tolist()):
+        need_s = workflow.runtime_s[i] / quickest[workflow.classes[i]].speed_for(workflow.classes[i])
+        path_s[i] = need_s + max((path_s[child] for child in children[i]), default=0.0)
+    found = []
+    for i, task in enumerate(document["tasks"]):
+        if offer_of[task["machine"]].market == "spot" and task["end_s"] + boot_s + path_s[i] > deadline_s + TOLERANCE_S:
+            found.append(f"{task['id']} ends at {task['end_s']} s on a spot machine: too late to run it again")
     return found

@@ -40,6 +40,8 @@ class Fleet:
         self.end = [-1] * problem.n
         self.where: list[Timeline | None] = [None] * problem.n
         self._parents = problem.workflow.graph.parents()
+        self._due = problem.exposure.due
+        self._loss_usd = problem.exposure.loss_usd
         # The cheapest machine first, so that a first hit is the cheapest hit.
         self.by_price = sorted(range(len(problem.offers)), key=lambda o: (problem.rate(o), o))
 
@@ -54,6 +56,7 @@ class Fleet:
         problem = self.problem
         duration = problem.duration[machine.offer][task]
         ready = max(ready, problem.lag[machine.offer])
+        due = min(due, self._due[machine.offer][task])
         if ready + duration > due:
             return None
         workflow = problem.workflow
@@ -61,15 +64,18 @@ class Fleet:
         if start is None:
             return None
         end = start + duration
-        return Option(added_cost(problem, machine, start, end), end, start, machine.offer, machine)
+        cost = added_cost(problem, machine, start, end) + self._loss_usd[machine.offer][task]
+        return Option(cost, end, start, machine.offer, machine)
 
     def on_new(self, offer: int, task: int, ready: int, due: int) -> Option | None:
         problem = self.problem
         duration, lag = problem.duration[offer][task], problem.lag[offer]
         start = max(ready, lag)
+        due = min(due, self._due[offer][task])
         if duration >= NEVER or start + duration > due or not self.can_rent(offer):
             return None
-        return Option(problem.cost(offer, duration + lag), start + duration, start, offer, None)
+        cost = problem.cost(offer, duration + lag) + self._loss_usd[offer][task]
+        return Option(cost, start + duration, start, offer, None)
 
     def near(self, ready: int) -> list[Timeline]:
         """The machines worth a look for a task that is ready then: all of them, or those that end nearest to it."""
@@ -93,7 +99,12 @@ class Fleet:
 
     def soonest(self, task: int, ready: int) -> Option:
         """The way that ends first, whatever it costs: when a deadline cannot be kept, lose as little as possible."""
-        return min(self.options(task, ready, NEVER), key=lambda option: (option.end, option.cost))
+        options = list(self.options(task, ready, NEVER))
+        if not options:  # only machines that may vanish can hold it, and it is too late to try twice
+            self._due = [[NEVER] * self.problem.n] * len(self.problem.offers)
+            options = list(self.options(task, ready, NEVER))
+            self._due = self.problem.exposure.due
+        return min(options, key=lambda option: (option.end, option.cost))
 
     def take(self, task: int, option: Option) -> Timeline:
         machine = option.machine

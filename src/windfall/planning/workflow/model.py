@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.graph import Graph, Ints
+from windfall.planning.workflow.risk import NEVER as NEVER  # also the duration of a task on what cannot hold it
+from windfall.planning.workflow.risk import Exposure, Risk, expose
 
 US = 1_000_000
-NEVER = 1 << 60  # µs; the duration of a task on a machine that cannot hold it
 
 
 class Workflow(Struct, frozen=True, eq=False):
@@ -39,17 +40,18 @@ class Problem(Struct, frozen=True, eq=False):
     cycle: list[int]
     lag: list[int]
     limit: list[int]
+    unbilled: list[int]  # per offer: the boot, where it is free
+    minimum: list[int]  # per offer: what is billed in any case
+    exposure: Exposure
 
     @property
     def n(self) -> int:
         return self.workflow.graph.n
 
-    def cycles(self, offer: int, lease: int) -> int:
-        return max(1, -(-lease // self.cycle[offer]))
-
     def cost(self, offer: int, lease: int) -> float:
-        """The price of one lease in dollars, its boot included."""
-        return max(1, -(-lease // self.cycle[offer])) * self.offers[offer].price_usd
+        """The price of one lease in dollars, from the request to the release."""
+        billed = max(lease - self.unbilled[offer], self.minimum[offer])
+        return max(1, -(-billed // self.cycle[offer])) * self.offers[offer].price_usd
 
     def rate(self, offer: int) -> float:
         """Dollars per microsecond of a machine, as if it were billed continuously."""
@@ -86,6 +88,16 @@ class Plan(Struct, frozen=True, eq=False):
     def met(self, problem: Problem) -> bool:
         return self.makespan <= problem.deadline
 
+    def kept(self, problem: Problem) -> bool:
+        """Whether it meets the deadline and keeps the time that losses demand."""
+        due, offer_of = problem.exposure.due, [self.leases[number].offer for number in self.machine]
+        return self.met(problem) and all(self.end[t] <= due[o][t] for t, o in enumerate(offer_of))
+
+    def expected_usd(self, problem: Problem) -> float:
+        """The cost and what losses are expected to add to it."""
+        loss = problem.exposure.loss_usd
+        return self.cost_usd(problem) + math.fsum(loss[self.leases[m].offer][t] for t, m in enumerate(self.machine))
+
 
 class NoOffer(ValueError):
     """No offer has the cores or the memory that a task needs; `task` is its index."""
@@ -96,8 +108,8 @@ class NoOffer(ValueError):
         self.need = need
 
 
-def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: float) -> Problem:
-    """Work the durations out; raises NoOffer for a task that no offer can hold."""
+def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: float, risk: Risk | None = None) -> Problem:
+    """Work durations, losses and their times out; raises NoOffer for a task that no offer can hold."""
     runtime = np.asarray(workflow.runtime_s, dtype=np.float64)
     duration = np.stack([_durations(workflow, offer, runtime) for offer in offers])
     homeless = np.flatnonzero(duration.min(axis=0) >= NEVER)
@@ -105,14 +117,26 @@ def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: floa
         task = int(homeless[0])
         need = f"{workflow.cores[task]} cores and {workflow.memory_bytes[task] / 1e9:.3g} GB"
         raise NoOffer(task, need)
+    deadline = math.floor(min(deadline_s, NEVER / US / 4) * US)
+    lag = [math.ceil(offer.lag_s * US) for offer in offers]
+    billed_s = (duration + np.array([[lag[o] * offer.bills_boot] for o, offer in enumerate(offers)])) / US
+    lease_usd = np.array(
+        [
+            offer.price_usd * np.maximum(1, np.ceil(row / offer.cycle_s))
+            for offer, row in zip(offers, billed_s, strict=True)
+        ]
+    )
     return Problem(
         workflow=workflow,
         offers=offers,
-        deadline=math.floor(min(deadline_s, NEVER / US / 4) * US),
+        deadline=deadline,
         duration=[row.tolist() for row in duration],
         cycle=[max(1, round(offer.cycle_s * US)) for offer in offers],
-        lag=[math.ceil(offer.lag_s * US) for offer in offers],
+        lag=lag,
         limit=[workflow.graph.n if offer.limit is None else offer.limit for offer in offers],
+        unbilled=[0 if offer.bills_boot else lag[o] for o, offer in enumerate(offers)],
+        minimum=[round(offer.minimum_s * US) for offer in offers],
+        exposure=expose(workflow.graph, offers, duration.tolist(), lag, deadline, risk or Risk(), lease_usd),
     )
 
 

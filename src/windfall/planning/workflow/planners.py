@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from windfall.planning.workflow.model import US, Plan, Problem
+from windfall.planning.workflow.risk import chance_of_any, without_failures
 from windfall.planning.workflow.rivals import gain, greedy, ic_pcp, prolis
 from windfall.planning.workflow.scs import scs
 from windfall.planning.workflow.windfall import LOOKS, windfall
@@ -19,8 +22,20 @@ NAMES = ("windfall", *RIVALS)
 
 
 def plan(problem: Problem, planner: str, rng: np.random.Generator, looks: int = LOOKS) -> Plan:
-    """The plan of one planner; only `windfall` draws from the generator and minds the effort (see `search`)."""
-    return windfall(problem, rng, looks) if planner == "windfall" else RIVALS[planner](problem)
+    """The plan of one planner; only `windfall` draws from the generator and minds the effort (see `search`).
+
+    Where the deadline leaves no time to run everything twice that may fail, it is kept without (spot machines never
+    are taken without); the published risk then says so.
+    """
+
+    def made(problem: Problem) -> Plan:
+        return windfall(problem, rng, looks) if planner == "windfall" else RIVALS[planner](problem)
+
+    careful = made(problem)
+    if not problem.exposure.matters or careful.kept(problem):
+        return careful
+    bold = made(structs.replace(problem, exposure=without_failures(problem.exposure, problem.offers)))
+    return min((careful, bold), key=lambda plan: (not plan.met(problem), plan.expected_usd(problem)))
 
 
 def publish(problem: Problem, plan: Plan) -> dict[str, Any]:
@@ -40,10 +55,23 @@ def publish(problem: Problem, plan: Plan) -> dict[str, Any]:
         {"id": names[i], "machine": f"m{plan.machine[i] + 1}", "start_s": plan.start[i] / US, "end_s": plan.end[i] / US}
         for i in range(problem.n)
     ]
-    return {
+    document = {
         "cost_usd": plan.cost_usd(problem),
         "makespan_s": plan.makespan / US,
         "met": plan.met(problem),
         "machines": machines,
         "tasks": tasks,
+    }
+    return document | {"risk": _risk(problem, plan)} if problem.exposure.matters else document
+
+
+def _risk(problem: Problem, plan: Plan) -> dict[str, float]:
+    """What losses will cost, how many to expect, and the chance that one comes too late to run again in time."""
+    exposure = problem.exposure
+    chance = [float(exposure.chance[plan.leases[m].offer, t]) for t, m in enumerate(plan.machine)]
+    too_late = [chance[t] for t, end in enumerate(plan.end) if end > exposure.rerun_by[t]]
+    return {
+        "expected_usd": plan.expected_usd(problem),
+        "losses_expected": math.fsum(chance),
+        "chance_late": chance_of_any(too_late),
     }

@@ -94,7 +94,9 @@ class _PartialPaths:
             self.position[task] = position
         self.parents, self.children = graph.parents(), graph.children()
         self.fastest = [min(row) for row in zip(*problem.duration, strict=True)]
-        self.choices = [list(zip(problem.lag, row, strict=True)) for row in zip(*problem.duration, strict=True)]
+        self.choices: list[list[tuple[int, int]]] = [
+            list(zip(problem.lag, row, strict=True)) for row in zip(*problem.duration, strict=True)
+        ]
         self.ready = [0] * problem.n
         self.earliest = [self._earliest_finish(task) for task in range(problem.n)]  # finish
         self.latest = [problem.deadline] * problem.n  # finish
@@ -159,7 +161,8 @@ class _PartialPaths:
             duration = problem.duration[machine.offer][task]
             ready = max([free, *(self.earliest[p] for p in self.parents[task])])
             width, memory = problem.workflow.cores[task], problem.workflow.memory_bytes[task]
-            start = machine.earliest(ready, self.latest[task], duration, width, memory)
+            due = min(self.latest[task], problem.exposure.due[machine.offer][task])
+            start = machine.earliest(ready, due, duration, width, memory)
             if start is None:
                 return None
             starts.append(start)

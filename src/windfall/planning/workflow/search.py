@@ -45,6 +45,9 @@ class Search:
         self.width, self.size = problem.workflow.cores, problem.workflow.memory_bytes
         self.price = [offer.price_usd for offer in problem.offers]
         self.length_price = [LENGTH * problem.rate(offer) for offer in range(len(problem.offers))]
+        self.due, self.loss_usd = problem.exposure.due, problem.exposure.loss_usd
+        # Added to a lease before it is rounded up to cycles: its boot, unless that is free.
+        self.boot = [lag - free for lag, free in zip(problem.lag, problem.unbilled, strict=True)]
         self.rng = rng
         self._draws: list[float] = []
         self.looks = 0
@@ -64,10 +67,14 @@ class Search:
             for task, start, end in zip(machine.tasks, machine.starts, machine.ends, strict=True):
                 self.start[task], self.end[task], self.where[task] = start, end, machine
         self.value = sum(self._worth(m.offer, m.last - m.first) for m in machines)
+        self.value += sum(self.loss_usd[self.where[task].offer][task] for task in range(self.problem.n))
 
     def _worth(self, offer: int, span: int) -> float:
-        lease = span + self.problem.lag[offer]
-        return max(1, -(-lease // self.problem.cycle[offer])) * self.price[offer] + self.length_price[offer] * lease
+        problem = self.problem
+        lease = span + self.boot[offer]
+        if lease < problem.minimum[offer]:
+            lease = problem.minimum[offer]
+        return max(1, -(-lease // problem.cycle[offer])) * self.price[offer] + self.length_price[offer] * lease
 
     def _random(self) -> float:
         if not self._draws:
@@ -99,14 +106,16 @@ class Search:
     def _round(self, heat: float) -> None:
         out = self._ruin()
         saved: dict[int, tuple[Timeline, Timeline]] = {}
+        before = self.value
         old = [(task, self.start[task], self.end[task], self.where[task]) for task in out]
         for task in out:
             machine = self.where[task]
             if id(machine) not in saved:
                 saved[id(machine)] = (machine, machine.copy())
             machine.remove(task, self.width[task], self.size[task])
+            self.value -= self.loss_usd[machine.offer][task]
         self.looks += sum(len(twin.tasks) for _, twin in saved.values()) // 8
-        before, known, live = self.value, self.machines[:], self.live[:]
+        known, live = self.machines[:], self.live[:]
         for machine, twin in saved.values():
             self.value -= self._worth(twin.offer, twin.last - twin.first)
             if machine.starts:
@@ -263,18 +272,22 @@ class Search:
             offer = machine.offer
             duration = problem.duration[offer][task]
             begin = ready if ready > problem.lag[offer] else problem.lag[offer]
-            if begin + duration > due or self._random() < BLINK:
+            last_end = self.due[offer][task]
+            if last_end > due:
+                last_end = due
+            if begin + duration > last_end or self._random() < BLINK:
                 continue
             self.looks += 1
+            loss = self.loss_usd[offer][task]
             if not machine.starts:  # rented in advance: only its length counts
-                added = self._worth(offer, duration) - self._worth(offer, 0)
+                added = self._worth(offer, duration) - self._worth(offer, 0) + loss
                 if added < best:
                     best, best_start, best_machine, best_offer = added, begin, machine, offer
                 continue
-            for start in self._starts(machine, task, begin, due, duration):
+            for start in self._starts(machine, task, begin, last_end, duration):
                 first = start if start < machine.first else machine.first
                 last = start + duration if start + duration > machine.last else machine.last
-                added = self._worth(offer, last - first) - self._worth(offer, machine.last - machine.first)
+                added = self._worth(offer, last - first) - self._worth(offer, machine.last - machine.first) + loss
                 if added < best or (added == best and start < best_start):
                     best, best_start, best_machine, best_offer = added, start, machine, offer
                 if added <= 0:
@@ -282,10 +295,10 @@ class Search:
         for offer, duration_of in enumerate(problem.duration):
             duration = duration_of[task]
             begin = ready if ready > problem.lag[offer] else problem.lag[offer]
-            if begin + duration > due or self.live[offer] >= problem.limit[offer]:
+            if begin + duration > min(due, self.due[offer][task]) or self.live[offer] >= problem.limit[offer]:
                 continue
             self.looks += 1
-            added = self._worth(offer, duration)
+            added = self._worth(offer, duration) + self.loss_usd[offer][task]
             if added < best and self._random() >= BLINK:
                 best, best_start, best_machine, best_offer = added, begin, None, offer
         if best_offer < 0:
@@ -346,12 +359,14 @@ class Search:
                 place = twin.earliest(ready, NEVER, duration, width, size)
             else:
                 due = min([start[c] for c in self.children[task]], default=self.problem.deadline)
+                due = min(due, self.due[machine.offer][task])
                 place = twin.latest(0, min(due, machine.last), duration, width, size)
             if place is None:
                 return
             start[task], end[task] = place, place + duration
             twin.add(task, place, place + duration, width, size)
         value = sum(self._worth(m.offer, m.last - m.first) for m in moved)
+        value += sum(self.loss_usd[self.where[task].offer][task] for task in range(self.problem.n))
         if value <= self.value + 1e-12 and max(end) <= self.problem.deadline:
             self._load(moved)
             self._remember()

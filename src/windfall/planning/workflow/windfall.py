@@ -32,26 +32,26 @@ FAMILY = 3  # members of it that are built at any size
 
 
 def windfall(problem: Problem, rng: np.random.Generator, looks: int = LOOKS) -> Plan:
-    """The cheapest plan found that meets the deadline; where none is found, the one that ends first."""
+    """The cheapest plan found that keeps the deadline, losses counted; where none is found, the one that ends first."""
     plans = list(_constructed(problem))
-    met = sorted((plan for plan in plans if plan.met(problem)), key=lambda plan: plan.cost_usd(problem))
-    if not met:
+    kept = sorted((plan for plan in plans if plan.kept(problem)), key=lambda plan: plan.expected_usd(problem))
+    if not kept:
         late = min(plans, key=lambda plan: (plan.makespan, plan.cost_usd(problem)))
         return structs.replace(late, planner="windfall")
-    return _improved(problem, met, rng, looks)
+    return _improved(problem, kept, rng, looks)
 
 
-def _improved(problem: Problem, met: list[Plan], rng: np.random.Generator, looks: int) -> Plan:
+def _improved(problem: Problem, kept: list[Plan], rng: np.random.Generator, looks: int) -> Plan:
     """A short search from each of the best starts, then a long one from the best of them."""
     floor = work_bound_usd(problem)
     looks = min(looks, LOOKS_AT_LEAST + LOOKS_PER_TASK * problem.n)
-    searches = [Search(problem, plan, rng) for plan in _distinct(problem, met, 3)]
+    searches = [Search(problem, plan, rng) for plan in _distinct(problem, kept, 3)]
     for search in searches:
         search.run(looks // 10, floor)
     best = min(searches, key=lambda search: search.best_value)
     last = Search(problem, best.best, rng)
     last.run(looks - len(searches) * (looks // 10), floor)
-    found = min((last.best, best.best, met[0]), key=lambda plan: plan.cost_usd(problem))
+    found = min((last.best, best.best, kept[0]), key=lambda plan: plan.expected_usd(problem))
     return structs.replace(found, planner="windfall")
 
 
