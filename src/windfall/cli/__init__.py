@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "host": ("windfall.cli.hosts", "host", "Hosts: list, info, block, unblock, drain."),
     "pool": ("windfall.cli.pools", "pool", "Pools: where hosts come from, and how many are asked for."),
     "workflow": ("windfall.cli.workflow", "workflow", "Workflows: how far, a picture, classes; check a file."),
+    "cost": ("windfall.cli.cost", "cost", "What a job has cost: by machine, offer and pool; what is to come."),
     "explain": ("windfall.cli.explain", "explain", "Why a job or a task waits, or the story of a task."),
     "token": ("windfall.cli.tokens", "token", "Tokens: create, list, revoke."),
     "server": ("windfall.cli.server", "server", "Serve workers and clients."),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import click
 
+from windfall.cli.money import cost_words, fleet_words, reason_words, refusals
 from windfall.cli.options import Place, TaskName, find_task, json_option, place_options
-from windfall.cli.output import moment, print_json, span
+from windfall.cli.output import moment, plural, print_json, span
+from windfall.cli.units import show_usd
 
 Json = dict[str, Any]
 _MOST_TRIES = 3
@@ -21,7 +24,8 @@ _MOST_TRIES = 3
 def explain(reference: str, task: int | str | None, place: Place, as_json: bool) -> None:
     """Say why a job or a task waits: which hosts there are, what keeps each away, and what to change.
 
-    Of a task that has been sent out it tells the story: each attempt, where, why there, and why again.
+    Of a task that has been sent out it tells the story: each attempt, where, why there, and why again. Of a job that
+    rents machines it tells why this money: what its plans did and why, what they rejected and at which price.
 
     \b
     Examples:
@@ -49,10 +53,10 @@ def lines(told: Json) -> list[str]:
     if told["task"] is None:
         waiting = told.get("waiting")
         if waiting is None:
-            return [f"{job} has ended: {told['state']}."]
+            return [f"{job} has ended: {told['state']}.", *money_lines(told)]
         head = f"{job} {'waits' if waiting['waits'] else 'is ' + told['state']}."
         written = [f"    {name} = {text}" for name, text in told["policies"].items()]
-        return [head, *waiting_lines(waiting), *(["  its policies:", *written] if written else [])]
+        return [head, *waiting_lines(waiting), *(["  its policies:", *written] if written else []), *money_lines(told)]
     found = [f"task {told.get('task_name') or told['task']} of {job} {_standing(told)}."]
     if "waiting" in told:
         found += waiting_lines(told["waiting"])
@@ -80,6 +84,33 @@ def waiting_lines(waiting: Json) -> list[str]:
     found += [f"  pool {pool['pool']}: {pool['what']}" for pool in waiting["pools"]]
     found += [f"  try: {text}" for text in waiting["try"][:_MOST_TRIES]]
     return found
+
+
+def money_lines(told: Json) -> list[str]:
+    """Why this money: what it comes to, what its last plans did and why, what they did not do, what was thought of."""
+    money, plan = told.get("money"), told.get("plan")
+    if not money or not plan:
+        return []
+    found = [f"  {cost_words(money)}; {fleet_words(money['machines'])}"]
+    found.append(f"  {plural(plan['plans'], 'plan')} by {plan['planner']}; the last that did something, newest first:")
+    for each in told.get("last_plans", []):
+        found += [f"    {line}" for line in plan_lines(each)]
+    return found
+
+
+def plan_lines(plan: Json) -> list[str]:
+    """One plan: what it did, why, what was refused, and what else it could have done at which price."""
+    started = Counter(row["offer"] for row in plan["started"])
+    did = [f"started {count} {offer}" for offer, count in started.items()]
+    did += [f"gave back {', '.join(f'm{number}' for number in plan['stopped'])}"] * bool(plan["stopped"])
+    did += [f"moved {plural(len(plan['moved']), 'task')} from machines that sleep"] * bool(plan["moved"])
+    expected = f"; expected {show_usd(plan['cost_usd'])} in all" if plan["cost_usd"] is not None else ""
+    expected += f", done about {moment(plan['finish_s'])}" if plan["finish_s"] is not None else ""
+    found = [f"{moment(plan['t'])}  {', '.join(did) or 'nothing was done'}{expected}"]
+    found += [f"          because {reason_words(text)}" for text in plan["because"]]
+    found += [f"          instead of {other['what']}: {show_usd(other['cost_usd'])}" for other in plan["rejected"]]
+    found += [f"          refused: {text}" for text in refusals(plan["refused"])]
+    return found + ([f"          {plan['error']}"] if plan["error"] else [])
 
 
 def _step(step: Json) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from windfall.cli.output import moment, plural, span
 from windfall.cli.units import show_usd
 
 Json = dict[str, Any]
+_MOMENT = re.compile(r"\buntil (\d+)\b")
+_MACHINE = re.compile(r"^(\d+)(?= (?:sleeps|is idle))")
 
 
 def cost_words(money: Json) -> str:
@@ -55,7 +60,7 @@ def trouble_words(status: Json) -> str:
     """What of the plan could not be done, if anything."""
     money, plan = status.get("money") or {}, status.get("plan") or {}
     if money.get("held_by_budget"):
-        return f"the budget is used up: {plan['refused'][0]}"
+        return f"stopped by its budget: {plan['refused'][0]}"
     if plan.get("error"):
         return str(plan["error"])
     return f"not done: {plan['refused'][0]}" if plan.get("refused") else ""
@@ -104,3 +109,15 @@ def _against_deadline(deadline_s: float | None, finish_s: float) -> str:
     if deadline_s is None or finish_s > deadline_s:
         return ""
     return f", {span(deadline_s - finish_s)} before the deadline"
+
+
+def reason_words(text: str, when: Callable[[float], str] = moment) -> str:
+    """A planner's reason for people: it knows machines by number and times by the engine's clock."""
+    text = _MACHINE.sub(lambda found: f"m{found[1]}", text)
+    return _MOMENT.sub(lambda found: f"until {when(float(found[1]))}", text)
+
+
+def refusals(texts: Iterable[str]) -> list[str]:
+    """What was refused, alike ones together; that a machine which was refused gets no tasks goes without saying."""
+    counts = Counter(text for text in texts if not text.startswith("assign to new-"))
+    return [text if count == 1 else f"{count} x {text}" for text, count in counts.items()]

@@ -6,6 +6,7 @@ from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from windfall.cli.money import reason_words
 from windfall.cli.output import plural, span
 from windfall.cli.units import show_usd
 

@@ -298,7 +298,7 @@ def _finish(session: Session, status: Json, as_json: bool) -> int:
     code = exit_code(status)
     if (status.get("money") or {}).get("held_by_budget"):
         raised = f"windfall change {session.job.id} --budget USD && windfall run --resume {session.job.id}"
-        note(f"windfall: the budget is used up.  Go on with a larger one: {raised}{session.place.words}")
+        note(f"windfall: stopped by the budget.  Go on with a larger one: {raised}{session.place.words}")
     if code == INTERRUPTED:
         note(f"windfall: stopped.  {_how_to_go_on(session.job.id, session.place)}")
     return code
