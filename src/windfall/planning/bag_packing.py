@@ -16,6 +16,8 @@ from windfall.planning.offers import Offer
 
 TOLERANCE_S = 1e-6
 NO_LIMIT = 2**62
+# So many tasks are packed with care; of more, a little room at the end of each core is nothing.
+MOST_TIGHT = 300
 
 
 class Item(Struct):
@@ -54,15 +56,16 @@ class Bin(Struct):
 def width(task: Task, offer: Offer) -> int:
     """How many cores it takes, its memory considered; more than there are where it does not fit at all."""
     if task.memory_gb <= 0.0 or math.isinf(offer.memory_gb):
-        return 1
+        return task.cores
     if task.memory_gb > offer.memory_gb:
         return offer.cores + 1
-    return max(1, math.ceil(task.memory_gb * offer.cores / offer.memory_gb - 1e-9))
+    return max(task.cores, math.ceil(task.memory_gb * offer.cores / offer.memory_gb - 1e-9))
 
 
 def fill(bin: Bin, items: Sequence[Item], left: list[int], until_t: float = math.inf) -> int:
     """Put as many as fit into the bin before it is given back, in order; `left` counts down. Returns how many."""
     before = sum(entry.count for entry in bin.placed)
+    _fill_tight(bin, items, left, until_t)
     for place, item in enumerate(items):
         if left[place] <= 0:
             continue
@@ -75,6 +78,52 @@ def fill(bin: Bin, items: Sequence[Item], left: list[int], until_t: float = math
         else:
             _fill_narrow(bin, place, seconds, limit_t, left)
     return sum(entry.count for entry in bin.placed) - before
+
+
+def _fill_tight(bin: Bin, items: Sequence[Item], left: list[int], until_t: float) -> None:
+    """Where there is more than fits, fill each core to the brim: the longest, and the best companions for it."""
+    until_t = min(bin.keep_t, until_t)
+    if not math.isfinite(until_t) or not 0 < sum(left) <= MOST_TIGHT:
+        return
+    able = [place for place, item in enumerate(items) if left[place] > 0 and width(item.task, bin.offer) == 1]
+    seconds = {place: items[place].task.seconds_on(bin.offer) for place in able}
+    room_s = math.fsum(max(0.0, until_t - free_t) for free_t in bin.free_t)
+    if math.fsum(seconds[place] * left[place] for place in able) <= room_s:
+        return
+    on_spot = bin.offer.market == SPOT
+    for lane in sorted(range(len(bin.free_t)), key=bin.free_t.__getitem__):
+        now_t = bin.free_t[lane]
+        for place in _brimful(until_t - now_t, [(p, seconds[p]) for p in able for _ in range(left[p])]):
+            end_t = now_t + seconds[place]
+            if end_t <= min(until_t, items[place].due_t if on_spot else math.inf) + TOLERANCE_S:
+                bin.placed.append(Placed(place, 1, now_t, end_t))
+                left[place] -= 1
+                now_t = end_t
+        bin.free_t[lane] = now_t
+
+
+def _brimful(room_s: float, sizes: Sequence[tuple[int, float]]) -> list[int]:
+    """Of these (name, seconds), longest first: the longest that fits, with others that leave the least time unused.
+
+    Sums that can be reached are the bits of a number; to the tenth of a second.
+    """
+    room = int(room_s * 10.0 + 1e-6)
+    fitting = [(name, math.ceil(size * 10.0 - 1e-6)) for name, size in sizes]
+    fitting = [(name, size) for name, size in fitting if 0 < size <= room]
+    if not fitting:
+        return []
+    mask = (2 << room) - 1
+    sums, before = 1 << fitting[0][1], []
+    for _, size in fitting[1:]:
+        before.append(sums)
+        sums |= (sums << size) & mask
+    target = sums.bit_length() - 1
+    chosen = []
+    for (name, size), reached in zip(reversed(fitting[1:]), reversed(before), strict=True):
+        if not reached >> target & 1:
+            chosen.append(name)
+            target -= size
+    return [fitting[0][0], *reversed(chosen)]
 
 
 def _fill_narrow(bin: Bin, place: int, seconds: float, limit_t: float, left: list[int]) -> None:
