@@ -9,6 +9,8 @@ import shlex
 import subprocess
 import sys
 import time
+import zlib
+from array import array
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ import pytest
 from tests.support.cluster import Cluster, cluster
 from tests.support.typed import Shell
 from windfall import Client
+from windfall.bags.chunks import encode_tasks
+from windfall.bags.spec import TaskRow
 from windfall.client import TaskFailed
 from windfall.core.events import HostAnswered, ResultsJudged, ResultsReported, decode_record
 from windfall.errors import BadInput
@@ -314,6 +318,66 @@ def test_the_same_program_twice_gets_two_names(client):
         "true.2",
         "true.3-1",
     ]
+
+
+def test_a_stream_of_jobs_of_one_class(client, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "n").write_text("0\n")
+    wf = client.workflow(name="stream", workflow_class="stream")
+    copy = wf.task("cp n m", name="copy", inputs="n", outputs="m")
+    wf.task("cat m", name="show", inputs=copy)
+    jobs = [wf.submit(deadline="1h")]
+    for number in range(1, 20):
+        (tmp_path / f"n{number}").write_text(f"{number}\n")
+        jobs.append(client.submit_class("stream", deadline=f"{number}h", inputs=[f"n=n{number}"], priority=number % 3))
+    assert [job.wait(timeout=60)["state"] for job in jobs] == ["done"] * 20
+    assert [next(job.results(["show"])).stdout for job in jobs] == [f"{number}\n" for number in range(20)]
+    deadlines = [job.status()["deadline_s"] - job.status()["submitted_s"] for job in jobs]
+    assert deadlines == pytest.approx([3600.0, *(3600.0 * number for number in range(1, 20))])
+    assert next(row for row in client.classes() if row["class"] == "stream")["jobs"] == 20
+
+
+def packed(*numbers: int) -> bytes:
+    return zlib.compress(array("I", numbers).tobytes())
+
+
+@pytest.mark.parametrize(
+    ("shape", "word"),
+    [
+        ([packed(0, 1, 2), packed(1, 0)], "circle"),
+        ([packed(0, 1, 1), packed(7)], "leads out"),
+        ([packed(0, 1, 1)], "two packed columns"),
+        (["AAAA", "AAAA"], "cannot be decoded"),
+        ([zlib.compress(b"abc"), packed()], "four bytes"),
+    ],
+)
+def test_a_shape_that_is_none_is_refused_by_the_server(client, shape, word):
+    spec = {"name": "odd", "source": {"kind": "tasks"}}
+    with pytest.raises(BadInput, match=word):
+        client.transport.post("/v1/jobs", {"spec": spec, "shape": shape})
+
+
+def test_a_workflow_has_as_many_tasks_as_its_shape(client):
+    spec = {"name": "odd", "source": {"kind": "tasks"}}
+    job = client.transport.post("/v1/jobs", {"spec": spec, "shape": [packed(0, 1, 1), packed(1)]})["job"]
+    with pytest.raises(BadInput, match="2 tasks by its shape, and 0 were sent"):
+        client.transport.post(f"/v1/jobs/{job}/seal")
+    row = encode_tasks([TaskRow(argv=["true"], name="a")])
+    chunk = {"first": 0, "count": 1, "klass": 0, "codec": "tasks", "bytes": len(row)}
+    with pytest.raises(BadInput, match="2 tasks by its shape, and 1 were sent"):
+        client.transport.post_frame(f"/v1/jobs/{job}/tasks", {"chunks": [chunk], "seal": True}, [row])
+    row = encode_tasks([TaskRow(argv=["true"], name="a", takes=[("ghost", -1)])])
+    with pytest.raises(BadInput, match="'ghost', which is not among"):
+        client.transport.post_frame(f"/v1/jobs/{job}/tasks", {"chunks": [{**chunk, "bytes": len(row)}]}, [row])
+    client.job(job).cancel()
+
+
+def test_only_the_first_of_a_class_can_be_followed(client):
+    bag = client.submit("true")
+    with pytest.raises(BadInput, match="not the first of a class"):
+        client.transport.post("/v1/jobs", {"spec": {"name": "odd", "source": {"kind": "tasks"}, "like": bag.id}})
+    with pytest.raises(BadInput, match="is no workflow"):
+        bag.graph()
 
 
 # -- the pages -------------------------------------------------------------------------------------------------------

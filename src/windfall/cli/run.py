@@ -47,7 +47,7 @@ def run(
     place: Place,
     as_json: bool,
 ) -> int:
-    """Run a bag of tasks to its end, here and now.
+    """Run a bag of tasks, or a workflow, to its end, here and now.
 
     Everything is kept under .windfall/, so nothing is lost whatever is killed: the same command again goes on where it
     stopped. Ctrl-C once starts nothing more and lets running tasks finish; twice stops at once.
@@ -59,6 +59,8 @@ def run(
       windfall run --csv runs.csv -- ./fit --x {x} --seed {seed}
       ls *.log | windfall run --stdin -- gzip {}
       windfall run -f job.toml
+      windfall run --workflow wf.toml --deadline 2h       tasks that wait for each other
+      windfall run --workflow wf.json --emulate --time-scale 100
       windfall run --resume last
       windfall run tasks.txt --deadline 35m --pools pools.toml --pool cloud
 
@@ -113,6 +115,8 @@ def submit(request: Request, place: Place, as_json: bool) -> None:
     Example:
       windfall submit --csv runs.csv --input fit.py -- python3 fit.py --x {x} --seed {seed}
       windfall wait last
+      windfall submit --workflow wf.toml --class nightly --deadline 2h
+      windfall submit --class nightly --deadline 2h --input raw.csv=tuesday.csv
     """
     read = _read(request)
     directory = None if place.address else state_directory(place.state)
@@ -142,6 +146,8 @@ def _client_for(place: Place, directory: Any) -> Client:
 
 def _read(request: Request) -> Submission | Request:
     """What to submit, read and checked; the request itself if it names a class that only the server knows."""
+    if request.emulate and not request.workflow:
+        raise BadInput("--emulate goes with --workflow", hint="try: windfall run --workflow wf.json --emulate")
     if request.workflow_class and not request.workflow:
         return request
     if request.workflow:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from windfall.bags.submission import Submission
+from windfall.bags.submission import Request, Submission
 from windfall.client.calls import Calls
 from windfall.client.executor import Executor
 from windfall.client.job import Job
 from windfall.client.local import LocalServer, here, state_directory
-from windfall.client.making import call_bag, command_bag
+from windfall.client.making import call_bag, command_bag, settings_of
 from windfall.client.sending import Sent, put_blob, send, send_file
 from windfall.client.transport import Transport
 
@@ -153,6 +153,13 @@ class Client:
         from windfall.client.workflow import Workflow
 
         return Workflow(self, settings, workflow_class)
+
+    def submit_class(self, name: str, **settings: Any) -> Job:
+        """One more job of a class of workflows, with a deadline, a budget and `inputs` (NAME=FILE) of its own."""
+        from windfall.workflows.submission import instance_of
+
+        bag = instance_of(self.workflow_class(name), Request(settings=settings_of(settings)))
+        return Job(self._transport, self.send(bag).job, bag.spec.name, check=self.check)
 
     def executor(self, name: str = "calls", **settings: Any) -> Executor:
         """A `concurrent.futures.Executor` on this server. `settings` as those of `submit`: cpus, memory, wall, ..."""

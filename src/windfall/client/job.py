@@ -83,6 +83,10 @@ class Job:
         """What its machines have cost, one by one and in sums, and what is expected to come."""
         return dict(self._transport.get(f"{self._path}/cost"))
 
+    def unfinished(self) -> Json:
+        """What is left of it and what may be rented for it, as its planner knows it."""
+        return dict(self._transport.get(f"{self._path}/unfinished"))
+
     def render(self, task: int | str) -> Json:
         """What a task runs: `argv`, `params`, `env`, `cwd`."""
         return dict(self._transport.get(f"{self._path}/render/{self.number_of(task)}"))

@@ -54,7 +54,7 @@ def read_workflow(request: Request) -> Submission:
     workflow = read(path)
     if request.emulate:
         workflow = emulation.emulated(workflow, request.time_scale)
-    elif request.time_scale != 1.0:
+    elif request.time_scale != 1.0 and not request.settings.pools:
         raise BadInput("--time-scale goes with --emulate", hint="commands take the time that they take")
     return submission_of(
         workflow, path.parent, request.settings, owner=request.owner, workflow_class=request.workflow_class
@@ -73,7 +73,7 @@ def instance_of(found: Mapping[str, Any], request: Request) -> Submission:
     """Another job of a class (as `GET /v1/classes/NAME` describes it), with deadline, budget and files of its own."""
     name, first = found["class"], found["spec"]
     refuse_other_sources(request)
-    if request.emulate or request.time_scale != 1.0:
+    if request.emulate:
         raise BadInput("--emulate goes with --workflow", hint="emulate the workflow that defines the class")
     for field in Settings.__struct_fields__:
         if field not in OWN and getattr(request.settings, field) not in (None, [], {}):
