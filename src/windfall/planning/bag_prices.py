@@ -22,11 +22,12 @@ from windfall.planning.offers import Offer
 Array = NDArray[np.float64]
 
 CELLS = 100
-PARTS = 3
-# Before anything is known: interruptions an hour, and how soon a sleeper wakes. They weigh as much as so many events.
+PARTS, WHOLE = 3, 3
+# Before anything is known: interruptions an hour, and how soon a sleeper wakes. They weigh as much as so many events:
+# little, because anything from once in ten hours to ten times an hour is seen.
 USUAL_INTERRUPTIONS_PER_H = 1.0
-USUAL_RESUMES_PER_H = 2.0
-USUAL_WEIGHT = 1.0
+USUAL_RESUMES_PER_H = 0.5
+USUAL_WEIGHT = 0.3
 GUESS_WEIGHT = 4.0
 POOL_WEIGHT = 4.0
 # A task that is late costs this many times what it would cost on demand in a cycle of its own.
@@ -113,24 +114,35 @@ class Prices:
     def _most(self, offer: Offer, at_t: float) -> int:
         """How many rows (see `_leases`) of tasks a core of a new machine can do; on spot, with time for a rescue."""
         until_t = self.by_t - (self.rescue_s if offer.market == SPOT else 0.0)
-        rows = (until_t - at_t - offer.lag_s) / (self.seconds / offer.speed_for(""))
-        return max(0, int((rows - 1.0) * PARTS + 1e-9) + 1) if rows >= 1.0 else 0
+        rows = (until_t - at_t - offer.lag_s) / (self.seconds / offer.speed_for("")) + 1e-9
+        return max(0, int(rows) if rows < WHOLE else WHOLE + int((rows - WHOLE) * PARTS))
 
     def _leases(self, offer: Offer, most: int) -> Array:
-        """The price per task of a machine with 1, 1 1/3, 1 2/3, 2, ... in a row on each core, while there are so many.
+        """The price per task of a machine with 1, 2, 3, 3 1/3, ... in a row on each core, while there are so many.
 
-        Tasks are not all of the mean length: a third of one is room for a short one.
+        Tasks are not all of the mean length: at the end of a long row a third of one is room for a short one. The
+        later cycles are only paid if the machine is still there.
         """
         rows = self._rows(most)
         held_s = rows * (self.seconds / offer.speed_for("")) + (offer.lag_s if offer.bills_boot else 0.0)
         cycles = np.maximum(1.0, np.ceil(np.maximum(held_s, offer.minimum_s) / offer.cycle_s - 1e-9))
+        cycles = self.paid_cycles(offer, cycles)
         machines = np.ceil(self.count / (rows * offer.cores) - 1e-9)
         result: Array = cycles * offer.price_usd * machines / self.count
         return result
 
     def _rows(self, most: int) -> Array:
-        rows: Array = 1.0 + np.arange(most) / PARTS
+        whole = np.arange(1.0, min(most, WHOLE) + 1.0)
+        rows: Array = np.concatenate([whole, WHOLE + np.arange(1, most - WHOLE + 1) / PARTS]) if most > WHOLE else whole
         return rows
+
+    def paid_cycles(self, offer: Offer, cycles: Array) -> Array:
+        """How many of them are paid for on average: a machine that is gone begins no more."""
+        rate = self.laws[offer.key].interrupts * offer.cycle_s if offer.market == SPOT else 0.0
+        if rate < 1e-6:
+            return cycles
+        result: Array = np.maximum(1.0, -np.expm1(-rate * cycles) / -math.expm1(-rate))
+        return result
 
     def _sure(self, offer: Offer) -> Array:
         """By cells: the price per task of on-demand machines started then."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -218,12 +219,18 @@ class Desk:
                 for cycles in range(1, LONGEST_LEASE_CYCLES + 1):
                     keep_s = cycles * self._step_s(offer)
                     new = fresh(f"new-{len(self.bins)}", offer, self.t, keep_s)
-                    found.append((new, lease_usd(offer, keep_s)))
+                    found.append((new, self._expected_usd(offer, keep_s)))
                     if self.t + keep_s >= self.by_t:
                         break
         scored = [self._scored(bin, price, count) for bin, price in found
                   if (bin.name, bin.offer.key, bin.keep_t) not in useless]  # fmt: skip
         return [choice for choice in scored if choice is not None]
+
+    def _expected_usd(self, offer: Offer, keep_s: float) -> float:
+        """The price of a lease that ends early if the machine does."""
+        price = lease_usd(offer, keep_s)
+        cycles = np.array([max(1.0, price / offer.price_usd)])
+        return float(self.prices.paid_cycles(offer, cycles)[0]) * offer.price_usd
 
     def _step_s(self, offer: Offer) -> float:
         """What is bought at once: a billing cycle, or of second-by-second tariffs as much as is worth a boot."""
@@ -309,8 +316,7 @@ class Windfall:
         snapshot = bounded(snapshot)
         if not snapshot.unfinished:
             return Plan(stop=[machine.id for machine in snapshot.machines], because=["nothing is left to do"])
-        if not snapshot.machines:
-            check_possible(snapshot, self.margin_s)
+        # A job that runs is never refused: late is better than never. Whoever wants to know before calls check_possible.
         forced: list[Offer] = []
         while True:
             desk = Desk(snapshot, self.margin_s, forced)
