@@ -165,6 +165,16 @@ def test_a_notice_is_heard_and_the_machine_is_gone_when_its_time_has_come(tmp_pa
     assert next(row["cause"] for row in rows if str(row["machine"]) == machine) in ("taken", "released")
 
 
+def test_when_all_spot_is_gone_for_good_the_deadline_is_met_on_demand(tmp_path):
+    """The deadline is a minute, for work of ten seconds on one machine."""
+    # Twelve real seconds of two machines, then none for ever; the first server's start is part of it.
+    series = {"metadata": {"gap_seconds": 60}, "data": [2] * 24 + [0] * 10_000}
+    (tmp_path / "gone.json").write_text(json.dumps(series))
+    with served(tmp_path, pool(law="trace = 'gone.json'")) as made:
+        rows = judge(made, [submit(made, 14, 2.0, deadline=60)])
+    assert any(row["offer"] == "steady" for row in rows) and any(row["offer"] == "spot" for row in rows)
+
+
 def test_machines_outlive_a_server_that_is_killed_and_the_next_one_finds_them(tmp_path):
     with served(tmp_path, pool(), pool("other", seed=1)) as made:
         job, other = submit(made, 10, 2.0), submit(made, 4, 1.0, "other")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from windfall.core.overlay import PoolRules
 from windfall.errors import BadInput
+from windfall.planning.offers import Offer
 from windfall.pools.config import read_pools
-from windfall.pools.emulated_config import STARTS_S
+from windfall.pools.emulated_config import STARTS_S, Law
+
+ROOT = Path(__file__).parents[2]
 
 
 def read(tmp_path, text: str):
@@ -131,3 +137,16 @@ def test_a_file_that_is_no_trace_is_named(tmp_path, text):
     law = "hibernations_per_h = 2, resumes_per_h = 6"
     with pytest.raises(BadInput, match=r"t\.json"):
         read(tmp_path, CLOUD.replace(law, "trace = 't.json'"))
+
+
+def test_the_examples_that_people_copy_can_be_read(tmp_path):
+    page = (ROOT / "docs" / "howto" / "cloud.md").read_text()
+    (block,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    written, example = read(tmp_path, block), read_pools(ROOT / "examples" / "cloud.toml")
+    assert [pool.cloud() for pool in written] == [pool.cloud() for pool in example]
+
+
+def test_the_page_names_every_field_of_a_law_and_of_a_cloud():
+    page = (ROOT / "docs" / "howto" / "cloud.md").read_text()
+    said = [*Law.__struct_fields__, "time_scale", "notice", "seed", "limit", "idle_exit", *Offer.__struct_fields__]
+    assert [name for name in said if f"`{name}`" not in page and name != "pool"] == []
