@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections import Counter, defaultdict
-from difflib import get_close_matches
 from typing import Any
 
 import click
-import numpy as np
 
 from windfall.cli.options import place_options
-from windfall.cli.units import parse_duration_s, show_duration, show_usd
-from windfall.errors import BadInput, Missed
-from windfall.planning.workflow.model import US, NoOffer, Problem, earliest_finish, make_problem
-from windfall.planning.workflow.planners import NAMES, publish
-from windfall.planning.workflow.planners import plan as make_plan
-from windfall.workflows import read
-from windfall.workflows.offers import read_offers
+from windfall.errors import BadInput
 
 
 @click.command("plan")
@@ -29,10 +18,17 @@ from windfall.workflows.offers import read_offers
 @click.option("--what-if", metavar="deadline=T,T,...", help="Of a bag: other deadlines beside that.")
 @click.option("--planner", metavar="NAME", help="Who decides what is rented.  [default: windfall]")
 @click.option("--confidence", type=float, metavar="P", help="Of a bag: how sure it shall be.  [default: 0.95]")
-@click.option("--budget", metavar="USD", help="Of a bag: spend at most so many dollars.")
+@click.option("--budget", metavar="USD", help="Spend at most so many dollars.")
+@click.option(
+    "--failures",
+    type=click.FloatRange(0, 0.99),
+    default=0.0,
+    metavar="P",
+    help="Of a workflow: chance that a task fails and runs again; time is kept for it.",
+)
 @click.option("--estimate", metavar="TIME", help="Of a bag: what a task takes on a machine of speed 1.")
 @click.option(
-    "--spread", type=float, metavar="S", help="How unequal run times are: sigma of their log.  [default: 0.5]"
+    "--spread", type=float, metavar="S", help="How unequal run times are: sigma of their log.  [default: 0.35]"
 )
 @click.option("--like", metavar="JOB", help="Of a bag: run times as those of an earlier job.")
 @click.option(
@@ -59,6 +55,7 @@ def plan(
     planner: str | None,
     market: str,
     seed: int | None,
+    failures: float,
     as_json: bool,
     plot: str | None,
     **bag: Any,
@@ -76,14 +73,19 @@ def plan(
       windfall plan job.toml --offers offers.toml --deadline 2h
       windfall plan job.toml --offers offers.toml --deadline 2h --what-if deadline=1h,2h,4h --plot front.png
       windfall plan tasks.txt --estimate 5m --pools pools.toml --pool cloud --deadline 35m
-      windfall plan --workflow examples/workflows/fit.toml --offers examples/offers.toml --deadline 2h
+      windfall plan --workflow examples/workflows/fit.toml --offers examples/offers.toml --deadline 2h --budget 1.50
 
-    Exit code 4: the deadline is impossible (the earliest possible one is named), or it is kept too seldom.
+    A workflow may have a budget beside its deadline, or instead of it: then it ends as early as that allows.
+
+    Exit code 4: the deadline is impossible (the earliest possible one is named), or it is kept too seldom, or the
+    budget is not enough (the least cost found is named).
     """
     if (job is None) == (workflow_file is None):
         said = "a job file and a workflow: plan one of them" if job else "plan what? A job file or a workflow is needed"
         raise BadInput(said, hint="try: windfall plan job.toml --offers offers.toml --deadline 2h")
     if job is not None:
+        if failures:
+            raise BadInput("--failures goes with a workflow, not with a bag", hint="leave it out")
         from windfall.cli.plan_bag import Asked, plan_bag
 
         plan_bag(
@@ -93,8 +95,18 @@ def plan(
             )
         )  # fmt: skip
         return
+    from windfall.cli.plan_workflow import Asked as AskedOfWorkflow
+    from windfall.cli.plan_workflow import plan_workflow
+
+    budget = bag.pop("budget")
     _refuse_options_of_bags(bag)
-    _plan_workflow(workflow_file, offers_file, deadline, planner or "windfall", market, seed or 0, as_json, plot)
+    assert workflow_file is not None
+    plan_workflow(
+        AskedOfWorkflow(
+            workflow_file=workflow_file, offers_file=offers_file, deadline=deadline, budget=budget,
+            planner=planner or "windfall", market=market, failures=failures, seed=seed or 0, as_json=as_json, plot=plot,
+        )
+    )  # fmt: skip
 
 
 def _refuse_options_of_bags(said: dict[str, Any]) -> None:
@@ -102,117 +114,3 @@ def _refuse_options_of_bags(said: dict[str, Any]) -> None:
         if name != "place" and value not in (None, ()):
             option = {"traces": "trace", "pools_file": "pools", "pools": "pool"}.get(name, name.replace("_", "-"))
             raise BadInput(f"--{option} goes with a bag, not with a workflow", hint="leave it out")
-
-
-def _plan_workflow(
-    workflow_file: str | None,
-    offers_file: str | None,
-    deadline: str | None,
-    planner: str,
-    market: str,
-    seed: int,
-    as_json: bool,
-    plot: str | None,
-) -> None:
-    if planner not in NAMES:
-        near = get_close_matches(planner, NAMES, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"planners of workflows are: {', '.join(NAMES)}"
-        raise BadInput(f"there is no planner '{planner}'", hint=hint)
-    problem = _problem(workflow_file, offers_file, deadline, market)
-    with _working(f"planning {problem.n:,} tasks", quiet=problem.n < 20):
-        made = make_plan(problem, planner, np.random.default_rng(seed))
-    document = publish(problem, made)
-    if plot:
-        from windfall.lab.gantt import draw
-
-        draw(document, problem, plot)
-    click.echo(json.dumps(document) if as_json else _screen(document, problem, planner))
-    if not document["met"]:
-        raise _missed(problem, document, planner)
-
-
-def _problem(workflow_file: str | None, offers_file: str | None, deadline: str | None, market: str) -> Problem:
-    assert workflow_file is not None
-    if not offers_file:
-        raise BadInput(
-            "plan needs to know what may be rented, and no --offers file was given",
-            hint="try: --offers examples/offers.toml (a list of [[offer]] tables; copy it and put your prices in)",
-        )
-    if not deadline:
-        raise BadInput("plan needs a deadline", hint="try: --deadline 2h")
-    deadline_s = parse_duration_s(deadline, "--deadline")
-    if deadline_s <= 0:
-        raise BadInput(f"--deadline {deadline} is not in the future", hint="try: --deadline 2h")
-    spec = read(workflow_file)
-    offers = tuple(offer for offer in read_offers(offers_file) if market in ("any", offer.market))
-    if not offers:
-        raise BadInput(f"{offers_file}: no offer of market '{market}'", hint="try: --market any")
-    try:
-        return make_problem(spec.for_planning(), offers, deadline_s)
-    except NoOffer as error:
-        place = f"{workflow_file}: {spec.tasks[error.task].place}"
-        hint = f"add an offer with more to {offers_file}"
-        raise BadInput(f"{place} needs {error.need} and no offer has that", hint=hint) from None
-
-
-def _missed(problem: Problem, document: dict[str, Any], planner: str) -> Missed:
-    soonest_s = earliest_finish(problem) / US
-    wanted = show_duration(problem.deadline / US)
-    if problem.deadline / US < soonest_s:
-        return Missed(
-            f"a deadline of {wanted} is impossible: the earliest possible finish is {show_duration(soonest_s)}",
-            hint=f"boot and critical path take that long whatever is rented; try: --deadline {np.ceil(soonest_s):.0f}s",
-        )
-    hint = "try: --planner windfall" if planner != "windfall" else "raise the limits of the offers"
-    found = np.ceil(document["makespan_s"])
-    return Missed(
-        f"{planner} misses the deadline of {wanted}: its plan takes {show_duration(document['makespan_s'])}",
-        hint=f"{hint}, or --deadline {found:.0f}s",
-    )
-
-
-def _screen(document: dict[str, Any], problem: Problem, planner: str) -> str:
-    makespan_s, deadline_s = document["makespan_s"], problem.deadline / US
-    spare = deadline_s - makespan_s
-    verdict = f"{show_duration(spare)} to spare" if spare >= 0 else f"{show_duration(-spare)} late"
-    name = problem.workflow.name
-    lines = [
-        f"'{name}'  {problem.n:,} tasks   planner {planner}",
-        f"  cost {show_usd(document['cost_usd'])}   done after {show_duration(makespan_s)}   "
-        f"deadline {show_duration(deadline_s)} ({verdict})",
-    ]
-    work: defaultdict[str, float] = defaultdict(float)
-    runs: Counter[str] = Counter()
-    for task, width in zip(document["tasks"], problem.workflow.cores, strict=True):
-        work[task["machine"]] += (task["end_s"] - task["start_s"]) * width
-        runs[task["machine"]] += 1
-    cores = {offer.name: offer.cores for offer in problem.offers}
-    shown = document["machines"][:20]
-    lines.append(f"  {'machine':<9}{'offer':<18}{'from':>12}{'to':>13}{'tasks':>7}{'busy':>7}{'cost':>11}")
-    for machine in shown:
-        leased = (machine["end_s"] - machine["start_s"]) * cores[machine["offer"]]
-        busy = work[machine["id"]] / leased if leased else 0.0
-        lines.append(
-            f"  {machine['id']:<9}{machine['offer']:<18}{show_duration(machine['start_s']):>12}"
-            f"{show_duration(machine['end_s']):>13}{runs[machine['id']]:>7}{busy:>7.0%}{show_usd(machine['cost_usd']):>11}"
-        )
-    if len(document["machines"]) > len(shown):
-        lines.append(f"  ... and {len(document['machines']) - len(shown):,} more; --json lists them all")
-    spot = sum(1 for m in document["machines"] if _market(problem, m["offer"]) == "spot")
-    if spot:
-        lines.append(
-            f"  {spot} of {len(document['machines'])} machines are spot and may vanish; --market on-demand avoids"
-        )
-    return "\n".join(lines)
-
-
-def _market(problem: Problem, name: str) -> str:
-    return next(offer.market for offer in problem.offers if offer.name == name)
-
-
-def _working(what: str, quiet: bool) -> Any:
-    """A spinner on a terminal, nothing in a pipe."""
-    from rich.console import Console
-
-    console = Console(stderr=True, quiet=quiet or not sys.stderr.isatty())
-    return console.status(what)

@@ -82,4 +82,4 @@ def without_failures(exposure: Exposure, offers: Sequence[Offer]) -> Exposure:
 
 def chance_of_any(chances: Sequence[float]) -> float:
     """That at least one of independent losses happens."""
-    return -math.expm1(math.fsum(math.log1p(-min(chance, 1 - 1e-12)) for chance in chances))
+    return 0.0 - math.expm1(math.fsum(math.log1p(-min(chance, 1 - 1e-12)) for chance in chances))
