@@ -168,6 +168,8 @@ def prepare(asked: Asked) -> Ready:
     """Everything read and checked before anything is simulated. BadInput says what is missing."""
     from windfall.sim.forecast import Question
 
+    if _is_job(asked):
+        return _running(asked)
     bag = _read(asked)
     planner = known_planner(asked.planner or bag.spec.planner)
     confidence = bag.spec.confidence if asked.confidence is None else asked.confidence
@@ -176,7 +178,7 @@ def prepare(asked: Asked) -> Ready:
     deadline_s, others_s = _deadlines(asked, bag.spec.deadline_s)
     assumed: list[str] = []
     warnings: list[str] = []
-    supplies = _supplies(asked, bag, assumed, warnings)
+    supplies = _supplies(asked, tuple(bag.spec.pools), assumed, warnings)
     estimates_s, seen_s, spread = _run_times(asked, bag, assumed)
     budget = parse_money(asked.budget, "--budget") if asked.budget else bag.spec.budget_microusd
     classes = bag.spec.task_classes()
@@ -189,12 +191,55 @@ def prepare(asked: Asked) -> Ready:
     return Ready(bag.spec.name, question, deadline_s, others_s, assumed, warnings)
 
 
+def _is_job(asked: Asked) -> bool:
+    """Whether a job on a server is meant: no file has that name, and it does not look like one."""
+    return not Path(asked.job).exists() and not Path(asked.job).suffix and "/" not in asked.job
+
+
+def _running(asked: Asked) -> Ready:
+    """What is left of a job on a server, simulated from now on as if nothing were rented yet."""
+    from windfall.planning.estimates import GUESSED
+    from windfall.planning.offers import Offer
+    from windfall.sim.forecast import Question, supply_of
+
+    with asked.place.open() as client:
+        left = client.job(asked.job).unfinished()
+    classes = left["classes"]
+    if not classes:
+        raise BadInput(f"job {left['job']} '{left['name']}' has ended: nothing is left to plan", hint="windfall status")
+    if any(each["estimate_s"] is None for each in classes) and not asked.estimate:
+        raise BadInput(f"nothing is known of the run times of job {left['job']} yet", hint="try: --estimate 5m")
+    guess_s = parse_duration(asked.estimate, "--estimate") if asked.estimate else 0.0
+    there = f"as if its {plural(left['machines'], 'machine')} were not there, " if left["machines"] else ""
+    assumed = [f"from now on, {there}and what runs begins again"]
+    warnings: list[str] = []
+    if asked.offers_file or asked.pools_file:
+        supplies = _supplies(asked, (), assumed, warnings)
+    else:
+        offers = [{key: value for key, value in row.items() if value is not None} for row in left["offers"]]
+        supplies = tuple(supply_of(Offer(**offer)) for offer in offers)
+    if not supplies:
+        raise BadInput(f"job {left['job']} rents no machines", hint="say what it could rent: --offers offers.toml")
+    seen_s = tuple(classes[0]["run_times_s"]) if len(classes) == 1 and len(classes[0]["run_times_s"]) >= 5 else ()
+    deadline_s, others_s = _deadlines(asked, left["deadline_in_s"])
+    budget_usd = parse_money(asked.budget, "--budget") / 1e6 if asked.budget else left["budget_left_usd"]
+    question = Question(
+        estimates_s=tuple(each["estimate_s"] or guess_s for each in classes for _ in range(each["tasks"])),
+        memory_bytes=tuple(each["memory_bytes"] for each in classes for _ in range(each["tasks"])),
+        seen_s=seen_s, spread=GUESSED.spread if asked.spread is None else asked.spread,
+        cpus=ceil(max(each["cpus"] for each in classes)), supplies=supplies,
+        planner=known_planner(asked.planner or left["planner"]),
+        confidence=left["confidence"] if asked.confidence is None else asked.confidence, budget_usd=budget_usd,
+    )  # fmt: skip
+    return Ready(left["name"], question, deadline_s, others_s, assumed, warnings)
+
+
 def _read(asked: Asked) -> Submission:
     path = asked.job
     settings = Settings(estimate=asked.estimate)
     if not Path(path).is_file():
         raise BadInput(
-            f"there is no file {path}", hint="a job.toml (docs/reference/job-toml.md) or a list of tasks is expected"
+            f"there is no file {path}", hint="a job.toml, a list of tasks, or the number or name of a job is expected"
         )
     named = {"job_file": path} if path.endswith(".toml") else {"tasks": path}
     return read_job(Request(settings=settings, **named))
@@ -247,7 +292,7 @@ def _memory(bag: Submission) -> tuple[int, ...]:
 
 def _run_times(asked: Asked, bag: Submission, assumed: list[str]) -> tuple[tuple[float, ...], tuple[float, ...], float]:
     """What each task is expected to take, what was seen of an earlier job, and how unequal they are."""
-    from windfall.planning.estimates import USUAL_SPREAD
+    from windfall.planning.estimates import GUESSED
 
     if asked.like:
         seen_s = _seen_before(asked, asked.like)
@@ -262,7 +307,7 @@ def _run_times(asked: Asked, bag: Submission, assumed: list[str]) -> tuple[tuple
             f"{asked.job} does not say how long a task takes",
             hint="try: --estimate 5m (a guess will do), or --like JOB (as an earlier one took)",
         )
-    spread = USUAL_SPREAD if asked.spread is None else asked.spread
+    spread = GUESSED.spread if asked.spread is None else asked.spread
     if spread < 0:
         raise BadInput(
             f"--spread {spread:g} is below zero", hint="as in: --spread 0.3; 0 says that estimates are exact"
@@ -287,9 +332,9 @@ def _seen_before(asked: Asked, reference: str) -> tuple[float, ...]:
 # --- what may be rented -----------------------------------------------------------------------------------------------
 
 
-def _supplies(asked: Asked, bag: Submission, assumed: list[str], warnings: list[str]) -> tuple[Supply, ...]:
+def _supplies(asked: Asked, pools: tuple[str, ...], assumed: list[str], warnings: list[str]) -> tuple[Supply, ...]:
     if asked.pools_file:
-        supplies = _from_pools(asked.pools_file, asked.pools or tuple(bag.spec.pools), assumed)
+        supplies = _from_pools(asked.pools_file, asked.pools or pools, assumed)
     elif asked.offers_file:
         supplies = _from_offers(asked, assumed)
     else:

@@ -164,6 +164,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/jobs/{job}/render/{task}", "GET", queries.render, "read", False),
     ("/v1/jobs/{job}/explain", "GET", queries.explain, "read", False),
     ("/v1/jobs/{job}/cost", "GET", money.cost, "read", False),
+    ("/v1/jobs/{job}/unfinished", "GET", money.unfinished, "read", False),
     ("/v1/jobs/{job}/workflow", "GET", workflows.graph, "read", False),
     ("/v1/classes", "GET", workflows.classes, "read", False),
     ("/v1/classes/{name}", "GET", workflows.one_class, "read", False),

@@ -1,19 +1,26 @@
-"""What jobs cost, over HTTP: the ledger by machine, offer and pool, and the last plans. Decides nothing."""
+"""What jobs cost, over HTTP: the ledger by machine, offer and pool, the last plans, what is left. Decides nothing."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from math import isinf
 from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from windfall.core import explain_plan, money
+from windfall.core.columns import HELD, WAITING
 from windfall.core.events import PlanProposed, PlanTaken, decode_record
 from windfall.core.fleet import REFUSED, MachineState, owed_microusd, tariff_of
-from windfall.core.machines import machines_of
+from windfall.core.machines import machines_of, spent_microusd
+from windfall.core.runtimes import Outlook, class_key
 from windfall.core.state import Bag
+from windfall.planning.bag_prices import learned as learned_law
+from windfall.planning.contract import SPOT, Market
+from windfall.planning.offers import Offer
 from windfall.server.site import Site
 
 Json = dict[str, Any]
@@ -121,3 +128,48 @@ def _last_plans(site: Site, job: int) -> list[Json]:
         acted = [plan for plan in found if plan["started"] or plan["stopped"] or plan["moved"] or plan["refused"]]
         found = acted[-LAST_PLANS:]
     return found[::-1]
+
+
+async def unfinished(site: Site, request: Request) -> tuple[int, Json]:
+    """What is left of a job and what may be rented for it, as its planner knows it: enough to simulate the rest."""
+    bag = site.bag(request.path_params["job"])
+    await site.driver.settled()
+    now, state, rules = site.driver.clock(), site.state, bag.rules
+    open_ = Counter(bag.class_of(task) for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
+    markets = {key: seen.market() for key, seen in state.markets.items()}
+    spent = spent_microusd(state, bag.number, now)
+    return 200, {
+        "job": bag.number,
+        "name": rules.name,
+        "state": bag.state,
+        "planner": rules.planner,
+        "confidence": rules.confidence,
+        "deadline_in_s": None if rules.deadline_s is None else bag.submitted_t + rules.deadline_s - now,
+        "spent_usd": money.usd(spent),
+        "budget_left_usd": None if rules.budget_microusd is None else money.usd(max(0, rules.budget_microusd - spent)),
+        "machines": sum(machine.there for machine in machines_of(state, bag.number)),
+        "classes": [_class(site, bag, index, count) for index, count in sorted(open_.items())],
+        "offers": [_offer(offer, markets) for pool in rules.rent_from for offer in state.offers.get(pool, ())],
+    }
+
+
+def _class(site: Site, bag: Bag, index: int, count: int) -> Json:
+    """Unfinished tasks of one class, and what was learned of how long they take on a machine of speed 1."""
+    learned = site.state.run_times.get(class_key(bag, index))
+    rules = bag.classes[index]
+    return {
+        "tasks": count,
+        "estimate_s": Outlook(site.state, bag, index, bag.rules.confidence).mean_s if learned else rules.estimate_s,
+        "run_times_s": list(learned.seconds) if learned else [],
+        "memory_bytes": rules.memory_for(1),
+        "cpus": rules.cpus,
+    }
+
+
+def _offer(offer: Offer, markets: dict[str, Market]) -> Json:
+    """An offer with the rates of interruption that were learned of it."""
+    if offer.market == SPOT:
+        law = learned_law(offer, {key: seen for key, seen in markets.items() if key.startswith(f"{offer.pool}/")})
+        offer = replace(offer, interruptions_per_h=3600.0 * law.interrupts, resumes_per_h=3600.0 * law.resumes)
+    told: Json = to_builtins(offer)
+    return told | {"memory_gb": None if isinf(offer.memory_gb) else offer.memory_gb}
