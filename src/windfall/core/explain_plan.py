@@ -93,12 +93,12 @@ def why_reserved(state: State, bag: Bag, task: int, t: float) -> Json | None:
     if machine is None:
         return None
     ahead = machine.queue.index(task) if task in machine.queue else 0
-    behind = f"; {ahead} of its tasks go first" if ahead else ""
+    behind = f"; {ahead} {'goes' if ahead == 1 else 'go'} first there" if ahead else ""
     planned = state.plans.get(bag.number)
     return {
         "waits": True,
         "stuck": False,
-        "because": f"its plan has reserved it for machine {standing(state, machine, t)}{behind}",
+        "because": f"its plan has reserved it for a machine: {standing(state, machine, t)}{behind}",
         "hosts": len(state.live_hosts),
         "reasons": [],
         "pools": [],
