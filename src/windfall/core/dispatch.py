@@ -6,6 +6,7 @@ Matching costs O(bags): the tasks of a bag look alike to a policy unless they ha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +54,7 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         lost = [] if event.holds is None else silence.losses_of(state, [host], frozenset(event.holds))
     view = host
     if event.ad is not None or event.slots != host.slots:
-        view = Host(host.number, host.name, event.t)
-        view.__dict__.update(host.__dict__)
+        view = copy(host)
         _describe(view, event)
     cancel = [] if event.leaving else list(host.to_cancel)
     return _answer(state, view, event, policies, HostAnswered(host.number, lost=lost, cancel=cancel))
@@ -153,17 +153,17 @@ def _tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tu
     for piece in assigned:
         if piece.first not in state.bags[piece.job].live:
             taken[piece.job] = taken.get(piece.job, 0) + piece.count
-    found: list[tuple[int, bool]] = []
-    touched = list(taken)
     if state.tails and state.settings.tail_leave is not None:
-        touched += [job for job in state.tails if job not in taken]
-    rule = tail_rule(state, host) if touched else None
-    for job in touched:
+        taken = dict.fromkeys(state.tails, 0) | taken
+    if not taken:
+        return []
+    rule = tail_rule(state, host)
+    found: list[tuple[int, bool]] = []
+    for job, count in taken.items():
         bag = state.bags[job]
-        if rule is not None and bag.sealed:
-            now = in_tail(bag.tail, bag.counts[WAITING] - taken.get(job, 0), rule)
-            if now != bag.tail:
-                found.append((job, now))
+        now = in_tail(bag.tail, bag.counts[WAITING] - count, rule)
+        if now != bag.tail and bag.sealed:
+            found.append((job, now))
     return found
 
 

@@ -111,7 +111,7 @@ class Ranking:
         for bag, policy in self._ending:
             _ask_ending(bag, policy, ads, t, ranked)
         if self._crowd is None:
-            yield from (ranked[rank] for rank in sorted(ranked, reverse=True))
+            yield from ranked.values() if len(ranked) == 1 else [ranked[rank] for rank in sorted(ranked, reverse=True)]
             return
         crowd = self._crowd.by_rank(ads, t, seen)
         following = next(crowd, None)

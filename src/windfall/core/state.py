@@ -357,7 +357,13 @@ class Bag:
 
 
 class Host:
-    """A pull client and what the server remembers of it."""
+    """A pull client and what the server remembers of it. There may be tens of thousands: they are kept small."""
+
+    __slots__ = (
+        "ad", "ad_t", "ad_version", "assigned", "blocked", "blocked_until", "boot", "cancelled", "draining", "heard_t",
+        "held", "joined_t", "left", "memory_bytes", "memory_held", "n", "name", "number", "pool", "record", "seen_t",
+        "slots", "state", "to_cancel",
+    )  # fmt: skip
 
     def __init__(self, number: int, name: str, t: float) -> None:
         self.number = number

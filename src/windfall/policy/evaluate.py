@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import cache, lru_cache
 from itertools import count
@@ -114,7 +115,8 @@ class Expression:
         key = self._key(*scopes)
         if not self._remembers:
             return self._evaluate(key[1::2])
-        return _recalled(key, lambda: self._evaluate(key[1::2]))
+        value = _recalled(key)
+        return _noted(key, self._evaluate(key[1::2])) if value is _UNKNOWN else value
 
     def _evaluate(self, values: tuple[Any, ...]) -> Any:
         for slot, value in zip(self.slots, values, strict=True):
@@ -137,16 +139,17 @@ class Expression:
                 ad[slot] = _plain(value)
 
 
-def _recalled(key: tuple[Any, ...], evaluate: Callable[[], Any]) -> Any:
-    """What was the value under this key; evaluated if it is not known any more."""
+def _recalled(key: tuple[Any, ...]) -> Any:
     try:
-        value = _remembered.get(key, _UNKNOWN)
+        return _remembered.get(key, _UNKNOWN)
     except TypeError:  # An attribute is a list or an ad, which has no hash.
-        return evaluate()
-    if value is _UNKNOWN:
-        value = evaluate()
-        if len(_remembered) >= REMEMBERED:
-            _remembered.clear()
+        return _UNKNOWN
+
+
+def _noted(key: tuple[Any, ...], value: Any) -> Any:
+    if len(_remembered) >= REMEMBERED:
+        _remembered.clear()
+    with suppress(TypeError):
         _remembered[key] = value
     return value
 
@@ -167,7 +170,9 @@ class Answer:
     def value(self, scopes: Scopes) -> Any:
         if not self._remembers:
             return self._make(scopes)
-        return _recalled(self._key(*scopes), lambda: self._make(scopes))
+        key = self._key(*scopes)
+        value = _recalled(key)
+        return _noted(key, self._make(scopes)) if value is _UNKNOWN else value
 
 
 class Sheet:
