@@ -58,6 +58,7 @@ def job_spec_for_worker(spec: JobSpec) -> dict[str, Any]:
         "grace_s": spec.grace_s,
         "output_cap_bytes": spec.output_cap_bytes,
         "python": spec.python,
+        **({"checkpoint_s": spec.checkpoint_s} if spec.checkpoint_s is not None else {}),
     }
 
 

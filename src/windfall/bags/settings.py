@@ -44,6 +44,8 @@ class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
     pools: list[str] = []
     planner: str | None = None
     confidence: float | None = None
+    checkpoint: Text | None = None
+    checkpoint_size: str | int | None = None
     grace: Text | None = None
     output_cap: str | int | None = None
     policies: dict[str, str] = {}
@@ -84,6 +86,8 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "estimate": ("estimate_s", parse_duration),
         "deadline": ("deadline_s", parse_duration),
         "grace": ("grace_s", parse_duration),
+        "checkpoint": ("checkpoint_s", parse_duration),
+        "checkpoint_size": ("checkpoint_mb", _megabytes),
         "budget": ("budget_microusd", parse_money),
         "output_cap": ("output_cap_bytes", parse_bytes),
     }
@@ -91,6 +95,10 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         value = getattr(settings, name)
         said[target] = None if value is None else parse(value, name)
     return {name: value for name, value in said.items() if value is not None}
+
+
+def _megabytes(value: str | int, what: str) -> float:
+    return parse_bytes(value, what) / 1e6
 
 
 def class_of(needs: Needs, default: TaskClass, where: str) -> TaskClass:

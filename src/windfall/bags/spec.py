@@ -114,6 +114,8 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     max_failures: int = 3  # attempts that may fail before the task has failed for good; 1: never tried again
     max_losses: int = 20  # attempts that may vanish with their host before the task has failed for good
     estimate_s: float | None = None  # a first guess of a task's run time, on a machine of speed 1
+    checkpoint_s: float | None = None  # tasks write checkpoints, which are taken to safety so often
+    checkpoint_mb: float = 0.0  # about how large they are: for plans
     classes: list[TaskClass] = []  # of tasks with needs of their own: class 1, 2, ...; class 0 is the job's
 
     max_failed_tasks: int | None = None
@@ -275,6 +277,8 @@ def _check_numbers(spec: JobSpec, where: str) -> None:
             raise BadInput(f"{where}: {name} must be 0 or more, not {value:g}")
     if spec.deadline_s is not None and not spec.deadline_s > 0:
         raise BadInput(f"{where}: deadline must be more than 0 seconds from now, not {spec.deadline_s:g}")
+    if spec.checkpoint_s is not None and not spec.checkpoint_s > 0:
+        raise BadInput(f"{where}: checkpoint must be more than 0 seconds, not {spec.checkpoint_s:g}", hint="as in 5m")
     if not 0 < spec.confidence < 1:
         raise BadInput(f"{where}: confidence must be between 0 and 1, not {spec.confidence:g}", hint="as in 0.99")
     if not math.isfinite(spec.priority):

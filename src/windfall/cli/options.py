@@ -175,6 +175,7 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--pool", "pools", multiple=True, metavar="NAME", help="Rent machines from this pool. Repeatable."),
     click.option("--planner", metavar="NAME", help="Who decides what is rented.  [default: windfall]"),
     click.option("--confidence", type=float, metavar="P", help="How sure the plan shall be.  [default: 0.95]"),
+    click.option("--checkpoint", metavar="TIME", help="Tasks write to $WINDFALL_CHECKPOINT: keep that so often."),
     click.option("--estimate", metavar="TIME", help="A first guess of a task's run time; the rest is learned."),
     click.option("--env", multiple=True, metavar="K[=V]", help="Set a variable, or pass yours on. Repeatable."),
     click.option("--cwd", metavar="DIR", help="Working directory of the tasks."),
@@ -212,7 +213,7 @@ def bag_options(command: F) -> F:
 
 _BAG_NAMES = [
     "tasks", "csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "name",
-    "deadline", "budget", "pools", "planner", "confidence", "estimate", "env", "cwd", "stdin_text", "inputs",
+    "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd", "stdin_text", "inputs",
     "outputs", "cpus", "memory", "wall", "max_failures", "max_losses", "max_failed_tasks", "priority", "grace",
     "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip

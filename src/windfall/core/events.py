@@ -351,12 +351,13 @@ class StrangersSeen(Event):
 
 
 class CheckpointSaved(Event):
-    """An attempt's progress is safe: so many seconds' worth on a machine of speed 1."""
+    """A task's progress is safe: so many seconds' worth on a machine of speed 1; in this blob, if it is a live one."""
 
     job: int
     task: int
     attempt: int
     saved_s: float
+    blob: str = ""
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------

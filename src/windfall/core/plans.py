@@ -75,6 +75,7 @@ def view(state: State, job: int, t: float, names_tasks: bool) -> Snapshot:
         is_workflow=bag.shape is not None,
         last_later=tuple(planned.plan.later) if (planned := state.plans[job]).plan is not None else (),
         after={} if finished or not names_tasks else _parents(bag, open_),
+        total=bag.total,
     )
 
 
@@ -357,5 +358,11 @@ def apply_tasks_estimated(state: State, event: TasksEstimated, decided: Nothing)
 
 def apply_checkpoint_saved(state: State, event: CheckpointSaved, decided: Nothing) -> None:
     bag = state.bags.get(event.job)
-    if bag is not None and 0 <= event.task < bag.total and bag.columns.state[event.task] in (WAITING, HELD):
-        bag.saved.setdefault(event.task, []).append((event.attempt, event.saved_s))
+    if bag is None or not 0 <= event.task < bag.total or bag.columns.state[event.task] not in (WAITING, HELD):
+        return
+    saved = bag.saved.setdefault(event.task, [])
+    if saved and saved[-1][0] == event.attempt:
+        saved.pop()
+    saved.append((event.attempt, event.saved_s))
+    if event.blob:
+        bag.checkpoints[event.task] = event.blob

@@ -108,6 +108,7 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     if task in bag.live or task in bag.given_up:
         attempts.cancel_attempts(state, bag, task)
     bag.move(task, DONE)
+    bag.forget_checkpoint(task)
     bag.release_children(task)
     _note(bag, host, result)
     bag.run_s += result.end - result.start
@@ -136,6 +137,8 @@ def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: i
         return
     attempts.release(state, bag, task, result.attempt)
     charge(bag, host, result, verdict)
+    if verdict in (RETRIED, FAILED_FOR_GOOD):
+        bag.forget_checkpoint(task)
     if verdict in (RETRIED, REQUEUED, RETURNED):
         _note(bag, host, result)
         attempts.requeue(state, bag, task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from windfall.core.events import Result, TaskClass
 from windfall.core.fleet import machine_of
 from windfall.core.state import Bag, Host, State
+from windfall.planning.contract import CHECKPOINT_S, CHECKPOINT_S_PER_MB
 from windfall.planning.estimates import GUESSED, RECORDED, UNKNOWN, Estimates
 from windfall.planning.estimates import Record as RunTimes
 
@@ -36,6 +37,24 @@ def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
         seconds -= machine.slept_s(result.start, result.end)
         speed = machine.offer.speed_for(rules.name)
     Estimates(state.run_times).learn(class_key(bag, index), seconds / unit_of(bag, result.task), speed)
+
+
+def progress_s(state: State, job: int, task: int, attempt: int, run_s: float) -> float:
+    """What a task has done by now, in seconds on a machine of speed 1, if this attempt has run so long.
+
+    It began with what earlier attempts had saved, and the time to restore that is no progress.
+    """
+    bag = state.bags.get(job)
+    live = next((a for a in bag.live.get(task, ()) if a.number == attempt), None) if bag is not None else None
+    if bag is None or live is None:
+        return 0.0
+    rules = bag.classes[bag.class_of(task)]
+    before_s = max((saved for earlier, saved in bag.saved.get(task, ()) if earlier < attempt), default=0.0)
+    if before_s:
+        run_s = max(0.0, run_s - CHECKPOINT_S - CHECKPOINT_S_PER_MB * (rules.checkpoint_mb or 0.0))
+    host = state.hosts.get(live.host)
+    machine = None if host is None else machine_of(state, host)
+    return before_s + run_s * (1.0 if machine is None else machine.offer.speed_for(rules.name))
 
 
 class Outlook:

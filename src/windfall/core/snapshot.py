@@ -56,6 +56,7 @@ class SavedBag(Struct, array_like=True):
     reserved: dict[int, int] = field(default_factory=dict)
     saved: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     estimates: bytes = b""
+    checkpoints: dict[int, str] = field(default_factory=dict)
 
 
 class SavedShape(Struct, array_like=True):
@@ -128,7 +129,7 @@ class SavedState(Struct, array_like=True):
 _BAG_PLAIN = (
     "number", "rules", "classes", "submitted_t", "sealed", "stopped", "finished_t", "last_result_t", "segments",
     "live", "given_up", "tail", "attempts", "waste", "counts", "turnarounds", "run_s",
-    "causes", "blame", "reserved", "saved",
+    "causes", "blame", "reserved", "saved", "checkpoints",
 )  # fmt: skip
 _HOST_PLAIN = tuple(name for name in SavedHost.__struct_fields__ if name != "held")
 

@@ -170,6 +170,8 @@ class Bag:
         """How long each task is thought to take at speed 1, where somebody knows; else empty."""
         self.saved: dict[int, list[tuple[int, float]]] = {}
         """Checkpoints of tasks: (attempt, seconds' worth on a machine of speed 1)."""
+        self.checkpoints: dict[int, str] = {}
+        """And the blobs that the newest are in."""
 
     @property
     def waiting(self) -> int:
@@ -288,6 +290,11 @@ class Bag:
         if not self.is_held(task):
             self.aside -= 1
             self.enqueue(task)
+
+    def forget_checkpoint(self, task: int) -> None:
+        """It is done, or it failed: what failed begins at its beginning."""
+        self.saved.pop(task, None)
+        self.checkpoints.pop(task, None)
 
     def move(self, task: int, to: int) -> None:
         """Change a task's state and the counts with it; queues are the caller's."""

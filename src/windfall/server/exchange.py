@@ -17,6 +17,7 @@ from windfall.core.events import (
     WASTE,
     AnyEvent,
     Assigned,
+    CheckpointSaved,
     HostAnswered,
     HostAsked,
     Key,
@@ -25,6 +26,7 @@ from windfall.core.events import (
     ResultsJudged,
     ResultsReported,
 )
+from windfall.core.runtimes import progress_s
 from windfall.core.state import Host
 from windfall.errors import BadInput, WindfallError
 from windfall.server.site import MAX_WAIT_S, Site
@@ -56,6 +58,7 @@ class Ask(Struct):
     holds: list[Key] | None = None
     live: list[tuple[int, int, int, int, int, int, int]] = []
     leaving: str | None = None
+    checkpoints: list[tuple[int, int, int, str, int, float]] = []
 
 
 class WrongVersion(WindfallError):
@@ -85,6 +88,9 @@ async def exchange(site: Site, body: bytes) -> bytes:
     outputs: list[tuple[Key, bytes]] = []
     if not repeated:
         outputs = take_attachments(site, ask, attachments)
+        # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
+        events += [CheckpointSaved(now, *row[:3], progress_s(site.state, *row[:3], row[5]), row[3])
+                   for row in ask.checkpoints]  # fmt: skip
         events += result_events(ask, now)
     want = 0 if missed else ask.want
     events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds))
@@ -216,12 +222,15 @@ def task_rows(site: Site, assigned: list[Assigned]) -> tuple[dict[int, Any], lis
     rows: list[list[Any]] = []
     attachments: list[bytes] = []
     for piece in assigned:
-        renderer = site.renderer(piece.job)
+        renderer, bag = site.renderer(piece.job), site.state.bags[piece.job]
         if piece.job not in jobs:
             jobs[piece.job] = job_spec_for_worker(renderer.spec)
         for task in range(piece.first, piece.first + piece.count):
             rendered = renderer.task(task, piece.attempt)
-            rows.append([piece.job, task, piece.attempt, rendered.argv, rendered.overrides, len(rendered.payload)])
+            overrides = rendered.overrides
+            if saved := bag.checkpoints.get(task):
+                overrides = {**(overrides or {}), "checkpoint": saved}
+            rows.append([piece.job, task, piece.attempt, rendered.argv, overrides, len(rendered.payload)])
             if rendered.payload:
                 attachments.append(rendered.payload)
     return jobs, rows, attachments

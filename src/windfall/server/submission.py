@@ -61,6 +61,7 @@ def classes_of(spec: JobSpec) -> list[TaskClass]:
             max_losses=needs.max_losses,
             estimate_s=needs.estimate_s,
             name=needs.name,
+            checkpoint_mb=None if spec.checkpoint_s is None else spec.checkpoint_mb,
         )
         for needs in spec.task_classes()
     ]

@@ -81,6 +81,7 @@ class Agent:
         self._n = 0
         self._in_flight = False
         self._tell_held = False
+        self._told: list[list[Any]] = []
         self._wait_s = 0.0
         self._nudged = False
         self._fresh_results = False
@@ -147,8 +148,9 @@ class Agent:
         self._speak(now_s)
 
     def _tick(self, now_s: float) -> None:
-        """What may wait for half a second: outages, lifetimes, notices, parents."""
+        """What may wait for half a second: outages, lifetimes, notices, parents, checkpoints."""
         self._floor.balance()
+        self._floor.look_at_checkpoints(now_s)
         down_since_s = self._link.down_since_s
         if down_since_s is not None and now_s - down_since_s > _SPOOL_AFTER_S:
             self._keep_results()
@@ -316,6 +318,9 @@ class Agent:
             "live": live_rows,
             "leaving": leaving,
         }
+        self._told = self._floor.checkpoints.rows[:]
+        if self._told:
+            header["checkpoints"] = self._told
         attachments = [part for r in results for part in (r.stdout, r.stderr, r.value) if part]
         attachments += live_data
         text = json.dumps(header, separators=(",", ":"))[:-1]
@@ -363,6 +368,7 @@ class Agent:
         if answer["n"] != self._n:
             raise ValueError(f"an answer to exchange {answer['n']} instead of {self._n}")
         self._outbox.acknowledged()
+        del self._floor.checkpoints.rows[: len(self._told)]
         self._next_s = float(answer.get("next_s") or self._next_s)
         self._tell_held = bool(answer.get("tell"))
         tasks, cancel = answer.get("tasks") or [], answer.get("cancel") or []

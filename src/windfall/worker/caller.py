@@ -96,6 +96,8 @@ class Caller:
             os.environ.update(wanted, WINDFALL_JOB=str(spec["job"]), WINDFALL_HOST=spec["host"])
         os.environ["WINDFALL_TASK"] = task
         os.environ["WINDFALL_ATTEMPT"] = str(attempt)
+        if spec["checkpoints"] is not None:
+            os.environ["WINDFALL_CHECKPOINT"] = f"{spec['checkpoints']}.{task}"
         folder: str
         try:
             if spec["cwd"] is not None:

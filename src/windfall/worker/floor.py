@@ -16,6 +16,7 @@ from typing import Any
 
 from windfall.wire import messages as m
 from windfall.worker import pace, system, workdir
+from windfall.worker.checkpoints import Checkpoints
 from windfall.worker.outbox import Result
 from windfall.worker.slots import Held, JobSpec, Slot, Warm
 from windfall.worker.transfers import Failed, Transfers
@@ -48,6 +49,7 @@ class Floor:
         self._selector = selector
         self._transfers = transfers
         self._on_result = on_result
+        self.checkpoints = Checkpoints(f"{folder}-checkpoints", transfers)
         self.slots = [Slot(index, folder) for index in range(slots)]
         self._backlog: deque[Held] = deque()
         self._staging: dict[int, list[Held]] = {}
@@ -76,15 +78,40 @@ class Floor:
             key = (job, task, attempt)
             if key in self._held:
                 continue
+            saved = None
+            if overrides and "checkpoint" in overrides:
+                overrides = {**overrides}
+                saved = overrides.pop("checkpoint")
             spec = self._spec(job, jobs[str(job)], overrides)
             self._count += 1
             held = Held(self._count, job, task, attempt, argv, spec, payload)
             self._held[key] = held
             self._by_ident[held.ident] = held
-            if spec.missing or spec.failure:
-                self._stage(held)
+            if spec.checkpoint_s is not None:
+                self._restore(held, saved)
             else:
-                self._backlog.append(held)
+                self._admit(held)
+
+    def _admit(self, held: Held) -> None:
+        if held.spec.missing or held.spec.failure:
+            self._stage(held)
+        else:
+            self._backlog.append(held)
+
+    def _restore(self, held: Held, saved: str | None) -> None:
+        """Bring the checkpoint of an earlier attempt here first. Without it the task begins at its beginning."""
+
+        def fetched(found: str | Failed) -> None:
+            if self._held.get(held.key) is held:
+                self.checkpoints.place(held, None if isinstance(found, Failed) else found)
+                self._admit(held)
+                self.dispatch()
+
+        if saved is None:
+            self.checkpoints.place(held, None)
+            self._admit(held)
+        else:
+            self._transfers.fetch(saved, fetched)
 
     def _spec(self, job: Any, fields: dict[str, Any], overrides: dict[str, Any] | None) -> JobSpec:
         key = (job, repr(overrides) if overrides else "")
@@ -98,6 +125,8 @@ class Floor:
         if overrides and "env" in overrides:
             whole["env"] = {**(fields.get("env") or {}), **overrides["env"]}
         spec = JobSpec(self._count, job, self._host, whole, sys.executable)
+        if spec.checkpoint_s is not None:
+            spec.fields["checkpoints"] = os.path.join(self.checkpoints.folder, str(job))
         self._specs[key] = (fields, spec)
         return spec
 
@@ -210,6 +239,13 @@ class Floor:
                 os.unlink(path)
         slot.warm = None
 
+    def look_at_checkpoints(self, now_s: float) -> None:
+        """Send what running attempts have saved since the last look."""
+        for slot in self.slots:
+            head = slot.head
+            if head is not None and head.spec.checkpoint_s is not None:
+                self.checkpoints.look(head, now_s, now_s - slot.head_since_s)
+
     def was_frozen(self, seconds: float) -> None:
         """That time counts against no call; runners see for themselves."""
         for slot in self.slots:
@@ -288,6 +324,10 @@ class Floor:
             files, folder = more.pop("files"), more.pop("folder")
             held.slot = None
             self._transfers.send(files, lambda sent: self._sent_outputs(held, result, folder, sent))
+        elif cause == m.PREEMPTED and held.spec.checkpoint_s is not None:
+            # What it saved in its grace time is worth the most.
+            held.slot = None
+            self.checkpoints.send(held, run_s, lambda: self._finish(held, result))
         else:
             self._finish(held, result)
 
@@ -310,8 +350,11 @@ class Floor:
         self._finish(held, result._replace(more=more))
 
     def _finish(self, held: Held, result: Result) -> None:
-        del self._held[held.key]
+        if self._held.pop(held.key, None) is None:
+            return  # told already
         del self._by_ident[held.ident]
+        if held.spec.checkpoint_s is not None:
+            self.checkpoints.forget(held)
         self._on_result(result)
 
     def _fail(self, held: Held, cause: str, text: str, run_s: float = 0.0, **fields: Any) -> None:

@@ -47,6 +47,7 @@ class Spec:
         self.env[b"WINDFALL_JOB"] = str(fields["job"]).encode()
         self.env[b"WINDFALL_HOST"] = os.fsencode(fields["host"])
         self.notice_signal = _signal_named(self.env.get(b"WINDFALL_NOTICE_SIGNAL", b"TERM").decode(errors="replace"))
+        self.checkpoints: str | None = fields["checkpoints"]
         self.programs: dict[str, str] = {}
 
 
@@ -195,6 +196,8 @@ class Runner:
             env = spec.env
             env[b"WINDFALL_TASK"] = task.encode()
             env[b"WINDFALL_ATTEMPT"] = b"%d" % attempt
+            if spec.checkpoints is not None:
+                env[b"WINDFALL_CHECKPOINT"] = os.fsencode(f"{spec.checkpoints}.{task}")
             if folder:
                 env[b"WINDFALL_DIR"] = os.fsencode(folder)
             running = self._start(ident, spec, argv, env, stdin)

@@ -32,6 +32,7 @@ class JobSpec:
         self.cpus = max(1, int(fields.get("cpus") or 1))
         self.wall_s: float | None = fields.get("wall_s")
         self.grace_s = float(fields.get("grace_s", 10))
+        self.checkpoint_s: float | None = fields.get("checkpoint_s")
         self.inputs: list[tuple[str, str, int]] = [(row[0], row[1], row[3]) for row in fields.get("inputs") or []]
         self.fields: dict[str, Any] = {
             "job": job,
@@ -44,6 +45,7 @@ class JobSpec:
             "memory_bytes": fields.get("memory_bytes"),
             "grace_s": self.grace_s,
             "output_cap_bytes": int(fields.get("output_cap_bytes", 1 << 20)),
+            "checkpoints": None,
         }
         self.warm_key = (fields.get("python") or python, fields.get("memory_bytes")) if self.is_call else None
         self.failure: str | None = None

@@ -1,0 +1,96 @@
+"""Checkpoints of running attempts: sent to the server when they have changed, brought back before the next attempt.
+
+A task that checkpoints writes to the file that `WINDFALL_CHECKPOINT` names, best by renaming a finished one over it,
+and looks there when it begins. Touches one folder and, through transfers, the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from windfall.worker import workdir
+from windfall.worker.slots import Held
+from windfall.worker.transfers import Failed, Transfers
+
+Row = list[Any]
+"""[job, task, attempt, sha256, bytes, run_s]: what had been done after `run_s` seconds of this attempt is safe."""
+
+
+class Checkpoints:
+    """The checkpoint files of this worker. Those that come here belong to attempts that have begun."""
+
+    def __init__(self, folder: str, transfers: Transfers) -> None:
+        self.folder = folder
+        workdir.remove(folder)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._transfers = transfers
+        self._looked_s: dict[int, float] = {}
+        self._sent: dict[int, int] = {}
+        self._sending: set[int] = set()
+        self.rows: list[Row] = []
+        """To be told in the next exchange."""
+
+    def path(self, held: Held) -> str:
+        return os.path.join(self.folder, name_of(held.job, held.task))
+
+    def place(self, held: Held, blob: str | None) -> None:
+        """What the attempt finds when it begins: what the server says that was saved, or nothing."""
+        path = self.path(held)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        if blob is not None:
+            shutil.copyfile(blob, path)
+            self._sent[held.ident] = os.stat(path).st_mtime_ns
+
+    def look(self, held: Held, now_s: float, run_s: float) -> None:
+        """Send the file of a running attempt if its time has come and it has changed."""
+        every_s = held.spec.checkpoint_s
+        if every_s is None or now_s - self._looked_s.get(held.ident, now_s - run_s) < every_s:
+            return
+        self._looked_s[held.ident] = now_s
+        self.send(held, run_s, lambda: None)
+
+    def send(self, held: Held, run_s: float, then: Callable[[], None]) -> None:
+        """Send it now if it has changed, then go on. What cannot be sent is no progress, and no failure."""
+        try:
+            changed_ns = os.stat(self.path(held)).st_mtime_ns
+        except OSError:
+            changed_ns = None
+        if changed_ns is None or changed_ns == self._sent.get(held.ident) or held.ident in self._sending:
+            then()
+            return
+        # A copy that keeps still while it is sent; the task may replace its file meanwhile.
+        copy = f"{self.path(held)}.{held.ident}"
+        try:
+            shutil.copyfile(self.path(held), copy)
+        except OSError:
+            then()
+            return
+        self._sending.add(held.ident)
+
+        def sent(outcome: list[list[Any]] | Failed) -> None:
+            self._sending.discard(held.ident)
+            with contextlib.suppress(OSError):
+                os.unlink(copy)
+            if not isinstance(outcome, Failed):
+                self._sent[held.ident] = changed_ns
+                _, sha256, size, _ = outcome[0]
+                self.rows.append([*held.key, sha256, size, round(run_s, 3)])
+            then()
+
+        self._transfers.send([("checkpoint", copy, 0o600)], sent)
+
+    def forget(self, held: Held) -> None:
+        """The attempt has ended."""
+        self._looked_s.pop(held.ident, None)
+        self._sent.pop(held.ident, None)
+        with contextlib.suppress(OSError):
+            os.unlink(self.path(held))
+
+
+def name_of(job: object, task: object) -> str:
+    return f"{job}.{task}"
