@@ -35,6 +35,7 @@ class Client:
     server, token   where to; WINDFALL_SERVER and WINDFALL_TOKEN stand in for them
     state           without a server: the directory that holds everything (WINDFALL_STATE, else `.windfall`)
     slots           tasks at once on this host, if a worker is started here (one per core)
+    pools           without a server: a pools.toml; tasks then run on what its pools give, and not here
     patience_s      how long to go on when the server is away
     """
 
@@ -45,6 +46,7 @@ class Client:
         state: str | os.PathLike[str] | None = None,
         *,
         slots: int | None = None,
+        pools: str | os.PathLike[str] | None = None,
         patience_s: float = 60.0,
         local: LocalServer | None = None,
     ) -> None:
@@ -54,9 +56,7 @@ class Client:
         if url:
             self._transport = Transport(url, token or os.environ.get("WINDFALL_TOKEN", ""), patience_s=patience_s)
         else:
-            self._local = local or LocalServer(
-                state_directory(state), worker=True, slots=slots, env={"PYTHONPATH": _importable_here()}
-            )
+            self._local = local or _local_server(state, slots, pools)
             self._transport = Transport(*self._local.address(), patience_s=patience_s, renew=self._local.address)
         self._calls = Calls(lambda sha256, data: put_blob(self._transport, sha256, data))
 
@@ -240,6 +240,17 @@ class Client:
         """Nobody waits for a worker that cannot work."""
         if self._local is not None and (problem := self._local.worker_problem):
             raise problem
+
+
+def _local_server(
+    state: str | os.PathLike[str] | None, slots: int | None, pools: str | os.PathLike[str] | None
+) -> LocalServer:
+    env = {"PYTHONPATH": _importable_here()}
+    if pools is None:
+        return LocalServer(state_directory(state), worker=True, slots=slots, env=env)
+    from windfall.pools.config import read_pools
+
+    return LocalServer(state_directory(state), worker=False, env=env, pools=read_pools(Path(pools)))
 
 
 def _importable_here() -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import shutil
 import sys
 import threading
@@ -48,6 +49,8 @@ class Machine(Struct):
     owner: str
     offer: str
     cores: int
+    memory_mb: int | None
+    """What tasks may share; None: what this host has."""
     host: str
     url: str
     phase: str
@@ -100,7 +103,7 @@ class EmulatedPool:
             now = self._clock()
             machine = Machine(
                 f"{self._cloud.name}-{order.number}-{token_hex(2)}", order.number, self._owner, order.offer.name,
-                order.offer.cores, order.host, self._place.url, PENDING, now, BOOT, now + rented.boot_s,
+                order.offer.cores, _memory_mb(order.offer), order.host, self._place.url, PENDING, now, BOOT, now + rented.boot_s,
             )  # fmt: skip
             try:
                 self._folder(machine).mkdir(parents=True, exist_ok=True)
@@ -278,6 +281,7 @@ class EmulatedPool:
         command += ["--token-file", str(place.token_file), "--slots", str(machine.cores), "--pool", self._cloud.name]
         command += ["--machine", str(machine.number), "--idle-exit", f"{self._cloud.idle_exit_s:g}"]
         command += ["--notice-file", str(self._notice_file(machine)), "--dir", str(self._folder(machine))]
+        command += ["--memory", str(machine.memory_mb)] if machine.memory_mb else []
         return command + (["--cafile", place.cafile] if place.cafile else [])
 
     def _find_again(self) -> None:
@@ -360,6 +364,10 @@ class EmulatedPool:
         """Its offer; one that is no longer in the file takes nothing away."""
         found = self._rented.get(machine.offer)
         return found or Rented(Offer(name=machine.offer, price_usd=0.0, cores=machine.cores))
+
+
+def _memory_mb(offer: Offer) -> int | None:
+    return None if math.isinf(offer.memory_gb) else max(1, round(offer.memory_gb * 1024))
 
 
 def _seen(machine: Machine) -> Seen:
