@@ -66,24 +66,29 @@ def fill(bin: Bin, items: Sequence[Item], left: list[int], until_t: float = math
     """Put as many as fit into the bin before it is given back, in order; `left` counts down. Returns how many."""
     before = sum(entry.count for entry in bin.placed)
     _fill_tight(bin, items, left, until_t)
+    end_t, on_spot, free_t = min(bin.keep_t, until_t), bin.offer.market == SPOT, min(bin.free_t)
     for place, item in enumerate(items):
         if left[place] <= 0:
             continue
-        limit_t = min(bin.keep_t, until_t, item.due_t if bin.offer.market == SPOT else math.inf) + TOLERANCE_S
-        seconds, lanes = item.task.seconds_on(bin.offer), width(item.task, bin.offer)
+        limit_t = (min(end_t, item.due_t) if on_spot else end_t) + TOLERANCE_S
+        seconds = item.task.seconds_on(bin.offer)
+        if free_t + seconds > limit_t:
+            continue
+        lanes = width(item.task, bin.offer)
         if lanes > bin.offer.cores:
             continue
         if lanes > 1:
             _fill_wide(bin, place, seconds, lanes, limit_t, left)
         else:
             _fill_narrow(bin, place, seconds, limit_t, left)
+        free_t = min(bin.free_t)
     return sum(entry.count for entry in bin.placed) - before
 
 
 def _fill_tight(bin: Bin, items: Sequence[Item], left: list[int], until_t: float) -> None:
     """Where there is more than fits, fill each core to the brim: the longest, and the best companions for it."""
     until_t = min(bin.keep_t, until_t)
-    if not math.isfinite(until_t) or not 0 < sum(left) <= MOST_TIGHT:
+    if not math.isfinite(bin.keep_t) or not 0 < sum(left) <= MOST_TIGHT or until_t <= min(bin.free_t):
         return
     able = [place for place, item in enumerate(items) if left[place] > 0 and width(item.task, bin.offer) == 1]
     seconds = {place: items[place].task.seconds_on(bin.offer) for place in able}

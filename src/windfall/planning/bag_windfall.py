@@ -10,7 +10,7 @@ until it does, and the plan looks again before the net could be cut.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -25,7 +25,6 @@ from windfall.planning.bag_packing import (
     fill,
     fresh,
     is_awake,
-    kept_until_t,
     lease_usd,
     longest_first,
     ondemand_offers,
@@ -38,8 +37,6 @@ from windfall.planning.offers import Offer
 # Of the room in a row of tasks of unequal length so much is used.
 TIGHT = 0.97
 LONGEST_LEASE_CYCLES = 3
-# Bags of up to so many tasks are laid out by name.
-MOST_NAMED = 2_000
 
 
 class Sleeper(Struct):
@@ -59,7 +56,9 @@ class Choice(Struct, frozen=True):
 
 
 class Desk:
-    """One look at a snapshot: what is to be done, what there is, what was decided."""
+    """One look at a snapshot: what is to be done, what there is, what was decided. Rivals decide some things otherwise."""
+
+    risk_weight = 1.0
 
     def __init__(self, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer]) -> None:
         self.snapshot, self.t, self.margin_s = snapshot, snapshot.t, margin_s
@@ -149,7 +148,7 @@ class Desk:
         for sleeper in self.sleepers:
             self._relieve(sleeper)
         left += [0] * (len(self.items) - len(left))
-        gone = [sleeper for sleeper in self.sleepers if not self._worth_waiting(sleeper)]
+        gone = [sleeper for sleeper in self.sleepers if not self.worth_waiting(sleeper)]
         self.waits = [sleeper for sleeper in self.sleepers if sleeper not in gone]
         late = [item for sleeper in gone for item in sleeper.items]
         self.items, left = [*self.items, *late], [*left, *(item.count for item in late)]
@@ -157,8 +156,12 @@ class Desk:
         self._hurry(left)
         self.stranded = left
 
-    def _worth_waiting(self, sleeper: Sleeper) -> bool:
+    def worth_waiting(self, sleeper: Sleeper) -> bool:
         return self.t < sleeper.limit_t - 1e-6 and self.prices.waiting_pays(self.t)
+
+    def wanted(self, choices: list[Choice]) -> list[Choice]:
+        """Those that may be bought."""
+        return choices
 
     def _relieve(self, sleeper: Sleeper) -> None:
         """What sleeps is taken over where there is room that is paid for anyway."""
@@ -175,7 +178,7 @@ class Desk:
         """Room for the rest, the cheapest per task first."""
         useless: set[tuple[str, str, float]] = set()
         while any(left):
-            choices = self._choices(sum(left), useless)
+            choices = self.wanted(self._choices(sum(left), useless))
             if not choices:
                 return
             best = min(choices, key=lambda choice: (choice.per_task_usd, choice.bin.offer.key, choice.bin.keep_t))
@@ -251,7 +254,7 @@ class Desk:
             begin_t = min(bin.free_t)
             first_t, last_t = begin_t + seconds, max(begin_t + seconds, min(until_t, begin_t + tasks * seconds / len(rows)))
             risk = (self._risk(bin, first_t) + 2 * self._risk(bin, (first_t + last_t) / 2) + self._risk(bin, last_t)) / 4
-        return Choice(bin, price, price / tasks + risk)
+        return Choice(bin, price, price / tasks + self.risk_weight * risk)
 
     def _risk(self, bin: Bin, end_t: float) -> float:
         """What a task that ends there at this time is expected to cost through interruptions before."""
@@ -270,7 +273,7 @@ class Desk:
                 bins = [bin for bin in self.bins if width(item.task, bin.offer) <= bin.offer.cores]
                 new = [
                     fresh(f"new-{len(self.bins)}", offer, self.t, math.inf)
-                    for offer in ondemand_offers(self.snapshot)
+                    for offer in ondemand_offers(self.snapshot) or self.snapshot.offers
                     if self.left[ident(offer)] > 0 and width(item.task, offer) <= offer.cores
                 ]
                 if not bins and not new:
@@ -307,19 +310,23 @@ class Desk:
 
 
 class Windfall:
-    """The planner; `names_tasks=False` is for bags too large to lay out by name."""
+    """The planner: with names where the snapshot has them, in numbers where it has groups."""
 
-    def __init__(self, names_tasks: bool = True, margin_s: float = 5.0) -> None:
-        self.names_tasks, self.margin_s = names_tasks, margin_s
+    names_tasks = True
+
+    def __init__(self, desk: type[Desk] = Desk, market: str | None = None, margin_s: float = 5.0) -> None:
+        self.desk, self.market, self.margin_s = desk, market, margin_s
 
     def __call__(self, snapshot: Snapshot) -> Plan:
         snapshot = bounded(snapshot)
+        if self.market is not None:
+            snapshot = replace(snapshot, offers=tuple(o for o in snapshot.offers if o.market == self.market))
         if not snapshot.unfinished:
             return Plan(stop=[machine.id for machine in snapshot.machines], because=["nothing is left to do"])
         # A job that runs is never refused: late is better than never. Whoever wants to know before calls check_possible.
         forced: list[Offer] = []
         while True:
-            desk = Desk(snapshot, self.margin_s, forced)
+            desk = self.desk(snapshot, self.margin_s, forced)
             desk.decide()
             net = desk.netted()
             at_risk = net.rescuable(desk.at_risk())
@@ -483,10 +490,3 @@ def earliest_deadline_t(snapshot: Snapshot, margin_s: float) -> float:
         middle_s = (low_s + high_s) / 2
         low_s, high_s = (low_s, middle_s) if fits_by(snapshot, snapshot.t + middle_s) else (middle_s, high_s)
     return snapshot.t + high_s + margin_s
-
-
-def unused(machines: Iterable[Machine]) -> list[str]:
-    return [machine.id for machine in machines if not machine.tasks()]
-
-
-__all__ = ["MOST_NAMED", "Windfall", "kept_until_t"]

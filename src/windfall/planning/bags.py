@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from windfall.planning import hads_dynamic
+from windfall.planning.bag_rivals import AllSpot, Greedy, UniformProgress
 from windfall.planning.bag_windfall import Windfall
-from windfall.planning.contract import Plan, Planner, Snapshot
+from windfall.planning.contract import ONDEMAND, SPOT, Plan, Planner, Snapshot
 
 
 class Hads:
@@ -24,4 +25,8 @@ PLANNERS: dict[str, Planner] = {
     "windfall": Windfall(),
     "hads": Hads(hads_dynamic.Settings()),
     "hads-as-printed": Hads(hads_dynamic.AS_PRINTED),
+    "uniform-progress": Windfall(UniformProgress),
+    "greedy": Windfall(Greedy),
+    "on-demand": Windfall(market=ONDEMAND),
+    "spot": Windfall(AllSpot, market=SPOT),
 }

@@ -146,6 +146,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     confidence: float = 0.95
     after: dict[int, tuple[int, ...]] = {}
     """In a workflow: the unfinished parents of each task that has any."""
+    total: int = 0
+    """How many tasks the job has, finished ones included."""
     is_workflow: bool = False
     last_later: tuple[Later, ...] = ()
     """What the last plan meant to rent later and has not rented yet."""
