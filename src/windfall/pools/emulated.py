@@ -100,11 +100,7 @@ class EmulatedPool:
                 return Refused(f"there is no offer '{order.offer.name}' any more", capacity=False)
             if self._is_full(rented, order.number):
                 return Refused(f"no capacity for {order.offer.name}")
-            now = self._clock()
-            machine = Machine(
-                f"{self._cloud.name}-{order.number}-{token_hex(2)}", order.number, self._owner, order.offer.name,
-                order.offer.cores, _memory_mb(order.offer), order.host, self._place.url, PENDING, now, BOOT, now + rented.boot_s,
-            )  # fmt: skip
+            machine = self._ordered(order, rented)
             try:
                 self._folder(machine).mkdir(parents=True, exist_ok=True)
                 self._keep(machine)
@@ -113,6 +109,23 @@ class EmulatedPool:
             self._machines[machine.id] = machine
             self._lock.notify()
             return machine.id
+
+    def _ordered(self, order: Order, rented: Rented) -> Machine:
+        now, offer = self._clock(), order.offer
+        return Machine(
+            id=f"{self._cloud.name}-{order.number}-{token_hex(2)}",
+            number=order.number,
+            owner=self._owner,
+            offer=offer.name,
+            cores=offer.cores,
+            memory_mb=None if math.isinf(offer.memory_gb) else max(1, round(offer.memory_gb * 1024)),
+            host=order.host,
+            url=self._place.url,
+            phase=PENDING,
+            since_t=now,
+            due=BOOT,
+            due_t=now + rented.boot_s,
+        )
 
     def stop(self, id: str) -> None:
         with self._lock:
@@ -364,10 +377,6 @@ class EmulatedPool:
         """Its offer; one that is no longer in the file takes nothing away."""
         found = self._rented.get(machine.offer)
         return found or Rented(Offer(name=machine.offer, price_usd=0.0, cores=machine.cores))
-
-
-def _memory_mb(offer: Offer) -> int | None:
-    return None if math.isinf(offer.memory_gb) else max(1, round(offer.memory_gb * 1024))
 
 
 def _seen(machine: Machine) -> Seen:
