@@ -125,6 +125,28 @@ def test_a_program_beside_the_file_goes_along(shell):
     assert shell.windfall("logs", "last", "greet").out == "windfall\n"
 
 
+def test_directories_and_patterns_stand_for_the_files_that_there_are(shell):
+    (shell.directory / "data").mkdir()
+    shell.write("data/a", "1\n")
+    shell.write("data/b", "2\n")
+    shell.write(
+        "wf.toml",
+        """
+        [[task]]
+        name = "split"
+        command = "cat data/* | split -l 1 - part- && mkdir more && cp data/b more/b"
+        inputs = ["data"]
+        outputs = ["part-*", "more"]
+        [[task]]
+        name = "join"
+        command = "cat part-* more/*"
+        inputs = ["part-*", "more"]
+        """,
+    )
+    assert shell.windfall("run", "--workflow", "wf.toml").code == 0
+    assert shell.windfall("logs", "last", "join").out == "1\n2\n2\n"
+
+
 def test_a_recorded_workflow_can_be_tried_without_its_programs(shell):
     ended = shell.windfall(
         "run", "--workflow", str(EXAMPLES / "diamond.json"), "--emulate", "--time-scale", "10000", "--deadline", "1h"

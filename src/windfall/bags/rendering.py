@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Protocol
 
 from windfall.bags.chunks import decode
@@ -196,11 +197,20 @@ class Renderer:
         if not row.takes:
             return []
         made = self._made(sorted({maker for _, maker in row.takes if maker >= 0}))
-        missing: dict[str, list[Any]] = {}
-        return [
-            (self._files if maker < 0 else made.get(maker, missing)).get(name) or [name, NOT_THERE, 0, 0o644]
-            for name, maker in row.takes
-        ]
+        found: dict[str, list[Any]] = {}
+        for name, maker in row.takes:
+            files = self._files if maker < 0 else made.get(maker, {})
+            for file in _named(files, name) or [[name, NOT_THERE, 0, 0o644]]:
+                found[file[0]] = file
+        return list(found.values())
+
+
+def _named(files: Mapping[str, list[Any]], name: str) -> list[list[Any]]:
+    """The files that a name stands for: itself, all below a directory, or those of a pattern, as outputs are found."""
+    if name in files:
+        return [files[name]]
+    below = name.rstrip("/") + "/"
+    return [file for each, file in files.items() if each.startswith(below) or fnmatchcase(each, name)]
 
 
 def _template(text: str | None, scope: Scope, what: str) -> Template | None:

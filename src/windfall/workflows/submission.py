@@ -217,6 +217,7 @@ class _Rows:
             for name in task.outputs:
                 self._makers.setdefault(name, []).append(index)
         self._parents: list[list[int]] | None = None
+        self._brought: dict[str, list[tuple[str, int]]] = {}
         self.files: dict[str, InputFile] = {}
         self.uploads: dict[str, Path] = {}
 
@@ -251,15 +252,12 @@ class _Rows:
         for name in dict.fromkeys(task.inputs):
             if not name.startswith("/"):
                 maker = self._maker(index, name)
-                if maker is None:
-                    self._bring(name, where)
-                taken.append((name, OUTSIDE if maker is None else self._number[maker]))
+                taken += self._bring(name, where) if maker is None else [(name, self._number[maker])]
         program = task.command[0]
         if "/" in program and not program.startswith("/") and program not in task.inputs:
             name = os.path.normpath(program)
             if not name.startswith("..") and name not in task.inputs and (self._base / name).is_file():
-                self._bring(name, where)
-                taken.append((name, OUTSIDE))
+                taken += self._bring(name, where)
         return taken
 
     def _maker(self, index: int, name: str) -> int | None:
@@ -280,14 +278,17 @@ class _Rows:
                     to_see.append(parent)
                     yield parent
 
-    def _bring(self, name: str, where: str) -> None:
-        """A file from outside: it must be there now, and goes along with the job."""
-        if name in self.files:
-            return
+    def _bring(self, name: str, where: str) -> list[tuple[str, int]]:
+        """A file from outside, or all in a directory: it must be there now, and goes along with the job."""
+        known = self._brought.get(name)
+        if known is not None:
+            return known
         path = self._base / name
-        if not path.is_file():
+        if not path.exists():
             hint = "put it there; or try the workflow without its programs and files: --emulate"
             raise BadInput(f"{where} reads '{name}', and there is no file {path}", hint=hint)
         inputs, uploads = read_inputs([f"{name}={path}"], where)
-        self.files[name] = inputs[0]
+        self.files |= {file.name: file for file in inputs}
         self.uploads |= uploads
+        self._brought[name] = [(file.name, OUTSIDE) for file in inputs]
+        return self._brought[name]
