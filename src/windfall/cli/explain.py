@@ -95,6 +95,8 @@ def money_lines(told: Json) -> list[str]:
     found.append(f"  {plural(plan['plans'], 'plan')} by {plan['planner']}; the last that did something, newest first:")
     for each in told.get("last_plans", []):
         found += [f"    {line}" for line in plan_lines(each)]
+    for row in told.get("strangers", []):
+        found.append(f"  pool {row['pool']}: machine {row['id']} is not one of this server's: {row['about']}")
     return found
 
 

@@ -80,23 +80,19 @@ def _print_jobs(jobs: list[Json], as_json: bool) -> None:
     if not jobs:
         click.echo("no jobs yet.  try: windfall run --range 1-10 -- echo {}")
         return
-    print_table(
-        ["job", "name", "state", "tasks", "done", "failed", "running", "submitted", "took"],
-        (
-            [
-                row["job"],
-                row["name"][:30],
-                row["state"],
-                row["tasks"]["total"],
-                row["tasks"]["done"],
-                row["tasks"]["failed"],
-                row["tasks"]["running"],
-                moment(row["submitted_s"]),
-                span(row["elapsed_s"]),
-            ]
-            for row in jobs
-        ),
-    )
+    heads = ["job", "name", "state", "tasks", "done", "failed", "running", "submitted", "took"]
+    paid = any(row["money"] for row in jobs)
+    print_table([*heads, *["$"] * paid], ([*_job_cells(row), *[_dollars(row)] * paid] for row in jobs))
+
+
+def _job_cells(row: Json) -> list[Any]:
+    tasks = row["tasks"]
+    counts = [tasks["total"], tasks["done"], tasks["failed"], tasks["running"]]
+    return [row["job"], row["name"][:30], row["state"], *counts, moment(row["submitted_s"]), span(row["elapsed_s"])]
+
+
+def _dollars(row: Json) -> str:
+    return f"{row['money']['spent_usd']:.4f}" if row["money"] else "-"
 
 
 def _print_status(job: Job, last: Json, place: Place) -> None:

@@ -85,10 +85,12 @@ def outcome(status: Json) -> Json | None:
 
 
 def outcome_lines(status: Json) -> list[str]:
-    """The same as a person reads it."""
+    """The same as a person reads it; of a job that goes on, how it stands."""
     told = outcome(status)
     if told is None:
         return []
+    if told["finish_s"] is None and not told["held_by_budget"]:
+        return standing_lines(status)
     predicted_usd, predicted_s = told["predicted_cost_usd"], told["predicted_finish_s"]
     cost = f"  cost {show_usd(told['cost_usd'])}"
     cost += f" (predicted {show_usd(predicted_usd)})" if predicted_usd is not None else ""
@@ -103,6 +105,14 @@ def outcome_lines(status: Json) -> list[str]:
     elif told["held_by_budget"]:
         lines.append(f"  stopped by its budget: {status['plan']['refused'][0]}")
     return lines
+
+
+def standing_lines(status: Json) -> list[str]:
+    """Of a job that goes on: cost and forecast, machines, when its plan expects to be done, what of it was refused."""
+    money = status["money"]
+    parts = [cost_words(money), fleet_words(money["machines"]), plan_words(status)]
+    trouble = trouble_words(status)
+    return ["  " + "   ".join(part for part in parts if part), *([f"  {trouble}"] if trouble else [])]
 
 
 def _against_deadline(deadline_s: float | None, finish_s: float) -> str:

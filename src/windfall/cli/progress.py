@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from windfall.cli.money import cost_words, fleet_words, plan_words, trouble_words
+from windfall.cli.money import standing_lines
 from windfall.cli.output import console, moment, plural, rate, span
 from windfall.client import Job
 from windfall.client.results import cause_text
@@ -133,14 +133,10 @@ def _head(status: Json) -> Text:
 
 def _money_lines(status: Json) -> list[Text]:
     """Of a job that rents machines: what it costs, on what it runs, when its plan expects to be done."""
-    money = status.get("money")
-    if not money:
+    if not status.get("money"):
         return []
-    parts = [cost_words(money), fleet_words(money["machines"]), plan_words(status)]
-    lines = [Text("  " + "   ".join(part for part in parts if part))]
-    if trouble := trouble_words(status):
-        lines.append(Text(f"  {trouble}", style="yellow"))
-    return lines
+    standing, *trouble = standing_lines(status)
+    return [Text(standing), *(Text(line, style="yellow") for line in trouble)]
 
 
 def _slack(status: Json, left_s: float) -> Text:

@@ -58,12 +58,17 @@ def ledger(site: Site, bag: Bag) -> Json:
         "machines": machines,
         "offers": _sums(machines, ("pool", "offer", "market")),
         "pools": _sums(machines, ("pool",)),
-        "strangers": [
-            {"pool": pool, "id": id, "about": about}
-            for pool in bag.rules.rent_from
-            for id, about in site.state.strangers.get(pool, ())
-        ],
+        "strangers": strangers(site, bag),
     }
+
+
+def strangers(site: Site, bag: Bag) -> list[Json]:
+    """Machines in the pools of a job that are not this server's, or were forgotten by it."""
+    return [
+        {"pool": pool, "id": id, "about": about}
+        for pool in bag.rules.rent_from
+        for id, about in site.state.strangers.get(pool, ())
+    ]
 
 
 def _row(machine: MachineState, now: float) -> Json:

@@ -115,7 +115,7 @@ async def explain(site: Site, request: Request) -> tuple[int, Json]:
 
     told = explaining.explain(site.state, site.driver.engine.policies, bag, task, now, records, name_of)
     if task is None:
-        told["last_plans"] = await money.last_plans(site, bag)
+        told["last_plans"], told["strangers"] = await money.last_plans(site, bag), money.strangers(site, bag)
     return 200, told
 
 
