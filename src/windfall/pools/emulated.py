@@ -32,7 +32,7 @@ from windfall.pools.machines import ENDED, FAILED, HIBERNATED, PENDING, RELEASED
 
 log = logging.getLogger(__name__)
 
-RESUME, NOTICE = "resume", "notice"
+BOOT, RESUME, NOTICE = "boot", "resume", "notice"
 POKES = (HIBERNATE, RESUME, TERMINATE, NOTICE)
 SHOWN_S = 600.0
 """How long a machine is shown after its end."""
@@ -63,9 +63,6 @@ class Machine(Struct):
     about: str = ""
     pid: int = 0
     born: int = 0
-
-
-BOOT = "boot"
 
 
 class EmulatedPool:
@@ -103,7 +100,7 @@ class EmulatedPool:
             machine = self._ordered(order, rented)
             try:
                 self._folder(machine).mkdir(parents=True, exist_ok=True)
-                self._keep(machine)
+                self._write(machine)
             except OSError as error:
                 return Refused(f"the machine cannot be written down: {error.strerror or error}", capacity=False)
             self._machines[machine.id] = machine
@@ -354,6 +351,13 @@ class EmulatedPool:
         return found
 
     def _keep(self, machine: Machine) -> None:
+        """Write down what shall be. On a full disk it is done all the same; the next server will see what it sees."""
+        try:
+            self._write(machine)
+        except OSError as error:
+            log.warning("machine %s could not be written down: %s", machine.id, error)
+
+    def _write(self, machine: Machine) -> None:
         path = self._folder(machine) / "machine.json"
         path.with_suffix(".new").write_bytes(msgspec.json.encode(machine))
         path.with_suffix(".new").replace(path)
