@@ -224,3 +224,8 @@ def test_a_job_whose_tasks_wait_for_running_ones_is_not_stuck(flow):
     waiting = flow.explained(bag, None)["waiting"]
     assert waiting["because"] == "every task that could run has been handed out; 3 wait for others to be done"
     assert not waiting["stuck"]
+
+
+def test_a_workflow_that_ended_as_failed_says_what_was_blocked_by_what(flow):
+    told = flow.explained(failed(flow), None)
+    assert told["blocked"] == {"tasks": 1, "by": "right", "try": "windfall retry 1 --failed"}

@@ -53,7 +53,7 @@ def lines(told: Json) -> list[str]:
     if told["task"] is None:
         waiting = told.get("waiting")
         if waiting is None:
-            return [f"{job} has ended: {told['state']}.", *money_lines(told)]
+            return [f"{job} has ended: {told['state']}.", *_blocked(told), *money_lines(told)]
         head = f"{job} {'waits' if waiting['waits'] else 'is ' + told['state']}."
         written = [f"    {name} = {text}" for name, text in told["policies"].items()]
         return [head, *waiting_lines(waiting), *(["  its policies:", *written] if written else []), *money_lines(told)]
@@ -63,6 +63,13 @@ def lines(told: Json) -> list[str]:
     if told["story"]:
         found += ["  its story:", *(f"    {_step(step)}" for step in told["story"])]
     return found
+
+
+def _blocked(told: Json) -> list[str]:
+    blocked = told.get("blocked")
+    if not blocked:
+        return []
+    return [f"  {plural(blocked['tasks'], 'task')} blocked by {blocked['by']}.", f"  try: {blocked['try']}"]
 
 
 def _standing(told: Json) -> str:

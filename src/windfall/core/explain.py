@@ -130,6 +130,13 @@ def ended_before(bag: Bag, task: int) -> list[int]:
     return [at for at in above if state[at] in (FAILED, CANCELLED)]
 
 
+def _blocked(bag: Bag, name_of: NameOf) -> Json:
+    """Of a workflow that has ended: how many tasks never could start, and what they waited for in the end."""
+    over = [task for task, value in enumerate(bag.columns.state) if value in (FAILED, CANCELLED)]
+    first = [task for task in over if bag.shape is not None and not bag.left[task]]
+    return {"tasks": bag.held, "by": _listed(first or over, name_of), "try": f"windfall retry {bag.number} --failed"}
+
+
 def _parents(count: int) -> str:
     return "1 parent" if count == 1 else f"{count} parents"
 
@@ -416,6 +423,8 @@ def explain(
     if task is None:
         if bag.finished_t is None:
             document["waiting"] = why_waiting(state, policies, bag, None, t)
+        elif bag.held:
+            document["blocked"] = _blocked(bag, name_of)
         document["policies"] = policies.of(bag.rules.policies).expressions
         document["timeouts"] = timeouts_of(state, bag)
         document["money"] = explain_plan.money_of(state, bag, t)
