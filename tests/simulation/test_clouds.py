@@ -23,7 +23,7 @@ from windfall.core.events import (
 from windfall.core.invariants import problems
 from windfall.planning.contract import Phase, Plan, Start, Task
 from windfall.planning.offers import Offer
-from windfall.sim.clouds import poisson, run_bag
+from windfall.sim.clouds import poisson, run_bag, traced
 from windfall.sim.laws import Law, fixed
 from windfall.sim.market import Market, Supply
 from windfall.sim.run import run
@@ -207,6 +207,17 @@ def test_prices_hold_from_their_time_on_and_begin_again_where_the_series_ends():
     assert [prices.next_t(t, 0.0) for t in (0.0, 100.0, 260.0)] == [100.0, 250.0, 300.0]
 
 
+def test_a_bag_can_be_run_on_a_series_from_a_chosen_moment_of_it():
+    offer = Offer(name="spot", price_usd=0.001, cycle_s=1.0, market="spot", limit=2, lag_s=30.0)
+    series = {"spot": Series(600.0, (0, 2, 2, 0))}
+    first, second = (
+        run_bag([Task(0, 300.0)], traced([offer], series, begins), 9000.0, OneMachine(), 1) for begins in (0.25, 0.75)
+    )
+    assert first.finish_s == pytest.approx(330.0) and len(first.machines) == 1
+    assert 1200.0 < second.finish_s < 1800.0, "there is none in the last tick, nor in the first again"
+    assert {machine.cause for machine in second.machines} == {"refused", "released"}
+
+
 class OneMachine:
     """Rents one machine of the first offer, and gives it back when there is nothing left."""
 
@@ -214,7 +225,7 @@ class OneMachine:
 
     def __call__(self, snapshot):
         if not snapshot.machines and snapshot.unfinished:
-            return Plan(start=[Start("new", snapshot.offers[0])])
+            return Plan(start=[Start("new", snapshot.offers[0])] if snapshot.left_of(snapshot.offers[0]) else [])
         idle = [machine.id for machine in snapshot.machines if machine.phase is Phase.IDLE]
         return Plan(stop=[] if snapshot.unfinished else idle)
 
@@ -340,3 +351,20 @@ def test_run_times_may_be_wrong_and_the_bag_is_done_all_the_same(told):
     assert world.driver.state.bags[1].counts[2] == 40
     guesses = [event for record in records if isinstance(event := record.event, TasksEstimated)]
     assert len(guesses) == (told == "each")
+
+
+class Stubborn:
+    """Orders the same machine again whenever it is asked, however often it is refused."""
+
+    names_tasks = False
+
+    def __call__(self, snapshot):
+        return Plan(start=[Start("new", snapshot.offers[0])])
+
+
+def test_time_passes_whatever_a_planner_says():
+    offer = Offer(name="spot", price_usd=1.0, market="spot", limit=1)
+    none = [Supply(offer=offer, boot=fixed(0.0), refusals=1.0)]
+    outcome = run_bag([Task(0, 10.0)], none, 60.0, Stubborn(), 1, until_s=30.0)
+    assert outcome.finish_s is None and outcome.cost_usd == 0.0
+    assert 1 < outcome.plans <= 301

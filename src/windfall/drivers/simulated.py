@@ -22,6 +22,8 @@ from windfall.planning.contract import Plan, Planner
 
 Call = Callable[..., None]
 FALLBACK, WORKFLOW_FALLBACK = "on-demand", "greedy"
+PAUSE_S = 0.1
+"""Between two plans for one job, as live: what follows from a plan at once must not keep time from passing."""
 FindPlanner = Callable[[str, bool], Planner]
 """A planner by the name that a job gives, and whether the job is a workflow."""
 
@@ -46,6 +48,7 @@ class Simulated:
         self._planner, self._planning_s = planner, planning_s
         self._planned: set[int] = set()
         """Jobs for which a planner is about to be called or is at work."""
+        self._last_plan: dict[int, float] = {}
         self.submit(ServerStarted(0.0, settings or Settings()))
 
     def at(self, t: float, call: Call, *args: Any) -> None:
@@ -69,7 +72,7 @@ class Simulated:
             for job in plans.due(self.state):
                 if job not in self._planned:
                     self._planned.add(job)
-                    self.at(self.now, self._plan, job)
+                    self.at(self._last_plan.get(job, -inf) + PAUSE_S, self._plan, job)
         return record
 
     def _plan(self, job: int) -> None:
@@ -97,6 +100,7 @@ class Simulated:
     def _propose(self, job: int, seq: int, plan: Plan, error: str) -> None:
         if job in self._planned and self._saved is None:
             self._planned.discard(job)
+            self._last_plan[job] = self.now
             self.submit(PlanProposed(self.now, job, seq, plan, error))
 
     def stop_server(self) -> None:

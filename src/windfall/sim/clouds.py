@@ -6,7 +6,7 @@ every planner with the same interruptions and the same run times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from windfall.sim.laws import Law, fixed
 from windfall.sim.market import Supply
 from windfall.sim.planners import PLANNERS
 from windfall.sim.scenario import Bag, Scenario
+from windfall.sim.traces import Series
 from windfall.sim.world import World
 
 CLOUD = "cloud"
@@ -73,6 +74,16 @@ def poisson(offers: Sequence[Offer], k_h: float, k_r: float, over_s: float, once
         else Supply(offer=offer, boot=fixed(offer.lag_s))
         for offer in offers
     ]  # fmt: skip
+
+
+def traced(offers: Sequence[Offer], series: Mapping[str, Series], begins: float | None = None) -> list[Supply]:
+    """Markets that follow availability series, by the name of the offer; offers without one can always be had.
+
+    `begins` is the share of the series at which the runs begin, without it every seed begins elsewhere.
+    """
+    return [
+        Supply(offer=offer, boot=fixed(offer.lag_s), ticks=series.get(offer.name), begins=begins) for offer in offers
+    ]
 
 
 def run_bag(

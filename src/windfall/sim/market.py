@@ -42,6 +42,8 @@ class Supply(Struct, frozen=True, kw_only=True):
     notice_s: float = 0.0
     ticks: Series | None = None
     prices: Prices | None = None
+    begins: float | None = None
+    """The share of its series at which the run begins; None: every seed elsewhere."""
 
 
 class Place(Struct):
@@ -109,7 +111,7 @@ class Market:
         self._points: dict[int, Poisson] = {}
         self._tide = Tide(supply, self._streams["tide"]) if supply.up.kind != "never" else None
         # Every seed begins elsewhere in the series; zones of one cloud were recorded together and stay aligned.
-        self.offset = stream(seed, f"cloud/{cloud}/series")(0)
+        self.offset = stream(seed, f"cloud/{cloud}/series")(0) if supply.begins is None else supply.begins
         self._ticks = Tides(supply.ticks, self.offset) if supply.ticks is not None else None
         self._asked = 0
 

@@ -59,7 +59,7 @@ class World:
         self.driver = Simulated(
             Engine(compile_policies),
             scenario.settings,
-            self._listen,
+            self._listen if scenario.clouds else keep,
             lambda name, is_workflow: planner_named(name, True) if is_workflow else planner(name),
             scenario.planning_s,
         )
