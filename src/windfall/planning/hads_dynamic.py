@@ -28,6 +28,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     margin_s: float = 5.0
 
 
+# What became of tasks that moved, as plans say it and laboratories count it.
+MOVED = "moved {idle} tasks to idle machines, {busy} to busy ones, {new} to new ones"
 AS_PRINTED = Settings(careful=False, checkpoints=False, balance=False)
 
 
@@ -91,10 +93,13 @@ class Board:
 
     def fits(self, task: Task, name: str) -> bool:
         """Whether the task would be done there in time; on spot, carefully, with time to be rescued."""
-        lanes, until_t = self.lanes[name], self.snapshot.deadline_t
-        if self.settings.careful and lanes.offer.market == SPOT:
-            until_t -= self._alone_s(task)
-        return lanes.end_t(task) <= until_t + TOLERANCE_S
+        lanes = self.lanes[name]
+        return lanes.end_t(task) <= self.until_t(task, lanes.offer.market) + TOLERANCE_S
+
+    def until_t(self, task: Task, market: str) -> float:
+        """When a task must be done; on spot, carefully, so early that it could be rescued."""
+        careful = self.settings.careful and market == SPOT
+        return self.snapshot.deadline_t - (self._alone_s(task) if careful else 0.0)
 
     def _alone_s(self, task: Task) -> float:
         """The quickest rescue of one task by a new on-demand machine, its boot included."""
@@ -134,14 +139,22 @@ class Board:
     def migrate(self, tasks: Iterable[Task]) -> list[Task]:
         """Algorithm 3, three attempts for each task: an idle machine, a busy one, a new one. Returns the rest."""
         stranded = []
+        to_idle = to_busy = to_new = 0
         for task in longest_first(tasks):
             name = next((name for name in self.names(idle=True) if self.fits(task, name)), None)
-            name = name or next((name for name in self.names(idle=False) if self.fits(task, name)), None)
-            name = name or self.open(task) or self._soonest(task)
+            to_idle += name is not None
+            if name is None:
+                name = next((name for name in self.names(idle=False) if self.fits(task, name)), None)
+                to_busy += name is not None
+            if name is None:
+                name = self.open(task) or self._soonest(task)
+                to_new += name is not None
             if name is None:
                 stranded.append(task)
             else:
                 self.put(task, name)
+        if to_idle or to_busy or to_new:
+            self.plan.because.append(MOVED.format(idle=to_idle, busy=to_busy, new=to_new))
         return stranded
 
     def _soonest(self, task: Task) -> str | None:
@@ -220,6 +233,26 @@ def _asleep(board: Board) -> list[Task]:
     return due
 
 
+def _overdue(board: Board) -> list[Task]:
+    """Beyond the paper: tasks that wait on a machine which woke in time, but too late for all of its queue.
+
+    Equation 1 asks when new machines could still do the work, not when the one that sleeps could.
+    """
+    snapshot, late = board.snapshot, []
+    for machine in snapshot.machines:
+        if machine.id not in board.lanes or machine.offer.market != SPOT:
+            continue
+        ends_t = {slot.task: slot.end_t for slot in board.lanes[machine.id].slots}
+        moved = [n for n in machine.waiting if ends_t[n] > board.until_t(snapshot.tasks[n], SPOT) + TOLERANCE_S]
+        if moved:
+            queue = [number for number in machine.waiting if number not in moved]
+            board.queues[machine.id] = board.plan.assign[machine.id] = queue
+            board.lanes[machine.id] = Lanes.of(replace(machine, waiting=tuple(queue)), snapshot)
+            late += [snapshot.tasks[number] for number in moved]
+            board.plan.because.append(f"{machine.id} has no time left for {len(moved)} of its tasks")
+    return late
+
+
 def _orphans(snapshot: Snapshot) -> list[Task]:
     """Tasks that no machine has: theirs was taken away."""
     homed = {number for machine in snapshot.machines for number in machine.tasks()}
@@ -250,7 +283,8 @@ def replan(snapshot: Snapshot, settings: Settings | None = None) -> Plan:
         return first_plan(tasks, snapshot.offers, snapshot.t, snapshot.deadline_t)
     plan = Plan()
     board = Board(snapshot, settings, plan)
-    stranded = board.migrate([*_asleep(board), *_orphans(snapshot)])
+    late = _overdue(board) if settings.careful else []
+    stranded = board.migrate([*_asleep(board), *late, *_orphans(snapshot)])
     if stranded:
         plan.because.append(f"{len(stranded)} tasks fit on no machine that can be had")
     for thief in [name for name in board.names(idle=True) if board.markets[name] == SPOT]:
