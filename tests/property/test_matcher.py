@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from math import ceil
+from unittest.mock import patch
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.engine import Hand
+from windfall.core import ranking
 from windfall.core.ads import bag_ad, class_ad, host_ad, job_ad, pool_ad, queue_ad
 from windfall.core.dispatch import Matcher
 from windfall.core.events import JobChanged, JobRules, TaskClass
@@ -145,9 +147,15 @@ def submitted(made_bags, made_hosts) -> Hand:
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.lists(bags, min_size=1, max_size=6), st.lists(hosts, min_size=1, max_size=4), st.data())
-def test_the_matcher_gives_what_trying_everything_gives(made_bags, made_hosts, data):
-    hand = submitted(made_bags, made_hosts)
+@given(
+    st.lists(bags, min_size=1, max_size=6), st.lists(hosts, min_size=1, max_size=4), st.sampled_from([0, 4]), st.data()
+)
+def test_the_matcher_gives_what_trying_everything_gives(made_bags, made_hosts, few, data):
+    with patch.object(ranking, "FEW", few):  # Bags as a crowd, and one by one.
+        ask_and_compare(submitted(made_bags, made_hosts), made_bags, made_hosts, data)
+
+
+def ask_and_compare(hand, made_bags, made_hosts, data):
     for _ in range(6):
         name = f"h{data.draw(st.integers(0, len(made_hosts) - 1))}"
         host = hand.state.host(name)

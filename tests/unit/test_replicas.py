@@ -245,3 +245,12 @@ def test_a_quantile_of_turnarounds_lies_at_most_a_cell_above_the_true_one(times,
         cells[cell_of(seconds)] = cells.get(cell_of(seconds), 0) + 1
     true = sorted(times)[max(0, ceil(share * len(times) - 1e-9) - 1)]
     assert true <= quantile_s(cells, share) <= true * (1 + 1 / 15)
+
+
+def test_a_bag_whose_policy_rules_replicas_out_is_not_asked_for_any():
+    for text, asked in (("false", []), ("1 > 2", []), ("Job.NumberOfReplicas < 2", [1])):
+        hand = Hand(compile_policies)
+        hand.submit(1, policies={"ReplicationRequirements": text})
+        hand.tasks("a")
+        groups = list(hand.engine.policies.ranking(hand.state).by_rank(({}, {}, {}), hand.t, {}))
+        assert [bag.number for group in groups for bag, *_ in group] == asked

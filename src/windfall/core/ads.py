@@ -22,15 +22,23 @@ Makers = dict[str, Callable[[Any, float], Any]]
 class View(Mapping[str, Any]):
     """An ad that is looked up in the state. It shows what is true while one decision is made: do not keep it."""
 
-    __slots__ = ("_about", "_makers", "_others", "_t")
+    __slots__ = ("_about", "_find_others", "_makers", "_others", "_t")
 
     def __init__(self, makers: Makers, about: Any, t: float, others: Callable[[Any], dict[str, Any]]) -> None:
-        self._makers, self._about, self._t, self._others = makers, about, t, others
+        self._makers, self._about, self._t, self._find_others = makers, about, t, others
+        self._others: dict[str, Any] | None = None
+
+    @property
+    def others(self) -> dict[str, Any]:
+        """What has no maker: attributes of users, and what is dear to make."""
+        if self._others is None:
+            self._others = self._find_others(self._about)
+        return self._others
 
     def get(self, name: str, default: Any = None) -> Any:
         maker = self._makers.get(name)
         value = None if maker is None else maker(self._about, self._t)
-        return self._others(self._about).get(name, default) if value is None else value
+        return self.others.get(name, default) if value is None else value
 
     def __getitem__(self, name: str) -> Any:
         value = self.get(name)
@@ -39,7 +47,7 @@ class View(Mapping[str, Any]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        names = dict.fromkeys([*self._others(self._about), *self._makers])
+        names = dict.fromkeys([*self.others, *self._makers])
         return (name for name in names if self.get(name) is not None)
 
     def __len__(self) -> int:

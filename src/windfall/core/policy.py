@@ -65,6 +65,11 @@ class BagPolicy(Protocol):
         """Could two bags with these policies answer differently, but for the default rank?"""
         ...
 
+    @property
+    def may_replicate(self) -> bool:
+        """Could there be a task that ReplicationRequirements wants replicated?"""
+        ...
+
     def match(
         self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED, seen: Seen | None = None
     ) -> Verdict:
@@ -124,6 +129,10 @@ class DefaultPolicy(Struct, frozen=True):
 
     @property
     def looks_at_bag(self) -> bool:
+        return True
+
+    @property
+    def may_replicate(self) -> bool:
         return True
 
     def match(

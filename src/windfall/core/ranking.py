@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from windfall.core.engine import Policies
 
 UNLIMITED = 1 << 30
+FEW = 4
+"""So many bags are asked one by one in the time that a crowd takes to be asked at once."""
 Wants = tuple[Bag, BagPolicy, int, tuple[int, ...] | None]
 """A bag that wants a host, its policy, its Concurrency, and the classes of tasks that it is about (None: all)."""
 Shapes = list[tuple[Ad, tuple[int, ...] | None]]
@@ -90,16 +92,27 @@ class Ranking:
         alike = []
         for bag in [*state.ready.values(), *state.replicable()]:
             policy = policies.of(bag.rules.policies)
+            if not bag.waiting and not policy.may_replicate:
+                continue
             if not policy.expressions:
                 self._plain.setdefault(bag.rules.priority, []).append((bag, policy, UNLIMITED, None))
             elif not policy.looks_at_bag:
                 alike.append(bag)
-            elif not bag.waiting:
-                self._ending.append((bag, policy))
             else:
-                self._looking.append((bag, policy, shapes(bag) if len(bag.classes) == 1 else None))
+                self._add(bag, policy)
+        if len(alike) <= FEW:
+            for bag in alike:
+                self._add(bag, policies.of(bag.rules.policies))
+            alike = []
         self._crowd = Crowd(policies, alike) if alike else None
         self.needs_ads = bool(alike or self._looking or self._ending)
+
+    def _add(self, bag: Bag, policy: BagPolicy) -> None:
+        """A bag that is asked on its own."""
+        if bag.waiting:
+            self._looking.append((bag, policy, shapes(bag) if len(bag.classes) == 1 else None))
+        else:
+            self._ending.append((bag, policy))
 
     def by_rank(self, ads: Ads, t: float, seen: Seen) -> Iterator[list[Wants]]:
         """Groups of equal rank, the highest first. Lazy: a host that is content with the first costs no more."""
@@ -107,7 +120,7 @@ class Ranking:
         if self._looking or self._ending:
             ranked = {rank: list(group) for rank, group in ranked.items()}
         for bag, policy, known in self._looking:
-            _ask(bag, policy, known or shapes(bag), ads, t, seen, ranked)
+            _ask(bag, policy, known or shapes(bag), ads, t, ranked)
         for bag, policy in self._ending:
             _ask_ending(bag, policy, ads, t, ranked)
         if self._crowd is None:
@@ -129,15 +142,13 @@ class Ranking:
             following = next(crowd, None)
 
 
-def _ask(
-    bag: Bag, policy: BagPolicy, known: Shapes, ads: Ads, t: float, seen: Seen, ranked: dict[float, list[Wants]]
-) -> None:
+def _ask(bag: Bag, policy: BagPolicy, known: Shapes, ads: Ads, t: float, ranked: dict[float, list[Wants]]) -> None:
     """The answer of one bag, for each shape of its tasks; usually they all get the same."""
     host, queue, pool = ads
     about = bag_ad(bag, t)
     answers: list[tuple[Verdict, tuple[int, ...] | None]] = []
     for job, classes in known:
-        verdict = policy.match(host, about, queue, pool, t, job, seen)
+        verdict = policy.match(host, about, queue, pool, t, job)
         if verdict.matches:
             answers.append((verdict, classes))
     for verdict, classes in _joined(answers) if len(answers) > 1 else answers:

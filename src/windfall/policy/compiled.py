@@ -91,6 +91,10 @@ class ClassAdPolicy:
     def looks_at_bag(self) -> bool:
         return self._looks_at_bag
 
+    @property
+    def may_replicate(self) -> bool:
+        return self._replication is None or not self._replication.is_constant or is_true(self._replication.constant)
+
     def match(
         self, host: Ad, bag: Ad, queue: Ad, pool: Ad, now: float, job: Ad = UNREPLICATED, seen: Seen | None = None
     ) -> Verdict:

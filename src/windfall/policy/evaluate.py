@@ -103,7 +103,7 @@ class Expression:
         self.slots = tuple(_slot(reference) for reference in self.references)
         self._tree = ExprTree(_flattened(text))
         self._ad = ClassAd()
-        self._constant = self._evaluate(()) if self.is_constant else None
+        self.constant = self._evaluate(()) if self.is_constant else None
         self._key = _key_function(self.references, policies)
         # A value that depends on the time of the question is not asked for again.
         self._remembers = all(reference.ad != "Now" for reference in self.references)
@@ -111,7 +111,7 @@ class Expression:
     def value(self, scopes: Scopes) -> Any:
         """A Python value, or `Special.UNDEFINED`, or `Special.ERROR`."""
         if self.is_constant:
-            return self._constant
+            return self.constant
         key = self._key(*scopes)
         if not self._remembers:
             return self._evaluate(key[1::2])
@@ -218,7 +218,7 @@ def _key_function(found: tuple[Reference, ...], policies: Mapping[str, str]) -> 
 
     The types belong to the key: 1, 1.0 and True are one key to Python and three values to ClassAds (1/2 is 0).
     """
-    names: dict[str, Any] = {"find": find}
+    names: dict[str, Any] = {"find": find, "reach": reach}
     parts = [str(next(_serial))]
     for i, reference in enumerate(found):
         if reference.ad == "Policy":
@@ -228,6 +228,8 @@ def _key_function(found: tuple[Reference, ...], policies: Mapping[str, str]) -> 
             value = "now"
         elif reference.known and len(reference.steps) == 1:
             value = f"{ARGUMENTS[reference.ad]}.get({reference.steps[0]!r})"
+        elif reference.known:
+            value = f"reach({ARGUMENTS[reference.ad]}, {reference.steps!r})"
         else:
             value = f"find({ARGUMENTS[reference.ad]}, {reference.steps!r})"
         parts += [f"(v{i} := {value})", f"v{i}.__class__"]
@@ -244,6 +246,16 @@ def _policy_value(name: str, policies: Mapping[str, str]) -> Callable[[Scopes], 
     if name == "Concurrency":
         return lambda scopes: default_concurrency(scopes[0])
     return lambda scopes: Special.UNDEFINED
+
+
+def reach(ad: Ad, steps: tuple[str, ...]) -> Any:
+    """The attribute at the end of steps that Windfall itself spells and makes; None if it is missing."""
+    here: Any = ad
+    for step in steps:
+        here = here.get(step)
+        if here is None:
+            return None
+    return here
 
 
 def find(ad: Ad, steps: tuple[str, ...]) -> Any:
