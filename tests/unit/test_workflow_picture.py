@@ -9,9 +9,8 @@ from windfall.errors import BadInput
 
 
 def task(number, name, parents=(), state="done", blocked=False, left=0):
-    return {
-        "task": number, "name": name, "state": state, "blocked": blocked, "parents_left": left, "parents": list(parents),
-    }  # fmt: skip
+    waits = {"blocked": blocked, "parents_left": left, "parents": list(parents)}
+    return {"task": number, "name": name, "state": state, **waits}
 
 
 def told(tasks):
