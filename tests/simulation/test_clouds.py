@@ -368,3 +368,19 @@ def test_time_passes_whatever_a_planner_says():
     outcome = run_bag([Task(0, 10.0)], none, 60.0, Stubborn(), 1, until_s=30.0)
     assert outcome.finish_s is None and outcome.cost_usd == 0.0
     assert 1 < outcome.plans <= 301
+
+
+def test_hosts_that_cost_nothing_and_rented_machines_work_on_the_same_bag():
+    pool = {"name": "grid", "hosts": 3, "stay": {"law": "exponential", "mean": "30m"}, "wait": "2m", "poll_max": "20s"}
+    made = scenario({"interruptions_per_h": 3.0}, {"planner": "hads", "deadline": "3h"}, pool=[pool])
+    broken, worlds = [], []
+    world = World(
+        made, 1, lambda record: broken.extend(p for w in worlds for p in problems(w.driver.state)),
+        planner=lambda name: OneMachine(),
+    )  # fmt: skip
+    worlds.append(world)
+    world.run()
+    assert broken == []
+    assert world.driver.state.bags[1].counts[2] == 40
+    assert world.grounds[0].books.done > 0 and world.provider.books["cloud"].done > 0
+    assert world.grounds[0].books.done + world.provider.books["cloud"].done == 40

@@ -177,3 +177,14 @@ def test_planners_are_compared_over_the_same_seeds(tmp_path):
     rows = json.loads(told.output)["planners"]
     assert [row["planner"] for row in rows] == ["hads", "on-demand"]
     assert rows[0]["relative"] is None and rows[1]["relative"] is not None
+
+
+def test_a_run_shows_what_was_planned_what_was_rented_and_draws_the_machines(tmp_path):
+    (tmp_path / "my.toml").write_text(SMALL)
+    page = tmp_path / "page.html"
+    shown = CliRunner().invoke(simulate, [str(tmp_path / "my.toml"), "--report", str(page)], catch_exceptions=False)
+    assert shown.exit_code == 0
+    heads = [line.split()[0] for line in shown.output.splitlines() if line and not line.startswith(" ")]
+    assert {"bag", "pool", "offer", "east/spot", "east/sure"} <= set(heads) and "cost planned" in shown.output
+    text = page.read_text()
+    assert "Rented machines" in text and "Cost over time" in text

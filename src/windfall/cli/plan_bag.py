@@ -247,8 +247,7 @@ def _read(asked: Asked) -> Submission:
 
 def known_planner(name: str) -> str:
     """The planner's name, or what was meant."""
-    from windfall.planning.bags import DEFAULT
-    from windfall.sim.planners import PLANNERS
+    from windfall.planning.bags import DEFAULT, PLANNERS
 
     if not name or name in PLANNERS:
         return name or DEFAULT

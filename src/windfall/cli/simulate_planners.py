@@ -29,8 +29,8 @@ def planners_command(
       windfall simulate planners spot-law windfall uniform-progress greedy --seeds 10
       windfall simulate planners spot --set bag.deadline=8h
     """
+    from windfall.planning.bags import PLANNERS
     from windfall.planning.workflow.planners import NAMES as WORKFLOW_NAMES
-    from windfall.sim.planners import PLANNERS
 
     is_workflow = any(bag.edges for bag in read_scenario(scenario, changes).bags)
     chosen = list(dict.fromkeys(names)) or list(WORKFLOW_NAMES if is_workflow else PLANNERS)

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from windfall.core import fleet
 from windfall.core.events import Record, Settings
+from windfall.planning.bags import PLANNERS
 from windfall.planning.contract import Planner, Task
 from windfall.planning.offers import Offer
 from windfall.sim import schema
 from windfall.sim.cloud import Cloud
 from windfall.sim.laws import Law, fixed
 from windfall.sim.market import Supply
-from windfall.sim.planners import PLANNERS
 from windfall.sim.scenario import Bag, Scenario
 from windfall.sim.traces import Series
 from windfall.sim.world import World

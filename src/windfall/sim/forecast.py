@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from windfall.core.events import PlanProposed, Record
 from windfall.planning.bag_prices import USUAL_INTERRUPTIONS_PER_H, USUAL_RESUMES_PER_H
 from windfall.planning.bag_windfall import earliest_deadline_t
+from windfall.planning.bags import PLANNERS
 from windfall.planning.contract import SPOT, Group, Plan, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.sim.clouds import GIB, RentedMachine, outcome_of, scenario_of
 from windfall.sim.laws import NEVER, Law, fixed, seen
 from windfall.sim.market import Supply
-from windfall.sim.planners import PLANNERS
 from windfall.sim.scenario import Scenario
 from windfall.sim.traces import Series
 from windfall.sim.world import World

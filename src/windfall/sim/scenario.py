@@ -16,12 +16,12 @@ from msgspec import Struct
 
 from windfall.core.events import Settings
 from windfall.errors import BadInput
+from windfall.planning.bags import PLANNERS
 from windfall.planning.workflow.planners import NAMES as WORKFLOW_NAMES
 from windfall.policy import compile_policies
 from windfall.sim import flows, schema, traces
 from windfall.sim.cloud import Cloud, read_cloud
 from windfall.sim.laws import Law
-from windfall.sim.planners import PLANNERS
 
 LIBRARY = Path(__file__).parent / "scenarios"
 

@@ -26,13 +26,13 @@ from windfall.core.events import (
     TasksEstimated,
 )
 from windfall.drivers.simulated import Simulated
+from windfall.planning.bags import PLANNERS
 from windfall.planning.choice import planner_named
 from windfall.planning.contract import Planner
 from windfall.policy import compile_policies
 from windfall.sim import checkpoints
 from windfall.sim.hosts import Ground, Host, Running
 from windfall.sim.machines import Provider
-from windfall.sim.planners import PLANNERS
 from windfall.sim.scenario import Gap, Scenario
 from windfall.sim.work import Work, submissions
 from windfall.wire.messages import CAUSES, DONE, EXIT, LOST, PREEMPTED
