@@ -351,7 +351,8 @@ def test_a_stream_of_jobs_of_one_class(client, tmp_path, monkeypatch):
     jobs = [wf.submit(deadline="1h")]
     for number in range(1, 20):
         (tmp_path / f"n{number}").write_text(f"{number}\n")
-        jobs.append(client.submit_class("stream", deadline=f"{number}h", inputs=[f"n=n{number}"], priority=number % 3))
+        own = {"deadline": f"{number}h", "inputs": [f"n=n{number}"], "priority": number % 3, "name": f"number-{number}"}
+        jobs.append(client.submit_class("stream", **own))
     assert [job.wait(timeout=60)["state"] for job in jobs] == ["done"] * 20
     assert [next(job.results(["show"])).stdout for job in jobs] == [f"{number}\n" for number in range(20)]
     deadlines = [job.status()["deadline_s"] - job.status()["submitted_s"] for job in jobs]

@@ -154,11 +154,11 @@ class Client:
 
         return Workflow(self, settings, workflow_class)
 
-    def submit_class(self, name: str, **settings: Any) -> Job:
+    def submit_class(self, workflow_class: str, /, **settings: Any) -> Job:
         """One more job of a class of workflows, with a deadline, a budget and `inputs` (NAME=FILE) of its own."""
         from windfall.workflows.submission import instance_of
 
-        bag = instance_of(self.workflow_class(name), Request(settings=settings_of(settings)))
+        bag = instance_of(self.workflow_class(workflow_class), Request(settings=settings_of(settings)))
         return Job(self._transport, self.send(bag).job, bag.spec.name, check=self.check)
 
     def executor(self, name: str = "calls", **settings: Any) -> Executor:
