@@ -395,6 +395,19 @@ def test_a_workflow_has_as_many_tasks_as_its_shape(client):
     client.job(job).cancel()
 
 
+def test_a_file_of_a_task_that_is_not_there_fails_the_task_and_nobody_else(client):
+    """What a client of another make may send: our own refuses it."""
+    spec = {"name": "odd", "source": {"kind": "tasks"}, "max_failures": 1}
+    job = client.transport.post("/v1/jobs", {"spec": spec, "shape": [packed(0, 0, 0), packed()]})["job"]
+    rows = [TaskRow(argv=["true"], name="a", takes=[("ghost", 99)]), TaskRow(argv=["true"], name="b")]
+    data = encode_tasks(rows)
+    chunk = {"first": 0, "count": 2, "klass": 0, "codec": "tasks", "bytes": len(data)}
+    client.transport.post_frame(f"/v1/jobs/{job}/tasks", {"chunks": [chunk], "seal": True}, [data])
+    assert client.job(job).wait(timeout=60)["tasks"]["done"] == 1
+    (failed,) = client.job(job).results(["a"])
+    assert failed.cause == "inputs"
+
+
 def test_only_the_first_of_a_class_can_be_followed(client):
     bag = client.submit("true")
     with pytest.raises(BadInput, match="not the first of a class"):

@@ -9,9 +9,12 @@ job = wf.submit()
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from windfall.bags.params import from_values
 from windfall.bags.settings import Needs, words
@@ -127,6 +130,7 @@ class Workflow:
         name = str(said.pop("name", None) or "workflow")
         spec = checked(name, "workflow", self._tasks, known)
         bag = submission_of(spec, Path(base), settings_of(said), workflow_class=self._class)
+        bag.spec = msgspec.structs.replace(bag.spec, key=f"python-{secrets.token_hex(12)}")
         sent = self._client.send(bag)
         return Job(self._client.transport, sent.job, bag.spec.name, check=self._client.check)
 

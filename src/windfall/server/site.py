@@ -162,7 +162,7 @@ class Site:
     def made(self, job: int, tasks: list[int]) -> Made:
         """The output files of tasks that are done, by task and name. For the tasks of a workflow that take them."""
         attempt = self.state.bags[job].columns.attempt
-        keys = {task: (job, task, attempt[task]) for task in tasks}
+        keys = {task: (job, task, attempt[task]) for task in tasks if task < len(attempt)}
         unknown = [task for task, key in keys.items() if key not in self._made]
         for row in output_rows(self.store, job, unknown):
             self._made[row.job, row.task, row.attempt] = {file[0]: file for file in output_files(row.data)}
