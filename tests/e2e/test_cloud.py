@@ -23,6 +23,8 @@ from tests.support.cluster import WINDFALL, Cluster, cluster
 from tests.support.command import windfall
 from windfall.client import Job
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 120
 SCALE = 120
 
@@ -40,7 +42,7 @@ name = "spot"
 market = "spot"
 cores = 2
 price_usd = 0.031
-cycle_s = 3600
+cycle_s = 1800
 lag_s = 60
 when_taken = "hibernate"
 law = {{ {law} }}
@@ -248,7 +250,6 @@ def test_a_run_that_is_stopped_gives_its_machines_back_and_one_that_is_killed_fi
 PLANNERS = ("hads", "windfall")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(4))
 def test_seeded_clouds_keep_every_promise(tmp_path, batch):
     """Twenty seeds, five at a time on one server, ten with each planner."""

@@ -127,6 +127,8 @@ class Planning:
         answer = self._ask(name, snapshot)
         if answer.plan is not None:
             return answer.plan, ""
+        if self._closed:
+            return Plan(), "the server stops"
         fallback = WORKFLOW_FALLBACK if snapshot.is_workflow else FALLBACK
         error = f"planner {name}: {answer.error}; {fallback} stepped in"
         log.warning("%s", error)
