@@ -18,7 +18,7 @@ from windfall.lab.figures import new_figure, save
 from windfall.lab.spot_bound import omniscient_usd
 from windfall.lab.spot_trace import Series, read_series, run, terms_of
 from windfall.planning.spot import Planner, Terms
-from windfall.planning.spot_law import fit_prior
+from windfall.planning.spot_law import Prior, fit_prior
 from windfall.planning.spot_windfall import PLANNERS, Windfall
 
 FOLDER = "spot/skypilot-spot-traces"
@@ -39,10 +39,14 @@ def _everything(root: str) -> list[str]:
 
 
 @cache
-def _without_folder(root: str, folder: str) -> Callable[[Terms], Planner]:
-    """Windfall with a prior that has seen no series of this folder: what an unknown kind of series would get."""
+def prior_without(root: str, folder: str) -> Prior:
+    """A prior that has seen no series of this folder: what an unknown kind of series would get."""
     others = [load(path) for path in _everything(root) if str(Path(path).parent) != folder]
-    prior = fit_prior((series.tick_s, series.available) for series in others)
+    return fit_prior((series.tick_s, series.available) for series in others)
+
+
+def _without_folder(root: str, folder: str) -> Callable[[Terms], Planner]:
+    prior = prior_without(root, folder)
     return lambda terms: Windfall(terms, prior)
 
 
@@ -137,11 +141,48 @@ def draw(summary: dict[str, Any], path: Path) -> None:
     save(figure, path)
 
 
+def run_one(root: Path, deadlines: list[float], starts: int, terms: dict[str, float], run: Run) -> dict[str, Any]:
+    """One machine on every series long enough; writes spot.md, spot.json and spot.png."""
+    todo = all_cases(root, deadlines, starts, terms)
+    if not todo:
+        raise BadInput(f"no series in {root} lasts {max(deadlines):g} h", hint="name a folder of series with --data")
+    summary = summarise(todo, run("spot", todo, work))
+    report = markdown(summary, starts)
+    (run.out / "spot.md").write_text(report)
+    (run.out / "spot.json").write_text(json.dumps(summary, indent=1) + "\n")
+    draw(summary, run.out / "spot.png")
+    return {"summary": summary, "report": report}
+
+
+class Run:
+    """How cases are run and where the results go."""
+
+    def __init__(self, out: Path, jobs: int | None, resume: bool) -> None:
+        self.out, self.jobs, self.resume = out, jobs, resume
+
+    def __call__(
+        self, name: str, todo: list[cases.Case], work: Callable[[cases.Case], cases.Case]
+    ) -> list[cases.Case]:  # fmt: skip
+        store = self.out / f"{name}-cases.ndjson"
+        if not self.resume:
+            store.unlink(missing_ok=True)
+        results = cases.run(name, todo, work, store, self.jobs)
+        store.unlink()
+        return results
+
+
 @click.command("spot")
+@click.option(
+    "--experiment",
+    type=click.Choice(["one", "fleet", "zones", "prices", "all"]),
+    default="one",
+    show_default=True,
+    help="One machine on every series; fleets of 4 and 16; one machine over several zones; prices that move.",
+)
 @click.option("--data", "root", type=click.Path(path_type=Path), help="Folder of series [default: the shared traces].")
 @click.option("--starts", type=click.IntRange(1), default=12, show_default=True, help="Starts per series.")
 @click.option("--deadline-h", "deadlines", type=float, multiple=True, default=(52.0, 70.0), show_default=True)
-@click.option("--work-h", type=float, default=48.0, show_default=True)
+@click.option("--work-h", type=float, default=48.0, show_default=True, help="Hours of work for each machine.")
 @click.option("--changeover-s", type=float, default=720.0, show_default=True)
 @click.option("--spot", "spot_usd", type=float, default=0.973, show_default=True, help="USD an hour.")
 @click.option("--ondemand", "ondemand_usd", type=float, default=3.06, show_default=True, help="USD an hour.")
@@ -150,6 +191,7 @@ def draw(summary: dict[str, Any], path: Path) -> None:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("lab"), show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(
+    experiment: str,
     root: Path | None,
     starts: int,
     deadlines: tuple[float, ...],
@@ -159,21 +201,26 @@ def command(
     as_json: bool,
     **terms: float,
 ) -> None:
-    """Run every planner on every series from many starts, beside the exact cost of knowing the future.
+    """Run every planner on every series from many starts, beside the cost of knowing the future.
 
-    Writes spot.md, spot.json and spot.png. Example: windfall lab spot --starts 3
+    For one machine that cost is exact; for fleets, zones and moving prices it is a lower bound. Writes spot.md,
+    spot.json and spot.png, and spot-fleet.md and so on for the other experiments.
+
+    Example: windfall lab spot --starts 3
+
+    Example: windfall lab spot --experiment fleet --starts 2
     """
-    root = root or data.find(FOLDER)
-    todo = all_cases(root, list(deadlines), starts, terms)
-    if not todo:
-        raise BadInput(f"no series in {root} lasts {max(deadlines):g} h", hint="name a folder of series with --data")
-    store = out / "spot-cases.ndjson"
-    if not resume:
-        store.unlink(missing_ok=True)
-    summary = summarise(todo, cases.run("spot", todo, work, store, jobs))
-    store.unlink()
-    report = markdown(summary, starts)
-    (out / "spot.md").write_text(report)
-    (out / "spot.json").write_text(json.dumps(summary, indent=1) + "\n")
-    draw(summary, out / "spot.png")
-    click.echo(json.dumps(summary) if as_json else report, nl=not as_json)
+    from windfall.lab.spot_fleet import run_worlds
+
+    root, run = root or data.find(FOLDER), Run(out, jobs, resume)
+    found = {}
+    for name in ["one", "fleet", "zones", "prices"] if experiment == "all" else [experiment]:
+        if name == "one":
+            found[name] = run_one(root, list(deadlines), starts, terms, run)
+        else:
+            found[name] = run_worlds(name, root, list(deadlines), starts, terms, run)
+    if as_json:
+        summaries = {name: result["summary"] for name, result in found.items()}
+        click.echo(json.dumps(summaries if experiment == "all" else summaries[experiment]))
+    else:
+        click.echo("\n".join(result["report"] for result in found.values()), nl=False)

@@ -30,6 +30,7 @@ class Series(msgspec.Struct, frozen=True):
     name: str
     tick_s: float
     available: list[bool]
+    counts: list[float] = []
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -58,7 +59,7 @@ def read_series(path: Path) -> Series:
             f"{path} has no ticks" if not content.data else f"{path}: gap_seconds must be above zero",
             hint="a series has gap_seconds above zero and at least one tick in data",
         )
-    return Series(str(path), content.metadata.gap_seconds, [count > 0 for count in content.data])
+    return Series(str(path), content.metadata.gap_seconds, [count > 0 for count in content.data], content.data)
 
 
 def terms_of(

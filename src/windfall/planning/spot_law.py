@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import cache
 
 import numpy as np
 from msgspec import Struct, field
@@ -74,6 +75,8 @@ class Memory(Struct):
     ticks: int = 0
     ends: Array = field(default_factory=_zeros)
     hours: Array = field(default_factory=_zeros)
+    replaced: int = 0
+    """Spells with spot that ended while there was spot elsewhere."""
 
 
 class Law(Struct, frozen=True):
@@ -93,8 +96,8 @@ def hour_of_day(ticks: int, tick_s: float) -> int:
     return int(ticks * tick_s / 3600.0 % DAY_H)
 
 
-def remember(memory: Memory, available: bool, tick_s: float) -> bool:
-    """Add one tick to the memory; whether it ended a spell."""
+def remember(memory: Memory, available: bool, tick_s: float, *, replaced: bool = False) -> bool:
+    """Add one tick to the memory; whether it ended a spell. `replaced`: this spot ended, but there is other spot."""
     if memory.available is None:
         memory.available = available
         return False
@@ -102,12 +105,21 @@ def remember(memory: Memory, available: bool, tick_s: float) -> bool:
     place = kind, age_class(memory.age_ticks, tick_s), hour_of_day(memory.ticks, tick_s)
     memory.hours[place] += tick_s / 3600.0
     memory.ticks += 1
-    if available == memory.available:
+    if available == memory.available and not replaced:
         memory.age_ticks += 1
         return False
     memory.ends[place] += 1.0
+    memory.replaced += replaced
     memory.available, memory.age_ticks = available, 0
     return True
+
+
+@cache
+def _blur(spread_h: float) -> Array:
+    """How much each hour of the day says about each other."""
+    apart = np.abs(np.subtract.outer(np.arange(DAY_H), np.arange(DAY_H)))
+    result: Array = np.exp(-0.5 * (np.minimum(apart, DAY_H - apart) / spread_h) ** 2)
+    return result
 
 
 def learn(memory: Memory, prior: Prior, learning: Learning) -> Law:
@@ -117,10 +129,7 @@ def learn(memory: Memory, prior: Prior, learning: Learning) -> Law:
     level = (ends.sum(axis=1) + weight) / ((hours * prior.table()).sum(axis=1) + weight)
     usual = prior.table() * level[:, None]
     by_age = (ends + learning.age_weight) / (hours + learning.age_weight / usual)
-    apart = np.arange(DAY_H)
-    apart = np.minimum(apart, DAY_H - apart)
-    near = np.exp(-0.5 * (apart / learning.day_spread_h) ** 2)
-    blur = np.stack([np.roll(near, hour) for hour in range(DAY_H)])
+    blur = _blur(learning.day_spread_h)
     seen, expected = memory.ends.sum(axis=1) @ blur, (memory.hours * by_age[:, :, None]).sum(axis=1) @ blur
     return Law(by_age, (seen + learning.day_weight) / (expected + learning.day_weight))
 
@@ -185,18 +194,35 @@ class Watcher:
         """Hours since the first tick."""
         return self.memory.ticks * self.tick_s / 3600.0
 
-    def observe(self, available: bool) -> None:
+    def observe(self, available: bool, *, replaced: bool = False, age_ticks: int | None = None) -> None:
+        """One more tick; `age_ticks` where what is watched is not always the same spot and its age is known."""
+        self._observe(available, replaced)
+        if age_ticks is not None:
+            self.memory.age_ticks = age_ticks
+
+    def _observe(self, available: bool, replaced: bool) -> None:
         if self.memory.available is None:
             remember(self.memory, available, self.tick_s)
             return
         kind, usual = self.kind, self.law.by_age[self.kind, self.age]
         usual = usual * self.law.by_hour[kind, hour_of_day(self.memory.ticks, self.tick_s)]
-        ended = remember(self.memory, available, self.tick_s)
+        ended = remember(self.memory, available, self.tick_s, replaced=replaced)
         self.belief = believe(
             self.belief, usual * self.regimes[:, kind], ended, self.tick_s / 3600.0, self.switching
         )  # fmt: skip
         if ended or self.memory.ticks % self.relearn_ticks == 0:
             self.law = learn(self.memory, self.prior, self.learning)
+
+    def replacement(self) -> float:
+        """The chance that spot which ends is replaced at once; two ends without are assumed beforehand."""
+        ends = self.memory.ends[HERE].sum()
+        return float(self.memory.replaced / (ends + 2.0))
+
+    def ends_per_h(self, age_ticks: int) -> float:
+        """How often spot of this age ends at this hour, whatever the regime."""
+        hour = hour_of_day(self.memory.ticks, self.tick_s)
+        usual = self.law.by_age[HERE, age_class(age_ticks, self.tick_s)] * self.law.by_hour[HERE, hour]
+        return float(usual * (self.belief @ self.regimes[:, HERE]))
 
     def rates(self, ahead_h: Array) -> Array:
         """Ends per hour by (hours ahead, regime, kind of spell, age class)."""

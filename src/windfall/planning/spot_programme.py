@@ -38,6 +38,8 @@ class Programme(Struct, frozen=True, kw_only=True):
     ends: NDArray[np.float64]  # (steps + 1, regimes, 2, classes): a spell of this age ends within the step
     ages: NDArray[np.float64]  # (classes,): a spell that does not end moves on to the next age class
     switching: NDArray[np.float64]  # (regimes, regimes): from one regime to another
+    replaced: float = 0.0  # a spell with spot that ends is followed at once by one elsewhere: a new start, but no wait
+    replaced_age: int = 0
 
     @property
     def begun(self) -> int:
@@ -76,7 +78,15 @@ def _expect(problem: Programme, steps: int, value: Table, mean: Table) -> None:
         value = (switching @ value.reshape(len(value), -1)).reshape(value.shape)
     np.multiply(value, stays, out=mean)
     mean[:, :, :-1] += older * value[:, :, 1:]
-    mean += ends.astype(np.float32)[..., None, None] * value[:, ::-1, :1]
+    ended = ends.astype(np.float32)[..., None, None]
+    if not problem.replaced:
+        mean += ended * value[:, ::-1, :1]
+        return
+    elsewhere = value[:, HERE, problem.replaced_age].copy()
+    elsewhere[:, 1 : 1 + problem.begun] = elsewhere[:, :1]  # the machine is gone
+    gone = np.float32(1.0 - problem.replaced) * value[:, AWAY, 0] + np.float32(problem.replaced) * elsewhere
+    mean[:, HERE] += ended[:, HERE] * gone[:, None]
+    mean[:, AWAY] += ended[:, AWAY] * value[:, HERE, :1]
 
 
 def _go_on(problem: Programme, mean: Table, market: int, left_one: int) -> Table:
@@ -182,7 +192,12 @@ def costs(
         value = problem.switching @ after[..., row, slack - problem.low].reshape(len(belief), -1)
         value = value.reshape(after.shape[:3])
         goes_on = (1.0 - moves) * value[:, at.spell, at.age] + moves * value[:, at.spell, older]
-        return float(belief @ ((1.0 - ends) * goes_on + ends * value[:, 1 - at.spell, 0]))
+        gone = value[:, 1 - at.spell, 0]
+        if at.spell == HERE and problem.replaced:
+            lost = 0 if 1 <= row <= problem.begun else row
+            elsewhere = problem.switching @ after[:, HERE, problem.replaced_age, lost, slack - problem.low]
+            gone = (1.0 - problem.replaced) * gone + problem.replaced * elsewhere
+        return float(belief @ ((1.0 - ends) * goes_on + ends * gone))
 
     def cost(market: int) -> float:
         if market == IDLE:

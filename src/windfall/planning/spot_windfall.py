@@ -38,12 +38,14 @@ PRIOR = Prior(
     away=(2.3137, 1.6966, 1.1804, 0.8143, 0.5037, 0.4337, 0.248, 0.1391, 0.1189, 0.1188, 0.0459),
 )
 LEARNING = Learning(
-    level_weight=10.0, age_weight=10.0, day_weight=5.0, day_spread_h=2.0, regime_factor=1.5, regime_h=24.0
+    level_weight=10.0, age_weight=10.0, day_weight=5.0, day_spread_h=2.0, regime_factor=1.5, regime_h=48.0
 )
 REPLAN_H = 4.0
 # Fine steps in a changeover at most, and cells of the coarse tables: what keeps one plan at some tenths of a second.
 FINEST = 6
 MOST_CELLS = 700_000
+# The age class of spot that takes the place of spot elsewhere: it has usually been there for some time.
+REPLACED_AGE = 4
 
 
 class Grid(Struct, frozen=True):
@@ -78,6 +80,65 @@ class Plan(Struct, frozen=True):
     tables: Table
 
 
+def make_plan(terms: Terms, grid: Grid, watcher: Watcher, steps: int, lows: int, high: int) -> Plan:
+    """The plan for the next hours under what is known now: coarse from their end on, fine until then.
+
+    Its tables hold slacks up to `high` steps, and down to as many as can be lost in these hours from `lows` on.
+    """
+    factor = grid.factor
+    step_h = grid.step * terms.tick_s / 3600.0
+    far = max(0, steps - max(1, round(REPLAN_H / step_h))) // factor
+    keep = steps - far * factor
+    fine = _programme(terms, grid, watcher, steps, 1, low=max(0, lows - keep - 1), high=high, now=steps)
+    if far == 0:
+        return Plan(fine, tables(fine, at_deadline(fine), keep))
+    coarse = _programme(terms, grid, watcher, far, factor, low=0, high=coarse_slack(high, factor), now=steps)
+    tail = refine(coarse, values(coarse), fine, factor, far * factor)
+    return Plan(fine, tables(fine, tail, keep))
+
+
+def _programme(
+    terms: Terms, grid: Grid, watcher: Watcher, steps: int, factor: int, *, low: int, high: int, now: int
+) -> Programme:
+    """The problem in steps of `factor` fine ones; `now` is the present in fine steps before the deadline."""
+    step_h = factor * grid.step * terms.tick_s / 3600.0
+    ahead_h = np.maximum(0.0, now / factor - np.arange(steps + 1, dtype=np.float64)) * step_h
+    return Programme(
+        steps=steps,
+        low=low,
+        high=high,
+        changeover=math.ceil(terms.changeover_ticks / (factor * grid.step)),
+        spot_price=factor * terms.spot_usd,
+        ondemand_price=factor * terms.ondemand_usd,
+        ends=1.0 - np.exp(-watcher.rates(ahead_h) * step_h),
+        ages=np.minimum(1.0, step_h / np.diff(np.array([*AGES_H, math.inf]))),
+        switching=watcher.learning.switching(step_h),
+        replaced=watcher.replacement(),
+        replaced_age=REPLACED_AGE,
+    )
+
+
+def standing(terms: Terms, grid: Grid, watcher: Watcher, state: State, steps: int) -> Standing:
+    """Where the work stands, in steps."""
+    return Standing(
+        steps=steps,
+        slack=min(slack(terms, state) // grid.step, steps - 1),
+        market=MARKETS[state.market],
+        warming=math.ceil(state.warming / grid.step),
+        spell=watcher.kind,
+        age=watcher.age,
+    )
+
+
+def best(weighed: tuple[float, float, float]) -> Market:
+    """The cheapest; ties go to on-demand, then spot: to what makes progress."""
+    return CHOICES[min((ONDEMAND, SPOT, IDLE), key=lambda market: weighed[market])]
+
+
+def steps_left(terms: Terms, grid: Grid, tick: int) -> int:
+    return max(1, round((terms.deadline_ticks - tick) / grid.step))
+
+
 class Windfall:
     """Learns, plans and replans; deterministic."""
 
@@ -93,53 +154,13 @@ class Windfall:
     def choose(self, state: State) -> Market:
         if slack(self.terms, state) <= 0:
             return Market.ONDEMAND
-        steps = max(1, round((self.terms.deadline_ticks - state.tick) / self.grid.step))
+        steps = steps_left(self.terms, self.grid, state.tick)
         if self.plan is None or self.plan.programme.steps - steps >= len(self.plan.tables):
-            self.plan = self._make_plan(state, steps)
-        wish = self._best(self.plan, state, steps)
+            room = slack(self.terms, state) // self.grid.step
+            self.plan = make_plan(self.terms, self.grid, self.watcher, steps, room, room)
+        at = standing(self.terms, self.grid, self.watcher, state, steps)
+        wish = best(costs(self.plan.programme, self.plan.tables, at, self.watcher.belief))
         return guarded(self.terms, state, self.watcher.available, wish)
-
-    def _make_plan(self, state: State, steps: int) -> Plan:
-        """The plan for the next hours under what is known now: coarse from their end on, fine until then."""
-        factor = self.grid.factor
-        step_h = self.grid.step * self.terms.tick_s / 3600.0
-        far = max(0, steps - max(1, round(REPLAN_H / step_h))) // factor
-        keep, high = steps - far * factor, slack(self.terms, state) // self.grid.step
-        fine = self._programme(steps, 1, low=max(0, high - keep - 1), high=high, now=steps)
-        if far == 0:
-            return Plan(fine, tables(fine, at_deadline(fine), keep))
-        coarse = self._programme(far, factor, low=0, high=coarse_slack(high, factor), now=steps)
-        tail = refine(coarse, values(coarse), fine, factor, far * factor)
-        return Plan(fine, tables(fine, tail, keep))
-
-    def _programme(self, steps: int, factor: int, *, low: int, high: int, now: int) -> Programme:
-        """The problem in steps of `factor` fine ones; `now` is the present in fine steps before the deadline."""
-        step_h = factor * self.grid.step * self.terms.tick_s / 3600.0
-        ahead_h = np.maximum(0.0, now / factor - np.arange(steps + 1, dtype=np.float64)) * step_h
-        return Programme(
-            steps=steps,
-            low=low,
-            high=high,
-            changeover=math.ceil(self.terms.changeover_ticks / (factor * self.grid.step)),
-            spot_price=factor * self.terms.spot_usd,
-            ondemand_price=factor * self.terms.ondemand_usd,
-            ends=1.0 - np.exp(-self.watcher.rates(ahead_h) * step_h),
-            ages=np.minimum(1.0, step_h / np.diff(np.array([*AGES_H, math.inf]))),
-            switching=self.watcher.learning.switching(step_h),
-        )
-
-    def _best(self, plan: Plan, state: State, steps: int) -> Market:
-        at = Standing(
-            steps=steps,
-            slack=min(slack(self.terms, state) // self.grid.step, steps - 1),
-            market=MARKETS[state.market],
-            warming=math.ceil(state.warming / self.grid.step),
-            spell=self.watcher.kind,
-            age=self.watcher.age,
-        )
-        weighed = costs(plan.programme, plan.tables, at, self.watcher.belief)
-        # Ties go to on-demand, then spot: to what makes progress.
-        return CHOICES[min((ONDEMAND, SPOT, IDLE), key=lambda market: weighed[market])]
 
 
 PLANNERS: dict[str, Callable[[Terms], Planner]] = {
