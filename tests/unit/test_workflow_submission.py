@@ -258,3 +258,8 @@ def test_a_file_that_the_class_does_not_take_is_refused(folder):
     (folder / "x").write_text("")
     with pytest.raises(BadInput, match="takes no file 'x'"):
         instance_of(described(first), Request(settings=Settings(inputs=[str(folder / "x")])))
+
+
+def test_a_class_has_a_name_that_an_address_can_hold(folder):
+    with pytest.raises(BadInput, match="class must be"):
+        submitted(folder, workflow_class="a/b")

@@ -218,6 +218,9 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
         refuse(
             "name", f"'{spec.name}' would be taken for a job's number or 'last'", "choose a name with a letter in it"
         )
+    kind = spec.workflow_class
+    if len(kind) > MAX_NAME_CHARS or not kind.isprintable() or "/" in kind:
+        refuse("class", f"must be up to {MAX_NAME_CHARS} printable characters without '/', not {kind[:40]!r}")
     check_texts([*spec.command, spec.stdin or "", spec.cwd or "", *spec.outputs, *spec.env, *spec.env.values()], where)
     for name in spec.env:
         if not name or "=" in name:

@@ -66,7 +66,6 @@ OWN = (
     "name", "env", "policies", "attributes", "tags", "max_failed_tasks", "priority", "deadline", "budget", "inputs",
     "pools", "planner", "confidence",
 )  # fmt: skip
-OWN += ("pools", "planner", "confidence")
 
 
 def instance_of(found: Mapping[str, Any], request: Request) -> Submission:
