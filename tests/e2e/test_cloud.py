@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.bills import bills, records_of
@@ -22,6 +23,7 @@ from tests.support.clouds import sweep
 from tests.support.cluster import WINDFALL, Cluster, cluster
 from tests.support.command import windfall
 from windfall.client import Job
+from windfall.pools.emulated import Machine
 
 pytestmark = pytest.mark.slow
 
@@ -144,6 +146,23 @@ def test_a_machine_is_frozen_woken_and_killed_by_hand_and_the_bag_is_done(tmp_pa
         rows = judge(made, [job])
     (poked,) = [row for row in rows if str(row["machine"]) == machine]
     assert (poked["sleeps"], poked["cause"]) == (1, "taken")
+
+
+def test_machines_that_are_not_ours_and_those_that_we_forgot_are_found(tmp_path, monkeypatch, capsys):
+    with served(tmp_path, pool()) as made:
+        account = made.state / "cloud" / "cloud"
+        for owner, number in (("another server", 7), (str(made.state.resolve()), 99)):
+            machine = Machine(f"x-{number}", number, owner, "spot", 2, None, f"x{number}", "", "running", 0.0)
+            (account / machine.id).mkdir()
+            (account / machine.id / "machine.json").write_bytes(msgspec.json.encode(machine))
+        made.kill_server()
+        made.start_server("--pools", str(tmp_path / "pools.toml"))
+        shown = made.client().machines
+        until(lambda: [row["id"] for row in shown()["strangers"]] == ["x-7"])
+        said = windfall(monkeypatch, capsys, "pool", "machines", "--server", made.url, "--token", made.token)
+        assert "x-7" in said.err and "another server" in said.err
+        kept = {path.parent.name: json.loads(path.read_text())["phase"] for path in account.glob("*/machine.json")}
+        assert kept == {"x-7": "running", "x-99": "ended"}
 
 
 def test_a_task_goes_on_where_it_was_when_its_machine_wakes(tmp_path):

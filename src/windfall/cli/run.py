@@ -87,6 +87,8 @@ def run_bag(
     """Run a bag, or go on with the job that `resume` names. Returns the exit code."""
     with good_order():
         session = Session(place, slots, pools)
+        if pools and not session.owns_server:
+            note("a server runs here already: what can be rented is what it was told, and --pools is not looked at")
         try:
             status = _run(session, bag, resume, max_wait_s)
             code = _finish(session, status, as_json)
