@@ -216,7 +216,7 @@ def grid(client: Client, width: int, depth: int):
 
 
 @pytest.mark.slow
-def test_a_server_killed_midway_loses_nothing_and_starts_nothing_too_early(made: Cluster):
+def test_killed_servers_and_workers_lose_nothing_and_start_nothing_too_early(made: Cluster):
     made.start_worker("w1")
     made.start_worker("w2")
     job = grid(made.client(), width=6, depth=6)
@@ -226,7 +226,10 @@ def test_a_server_killed_midway_loses_nothing_and_starts_nothing_too_early(made:
             assert time.monotonic() < end, job.status()
             time.sleep(0.02)
         made.kill_server()
+        if share == 14:
+            made.kill_worker("w1")
         made.start_server()
+    made.start_worker("w3")
     status = job.wait(timeout=120)
     assert status["state"] == "done" and status["tasks"]["done"] == 37
     (last,) = job.results(["all"])

@@ -186,3 +186,9 @@ def test_looking_at_a_value_runs_nothing(tmp_path, monkeypatch):
 
 def test_attributes_are_numbers_truths_or_texts():
     assert [literal(text) for text in ("3", "1.5", "true", "False", "x")] == [3.0, 1.5, True, False, "x"]
+
+
+def test_the_progress_of_a_workflow_tells_what_waits_for_others_and_what_is_blocked():
+    workflow = {"class": "", "edges": 9, "held": 7, "blocked": 2}
+    text = drawn(status("running", done=10, failed=1, total=20, running=2, workflow=workflow))
+    assert "5 wait for others" in text and "2 blocked" in text

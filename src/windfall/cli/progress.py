@@ -105,6 +105,11 @@ class Progress:
         line.append(f"  {ended:,} / {tasks['total']:,}", style="bold")
         # What a host holds ready for its slots is sent out, but does not run yet.
         line.append(f"   {min(tasks['running'], status['slots'] or 1):,} running")
+        workflow = status.get("workflow") or {"held": 0, "blocked": 0}
+        if waiting := workflow["held"] - workflow["blocked"]:
+            line.append(f"   {waiting:,} wait for others")
+        if workflow["blocked"]:
+            line.append(f"   {workflow['blocked']:,} blocked", style="red")
         pace = self._pace.per_second
         if pace:
             left_s = (total - ended) / pace
