@@ -12,6 +12,7 @@ EXPERIMENTS: dict[str, tuple[str, str, str]] = {
     "scs": ("windfall.lab.scs", "command", "SCS: figures 8 to 14, a stream of workflows for 72 hours."),
     "workflows": ("windfall.lab.workflows", "command", "All workflow planners on real workflows, against a bound."),
     "gridbot": ("windfall.lab.gridbot", "command", "GridBot: figures 5 to 9, the replication table, our tail rule."),
+    "hads": ("windfall.lab.hads", "command", "HADS: tables 10 and 11, figures 4 to 6, with every planner."),
     "spot-trace": ("windfall.lab.spot_trace", "command", "One planner on one availability series."),
     "spot": ("windfall.lab.spot", "command", "All planners on all series, against the omniscient cost."),
 }

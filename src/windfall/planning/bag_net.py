@@ -22,7 +22,9 @@ STEPS = 12
 class Net:
     """On-demand capacity at one moment: machines that are there (with their own work), and how many more may come."""
 
-    def __init__(self, snapshot: Snapshot, bins: Iterable[Bin], left: dict[tuple[str, str], int], margin_s: float) -> None:
+    def __init__(
+        self, snapshot: Snapshot, bins: Iterable[Bin], left: dict[tuple[str, str], int], margin_s: float
+    ) -> None:
         self.offers = ondemand_offers(snapshot)
         self.bins, self.left, self.t = list(bins), left, snapshot.t
         self.by_t = snapshot.deadline_t - margin_s

@@ -202,10 +202,10 @@ def lease_usd(offer: Offer, lease_s: float) -> float:
     return offer.cycles(max(billed_s, offer.minimum_s)) * offer.price_usd
 
 
-def ondemand_offers(snapshot: Snapshot) -> list[Offer]:
-    """On-demand offers, the cheapest power first."""
+def ondemand_offers(snapshot: Snapshot, task_class: str = "") -> list[Offer]:
+    """On-demand offers, the cheapest power for such tasks first."""
     able = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
-    return sorted(able, key=lambda o: (o.price_usd / o.cycle_s / o.cores / o.speed_for(""), o.cores, o.key))
+    return sorted(able, key=lambda o: (o.price_usd / o.cycle_s / o.cores / o.speed_for(task_class), o.cores, o.key))
 
 
 def is_awake(machine: Machine) -> bool:

@@ -42,7 +42,7 @@ class Law(Struct, frozen=True):
 
 
 def exposed(snapshot: Snapshot) -> dict[str, Market]:
-    """What was seen of each offer, with what is going on now: who is still up, or still asleep, counts with its time."""
+    """What was seen of each offer, with what goes on now: who is still up, or still asleep, counts with its time."""
     found = dict(snapshot.markets)
     for machine in snapshot.machines:
         seen = found.get(machine.offer.key, Market())
@@ -71,16 +71,22 @@ def learned(offer: Offer, markets: dict[str, Market]) -> Law:
 
 
 def _two_layers(guess: float, weight: float, seen: Sequence[tuple[int, float]]) -> float:
-    """A rate from (events, seconds) of the whole pool, the offer's own last: a guess, then the pool, count as events."""
+    """A rate from (events, seconds) of the pool, the offer's own last: a guess, then the pool, count as events."""
     *pool, own = seen
     rate = (weight + sum(events for events, _ in pool)) / (weight / guess + math.fsum(seconds for _, seconds in pool))
     return (POOL_WEIGHT + own[0]) / (POOL_WEIGHT / rate + own[1])
 
 
 class Prices:
-    """By the time of day: `task[i]` what one task costs that nobody runs, `asleep[i]` one that sleeps on its machine."""
+    """By the time of day: `task[i]` what one task costs that nobody runs, `asleep[i]` one that sleeps on its machine.
 
-    def __init__(self, snapshot: Snapshot, seconds: float, count: int, margin_s: float) -> None:
+    `seconds` is the mean on a machine of speed 1, `wide` the cores that a task takes.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, seconds: float, count: int, margin_s: float, task_class: str = "", wide: float = 1.0
+    ) -> None:
+        self.task_class, self.wide = task_class, wide
         self.t, self.by_t = snapshot.t, snapshot.deadline_t - margin_s
         self.cell_s = max((self.by_t - self.t) / CELLS, 1e-3)
         # Very short tasks are looked at by the armful.
@@ -90,9 +96,9 @@ class Prices:
         markets = exposed(snapshot)
         markets = {offer.key: markets.get(offer.key, Market()) for offer in snapshot.offers if offer.market == SPOT}
         self.laws = {offer.key: learned(offer, markets) for offer in snapshot.offers if offer.market == SPOT}
-        self.spot = _worthwhile([o for o in snapshot.offers if o.market == SPOT], snapshot, self.laws)
+        self.spot = self._worthwhile([o for o in snapshot.offers if o.market == SPOT], snapshot)
         self.ondemand = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
-        self.rescue_s = min((o.lag_s + self.seconds / o.speed_for("") for o in self.ondemand), default=0.0)
+        self.rescue_s = min((o.lag_s + self.seconds / self.speed(o) for o in self.ondemand), default=0.0)
         self._solve()
 
     def _solve(self) -> None:
@@ -114,7 +120,7 @@ class Prices:
     def _most(self, offer: Offer, at_t: float) -> int:
         """How many rows (see `_leases`) of tasks a core of a new machine can do; on spot, with time for a rescue."""
         until_t = self.by_t - (self.rescue_s if offer.market == SPOT else 0.0)
-        rows = (until_t - at_t - offer.lag_s) / (self.seconds / offer.speed_for("")) + 1e-9
+        rows = (until_t - at_t - offer.lag_s) / (self.seconds / self.speed(offer)) + 1e-9
         return max(0, int(rows) if rows < WHOLE else WHOLE + int((rows - WHOLE) * PARTS))
 
     def _leases(self, offer: Offer, most: int) -> Array:
@@ -124,10 +130,10 @@ class Prices:
         later cycles are only paid if the machine is still there.
         """
         rows = self._rows(most)
-        held_s = rows * (self.seconds / offer.speed_for("")) + (offer.lag_s if offer.bills_boot else 0.0)
+        held_s = rows * (self.seconds / self.speed(offer)) + (offer.lag_s if offer.bills_boot else 0.0)
         cycles = np.maximum(1.0, np.ceil(np.maximum(held_s, offer.minimum_s) / offer.cycle_s - 1e-9))
         cycles = self.paid_cycles(offer, cycles)
-        machines = np.ceil(self.count / (rows * offer.cores) - 1e-9)
+        machines = np.ceil(self.count / (rows * max(1.0, offer.cores / self.wide)) - 1e-9)
         result: Array = cycles * offer.price_usd * machines / self.count
         return result
 
@@ -156,13 +162,13 @@ class Prices:
         most = self._most(offer, at_t)
         if not most:
             return math.inf
-        ends = (offer.lag_s + self._rows(most) * (self.seconds / offer.speed_for(""))) / self.cell_s
+        ends = (offer.lag_s + self._rows(most) * (self.seconds / self.speed(offer))) / self.cell_s
         losses = self.losses(offer, at_t, int(ends[-1]) + 2)
         mean_loss = np.cumsum(losses[np.rint(ends).astype(int)]) / np.arange(1, most + 1)
         return float((leases[:most] + mean_loss).min())
 
     def losses(self, offer: Offer, from_t: float, cells: int) -> Array:
-        """By cells since `from_t`: what interruptions up to then are expected to cost for each task that runs so long."""
+        """By cells since `from_t`: what interruptions up to then are expected to cost a task that runs so long."""
         rate = self.laws[offer.key].interrupts * self.cell_s
         after = self.asleep if offer.when_taken != "terminate" else self.task
         first = max(0, int((from_t - self.t) / self.cell_s)) + 1
@@ -185,17 +191,17 @@ class Prices:
         later = given_up[given_up > 0]
         return self.t + float(later[0]) * self.cell_s if len(later) else math.inf
 
+    def _worthwhile(self, offers: Sequence[Offer], snapshot: Snapshot) -> list[Offer]:
+        """The spot offers that somebody would choose: of each boot lag and cycle the cheapest core by its risk."""
+        best: dict[tuple[float, float, str], Offer] = {}
+        for offer in [offer for offer in offers if snapshot.left_of(offer) > 0] or offers:
+            kind = (offer.lag_s, offer.cycle_s, offer.when_taken)
+            if kind not in best or self._risky_core_usd(offer) < self._risky_core_usd(best[kind]):
+                best[kind] = offer
+        return list(best.values())
 
-def _worthwhile(offers: Sequence[Offer], snapshot: Snapshot, laws: dict[str, Law]) -> list[Offer]:
-    """The spot offers that somebody would choose: of each boot lag and cycle the cheapest core by its risk."""
-    able = [offer for offer in offers if snapshot.left_of(offer) > 0] or list(offers)
-    best: dict[tuple[float, float, str], Offer] = {}
-    for offer in able:
-        kind = (offer.lag_s, offer.cycle_s, offer.when_taken)
-        price = offer.price_usd / offer.cores / offer.speed_for("") * (1.0 + 3600.0 * laws[offer.key].interrupts)
-        held = best.get(kind)
-        if held is None or price < held.price_usd / held.cores / held.speed_for("") * (
-            1.0 + 3600.0 * laws[held.key].interrupts
-        ):
-            best[kind] = offer
-    return list(best.values())
+    def _risky_core_usd(self, offer: Offer) -> float:
+        return offer.price_usd / offer.cores / self.speed(offer) * (1.0 + 3600.0 * self.laws[offer.key].interrupts)
+
+    def speed(self, offer: Offer) -> float:
+        return offer.speed_for(self.task_class)

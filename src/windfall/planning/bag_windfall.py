@@ -56,7 +56,7 @@ class Choice(Struct, frozen=True):
 
 
 class Desk:
-    """One look at a snapshot: what is to be done, what there is, what was decided. Rivals decide some things otherwise."""
+    """One look at a snapshot: what is to be done, what there is, what was decided. Rivals decide otherwise."""
 
     risk_weight = 1.0
 
@@ -80,7 +80,10 @@ class Desk:
         count = sum(item.count for item in everything)
         seconds = math.fsum(item.task.runtime_s * item.count for item in everything) / max(1, count)
         self.seconds = max(seconds, 1e-3)
-        self.prices = Prices(snapshot, self.seconds, max(1, count), margin_s)
+        self.wide = sum(item.task.cores * item.count for item in everything) / max(1, count) or 1.0
+        typical = max(everything, key=lambda item: item.count * item.task.runtime_s, default=None)
+        task_class = typical.task.task_class if typical else ""
+        self.prices = Prices(snapshot, self.seconds, max(1, count), margin_s, task_class, self.wide)
 
     # --- what there is to do ----------------------------------------------------------------------------------------
 
@@ -242,18 +245,20 @@ class Desk:
 
     def _scored(self, bin: Bin, price: float, count: int) -> Choice | None:
         """The price per task of the mean length, with what interruptions are expected to cost."""
-        seconds = self.seconds / bin.offer.speed_for("")
+        seconds = self.seconds / self.prices.speed(bin.offer)
         until_t = min(bin.keep_t, self.by_t - (self.prices.rescue_s if bin.offer.market == SPOT else 0.0))
         rows = [(until_t - free_t) / seconds for free_t in bin.free_t]
-        tasks = sum(TIGHT * row if row > 1.0 else 1.0 for row in rows if row >= 1.0)
+        tasks = sum(TIGHT * row if row > 1.0 else 1.0 for row in rows if row >= 1.0) / self.wide
         if tasks <= 0.0:
             return None
-        tasks = min(tasks, float(count))
+        tasks = min(max(tasks, 1.0), float(count))
         risk = 0.0
         if bin.offer.market == SPOT:
             begin_t = min(bin.free_t)
-            first_t, last_t = begin_t + seconds, max(begin_t + seconds, min(until_t, begin_t + tasks * seconds / len(rows)))
-            risk = (self._risk(bin, first_t) + 2 * self._risk(bin, (first_t + last_t) / 2) + self._risk(bin, last_t)) / 4
+            first_t = begin_t + seconds
+            last_t = max(first_t, min(until_t, begin_t + tasks * seconds / len(rows)))
+            ends_t = (first_t, (first_t + last_t) / 2, (first_t + last_t) / 2, last_t)
+            risk = sum(self._risk(bin, end_t) for end_t in ends_t) / 4
         return Choice(bin, price, price / tasks + self.risk_weight * risk)
 
     def _risk(self, bin: Bin, end_t: float) -> float:
@@ -318,15 +323,18 @@ class Windfall:
         self.desk, self.market, self.margin_s = desk, market, margin_s
 
     def __call__(self, snapshot: Snapshot) -> Plan:
-        snapshot = bounded(snapshot)
+        snapshot, margin_s = bounded(snapshot), self.margin_s
+        if len(snapshot.groups) > 1:
+            # Tasks without names are taken in any order: the last to begin may be the longest.
+            margin_s += max(group.task.runtime_s for group in snapshot.groups)
         if self.market is not None:
             snapshot = replace(snapshot, offers=tuple(o for o in snapshot.offers if o.market == self.market))
         if not snapshot.unfinished:
             return Plan(stop=[machine.id for machine in snapshot.machines], because=["nothing is left to do"])
-        # A job that runs is never refused: late is better than never. Whoever wants to know before calls check_possible.
+        # A job that runs is never refused: late is better than never. Who wants to know before calls check_possible.
         forced: list[Offer] = []
         while True:
-            desk = self.desk(snapshot, self.margin_s, forced)
+            desk = self.desk(snapshot, margin_s, forced)
             desk.decide()
             net = desk.netted()
             at_risk = net.rescuable(desk.at_risk())
@@ -342,7 +350,9 @@ def bounded(snapshot: Snapshot) -> Snapshot:
     """A job without a deadline is planned as if it had a distant one: cheapest first, in no hurry."""
     if math.isfinite(snapshot.deadline_t):
         return snapshot
-    longest_s = max([task.runtime_s for task in snapshot.tasks.values()] + [g.task.runtime_s for g in snapshot.groups] + [1.0])
+    longest_s = max(
+        [task.runtime_s for task in snapshot.tasks.values()] + [g.task.runtime_s for g in snapshot.groups] + [1.0]
+    )
     lag_s = max((offer.lag_s for offer in snapshot.offers), default=0.0)
     return replace(snapshot, deadline_t=snapshot.t + 86_400.0 + 20.0 * (lag_s + longest_s))
 
@@ -351,7 +361,9 @@ def _cheapest_rescue(desk: Desk, at_risk: Sequence[Item]) -> Offer | None:
     """The next machine that the net needs now, or None where it holds or nothing more can be had that is in time."""
     critical = [item for item in at_risk if desk.net.alone_s(item) + desk.t >= desk.by_t - 1e-6] or at_risk[:1]
     for offer in ondemand_offers(desk.snapshot):
-        if desk.left[ident(offer)] > 0 and fill(fresh("", offer, desk.t, math.inf), critical, [1] * len(critical), desk.by_t):
+        if desk.left[ident(offer)] > 0 and fill(
+            fresh("", offer, desk.t, math.inf), critical, [1] * len(critical), desk.by_t
+        ):
             return offer
     return None
 
@@ -431,7 +443,8 @@ def _explain(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item], latest_t
     if plan.start:
         kinds: dict[str, int] = {}
         for start in plan.start:
-            kinds[f"{start.offer.name} ({start.offer.market})"] = kinds.get(f"{start.offer.name} ({start.offer.market})", 0) + 1
+            kind = f"{start.offer.name} ({start.offer.market})"
+            kinds[kind] = kinds.get(kind, 0) + 1
         text = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         plan.because.append(f"start {text}: the cheapest room for {sum(i.count for i in desk.items)} tasks")
     if forced:
@@ -470,7 +483,9 @@ def check_possible(snapshot: Snapshot, margin_s: float) -> None:
 
 def fits_by(snapshot: Snapshot, by_t: float) -> bool:
     """Whether all machines of both markets together could finish by then, with luck."""
-    items = longest_first([Item(t, 1, []) for t in snapshot.tasks.values()] + [Item(g.task, g.count, []) for g in snapshot.groups])
+    items = longest_first(
+        [Item(t, 1, []) for t in snapshot.tasks.values()] + [Item(g.task, g.count, []) for g in snapshot.groups]
+    )
     left = [item.count for item in items]
     for offer in sorted(snapshot.offers, key=lambda offer: (-offer.speed_for(""), offer.key)):
         for _ in range(snapshot.left_of(offer)):
