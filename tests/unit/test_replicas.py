@@ -13,7 +13,7 @@ from windfall.core.columns import DONE
 from windfall.core.engine import wake_at
 from windfall.core.events import ACCEPTED, STALE, WASTE, TaskClass, TimerFired
 from windfall.core.policy import DefaultPolicy
-from windfall.core.replicas import slow_after_s
+from windfall.core.replicas import LOOKED_AT, LOOKED_AT_IN_ALL, slow_after_s
 from windfall.core.tail import TailRule, in_tail
 from windfall.core.turnarounds import cell_of, quantile_s
 from windfall.policy.compiled import compile_policies
@@ -254,3 +254,14 @@ def test_a_bag_whose_policy_rules_replicas_out_is_not_asked_for_any():
         hand.tasks("a")
         groups = list(hand.engine.policies.ranking(hand.state).by_rank(({}, {}, {}), hand.t, {}))
         assert [bag.number for group in groups for bag, *_ in group] == asked
+
+
+def test_however_many_bags_end_at_once_an_ask_looks_at_a_bounded_number_of_tasks():
+    hand = Hand(compile_policies)
+    for _ in range(LOOKED_AT_IN_ALL // LOOKED_AT + 2):
+        hand.submit(2 * LOOKED_AT, policies={"ReplicationRequirements": "Now > 1e9"})
+    hand.tasks("a", want=10_000, slots=10_000)
+    looked = []
+    policy = hand.engine.policies.of({"ReplicationRequirements": "Now > 1e9"})
+    policy.match_replica = lambda *ads: looked.append(ads)
+    assert hand.tasks("b", want=5, slots=5) == [] and len(looked) == LOOKED_AT_IN_ALL

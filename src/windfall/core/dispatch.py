@@ -206,6 +206,7 @@ class Matcher:
         self.memory_free = host.memory_bytes - host.memory_held
         self._ads: tuple[Ad, Ad, Ad] | None = None
         self.seen: Seen = {}
+        self.looks = replicas.LOOKED_AT_IN_ALL
 
     @property
     def ads(self) -> tuple[Ad, Ad, Ad]:
@@ -347,11 +348,12 @@ class Matcher:
         free = min(want, self.host.slots - self.held)
         if free <= 0 or most <= 0:
             return [], 0
-        room = replicas.Room(most, free, self.memory_free if self.host.memory_bytes else None)
+        room = replicas.Room(most, free, self.memory_free if self.host.memory_bytes else None, self.looks)
         picked = replicas.replicas_for(self.state, self.host, bag, policy, room, self.ads, self.t, self.deadline_s)
         used = free - room.slots
         self.held += used
         self.jobs += len(picked)
+        self.looks = room.looks
         if room.memory_bytes is not None:
             self.memory_free = room.memory_bytes
         return picked, used

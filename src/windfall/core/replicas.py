@@ -19,8 +19,8 @@ from windfall.core.policy import BagPolicy
 from windfall.core.state import Attempt, Bag, Host, State
 from windfall.core.turnarounds import quantile_s
 
-LOOKED_AT = 32
-"""Tasks that one asking host makes us look at: an ask must not cost the length of the bag."""
+LOOKED_AT, LOOKED_AT_IN_ALL = 32, 256
+"""Tasks of a bag, and of all bags, that one asking host makes us look at: an ask must not cost the length of a bag."""
 WASTE = 0.05
 """Without a policy, replicas may cost about this share of the bag."""
 MIN_SAMPLES = 5
@@ -30,11 +30,12 @@ LATE_FACTOR = 1.25
 
 
 class Room(Struct):
-    """What a host can still take: tasks by Concurrency, slots, memory (None: it does not say)."""
+    """What a host can still take: tasks by Concurrency, slots, memory (None: it does not say), our time."""
 
     tasks: int
     slots: int
     memory_bytes: int | None
+    looks: int = LOOKED_AT_IN_ALL
 
     def fits(self, rules: TaskClass, number: int) -> bool:
         return rules.cpus <= self.slots and (self.memory_bytes is None or rules.memory_for(number) <= self.memory_bytes)
@@ -78,8 +79,9 @@ def replicas_for(
         return picked
     bag_ = bag_ad(bag, t)
     for task, attempts in _candidates(bag, state.settings.max_replicas):
-        if room.tasks <= 0 or room.slots <= 0:
+        if room.tasks <= 0 or room.slots <= 0 or room.looks <= 0:
             break
+        room.looks -= 1
         if any(attempt.host == host.number for attempt in attempts):
             continue
         if patience_s is not None and t - attempts[-1].sent < patience_s:
