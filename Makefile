@@ -15,6 +15,7 @@ system:
 
 demo: $(STAMP)
 	@$(BIN)/windfall demo
+	@$(BIN)/windfall demo deadline
 
 test: system $(STAMP) check
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile -q

@@ -398,3 +398,11 @@ def test_the_demo_shows_a_bag_with_its_failures(shell):
     assert document["tasks"] == {"total": 113, "done": 112, "failed": 1, "cancelled": 0}
     assert document["attempts"] == 113 + 2 + 2  # two tasks fail once, one fails three times
     assert "the dartboard is gone" in json.dumps(document["failures"])
+
+
+def test_the_demo_of_a_deadline_keeps_it_and_says_what_it_cost(shell):
+    ended = shell.windfall("demo", "deadline", "--dir", "demo", "--json")
+    assert ended.code == 0, ended
+    shown = json.loads(ended.out)
+    assert shown["tasks"]["done"] == 60
+    assert shown["money"]["cost_usd"] > 0
