@@ -159,6 +159,35 @@ def test_a_recorded_workflow_can_be_tried_without_its_programs(shell):
     assert shell.windfall("workflow", "show", "last", "--plot", "dag.xyz").code == 2
 
 
+def test_a_recorded_workflow_with_commands_runs_them_on_its_files(shell):
+    def command(text):
+        return {"program": "sh", "arguments": ["-c", text]}
+
+    specification = {
+        "tasks": [
+            {"id": "up_1", "parents": [], "children": ["down_1"], "inputFiles": ["in"], "outputFiles": ["big"]},
+            {"id": "down_1", "parents": ["up_1"], "children": [], "inputFiles": ["big"], "outputFiles": []},
+            {"id": "note_1", "parents": ["down_1"], "children": []},
+        ],
+        "files": [{"id": "in", "sizeInBytes": 4}, {"id": "big", "sizeInBytes": 4}],
+    }
+    texts = {"up_1": "tr a-z A-Z < in > big", "down_1": "cat big", "note_1": "echo noted"}
+    runs = [
+        {"id": name, "runtimeInSeconds": 1, "coreCount": 1, "memoryInBytes": 1, "command": command(text)}
+        for name, text in texts.items()
+    ]
+    workflow = {"specification": specification, "execution": {"tasks": runs, "makespanInSeconds": 3}}
+    shell.write("wf.json", json.dumps({"name": "shout", "schemaVersion": "1.5", "workflow": workflow}))
+    shell.write("in", "abc\n")
+    ended = shell.windfall("run", "--workflow", "wf.json")
+    assert ended.code == 0, ended
+    assert shell.windfall("logs", "last", "down_1").out == "ABC\n"
+    specification["tasks"][0]["parents"] = ["note_1"]
+    shell.write("wf.json", json.dumps({"name": "shout", "schemaVersion": "1.5", "workflow": workflow}))
+    wrong = shell.windfall("run", "--workflow", "wf.json")
+    assert wrong.code == 2 and "workflow.specification.tasks[" in wrong.err and "waits for itself" in wrong.err
+
+
 def test_jobs_of_a_class_share_their_tasks_and_have_files_and_deadlines_of_their_own(shell):
     assert run(shell, "--class", "nightly", "--deadline", "1h").code == 0
     shell.write("more", "a\nb\nc\nd\n")
