@@ -38,6 +38,8 @@ SHOWN_S = 600.0
 """How long a machine is shown after its end."""
 _LOOK_S = 0.2
 _STRANGERS_S = 2.0
+_AGAIN_S = 1.0
+_SHORTEST_NAP_S = 0.005
 _LAST_WORDS_BYTES = 2000
 
 
@@ -167,15 +169,20 @@ class EmulatedPool:
             with self._lock:
                 if self._closed:
                     return
-                for machine in list(self._ours()):
-                    try:
+                try:
+                    for machine in self._ours():
                         self._look_after(machine)
-                    except OSError:
-                        log.exception("machine %s could not be looked after; trying again", machine.id)
-                for rented in self._rented.values():
-                    self._follow_trace(rented)
-                due = [machine.due_t for machine in self._ours() if machine.due]
-                self._lock.wait(min(_LOOK_S, max(0.005, min(due, default=0.0) - self._clock())) if due else _LOOK_S)
+                    for rented in self._rented.values():
+                        self._follow_trace(rented)
+                except Exception:
+                    log.exception("the machines of %s could not be looked after; trying again", self._cloud.name)
+                    self._lock.wait(_AGAIN_S)
+                self._lock.wait(self._nap_s())
+
+    def _nap_s(self) -> float:
+        """Until the next thing that is due, and never so long that the end of a worker is missed."""
+        next_t = min((machine.due_t for machine in self._ours() if machine.due), default=math.inf)
+        return max(_SHORTEST_NAP_S, min(_LOOK_S, next_t - self._clock()))
 
     def _look_after(self, machine: Machine) -> None:
         now = self._clock()
