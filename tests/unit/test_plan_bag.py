@@ -213,6 +213,24 @@ def test_run_times_of_an_earlier_job_are_drawn_from_and_nothing_beyond_them():
     assert all(160.0 <= run.finish_s <= 260.0 for run in made.runs)
 
 
+def test_a_very_large_bag_is_simulated_in_bundles_of_the_same_work():
+    asked = question(100_000, estimates_s=(1.0,) * 100_000, memory_bytes=(0,) * 50_001 + (1,) * 49_999, spread=0.4)
+    made, size = forecast.bundled(asked, 7200.0)
+    assert size == 20 and made.tasks == 5_001
+    assert math.fsum(made.estimates_s) == pytest.approx(100_000.0)
+    assert made.spread == pytest.approx(0.4 / math.sqrt(20))
+    # None takes more than a fortieth of the deadline; of a small bag nothing is bundled.
+    assert forecast.bundled(asked, 400.0)[1] == 10
+    assert forecast.bundled(question(5_000), 7200.0)[1] == 1
+
+
+def test_bundles_of_run_times_that_were_seen_take_as_long_on_the_whole():
+    asked = question(10_000, estimates_s=(1.0,) * 10_000, memory_bytes=(0,) * 10_000, seen_s=(1.0, 3.0))
+    made, size = forecast.bundled(asked, 7200.0)
+    assert size == 2 and made.seen_s == ()
+    assert math.fsum(made.estimates_s) == pytest.approx(20_000.0)
+
+
 def test_a_share_is_never_known_for_certain():
     assert forecast.wilson(40, 40).low == pytest.approx(0.912, abs=1e-3)
     assert forecast.wilson(0, 40).high == pytest.approx(0.088, abs=1e-3)

@@ -77,9 +77,12 @@ class Ready(Struct):
 def plan_bag(asked: Asked) -> None:
     """Read, simulate, show. Missed (exit code 4): the deadline is impossible, or kept too seldom."""
     from windfall.cli import plan_screen
-    from windfall.sim.forecast import earliest_s, forecast
+    from windfall.sim.forecast import bundled, earliest_s, forecast
 
     ready = prepare(asked)
+    simulated, size = bundled(ready.question, min(ready.deadlines_s))
+    if size > 1:
+        ready.assumed.append(f"{size} tasks at a time count as one, which takes as long: there are very many")
     for warning in ready.warnings:
         note(f"windfall: {warning}")
     soonest_s = earliest_s(ready.question)
@@ -91,7 +94,7 @@ def plan_bag(asked: Asked) -> None:
     found: list[Forecast] = []
     if possible:
         with _executor(count * len(possible)) as executor, _progress(ready, count * len(possible)) as done:
-            found = forecast(ready.question, possible, seeds, executor, done)
+            found = forecast(simulated, possible, seeds, executor, done)
     by_deadline: dict[float, Forecast | None] = dict.fromkeys(ready.deadlines_s)
     by_deadline |= {made.deadline_s: made for made in found}
     if asked.plot and found:
@@ -152,9 +155,9 @@ def _executor(runs: int) -> Iterator[Executor | None]:
 @contextmanager
 def _progress(ready: Ready, total: int) -> Iterator[Any]:
     """How many runs are done, on a terminal; nothing in a pipe."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("  simulating {task.description}"), BarColumn(30), MofNCompleteColumn(),
+    columns = (SpinnerColumn(), TextColumn("simulating {task.description}"), BarColumn(30), MofNCompleteColumn(),
                TextColumn("runs"), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console(), transient=True) as shown:
         bar = shown.add_task(f"'{ready.name}', {plural(ready.question.tasks, 'task')}", total=total)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
-from math import ceil, exp, inf, isinf, nan, sqrt
-from statistics import NormalDist, fmean
+from math import ceil, exp, inf, isinf, log1p, nan, sqrt
+from statistics import NormalDist, fmean, pvariance
 
 import msgspec
 import numpy as np
@@ -33,6 +33,8 @@ SHARE = 0.95
 """Of the interval that a share of runs is known to; what a single run may come to is told by the middle 90 %."""
 CELLS = 48
 MARGIN_S = 5.0
+MOST_TASKS, BUNDLE_SHARE = 5_000, 1 / 40
+"""A bag of more tasks than this is simulated in bundles, none of which takes a larger share of the deadline."""
 LATEST = 20
 """A run that takes so many times the deadline is stopped: its job would never end."""
 
@@ -232,6 +234,31 @@ def _encoded(
     waiting = {executor.submit(run_once, data, deadline_s, seed): deadline_s for deadline_s, seed in cases}
     for future in as_completed(waiting):
         yield waiting[future], future.result()
+
+
+def bundled(question: Question, deadline_s: float) -> tuple[Question, int]:
+    """A very large bag with several tasks in one, and how many: as much work, far fewer events.
+
+    A bundle stays short beside the deadline, and its length varies less than a task's, as sums do.
+    """
+    mean_s = fmean(question.seen_s or question.estimates_s)
+    size = min(ceil(question.tasks / MOST_TASKS), int(deadline_s * BUNDLE_SHARE / mean_s))
+    if size <= 1:
+        return question, 1
+    spread = question.spread
+    if question.seen_s:
+        spread = sqrt(log1p(pvariance(question.seen_s) / mean_s**2))
+    kinds = Counter(zip(question.estimates_s, question.memory_bytes, strict=True))
+    rows = [kind for kind, count in kinds.items() for _ in range(ceil(count / size))]
+    # The last bundle of a kind may be smaller than the others: all of them are, by so little that the work is the same.
+    sizes = {kind: count / ceil(count / size) for kind, count in kinds.items()}
+    return replace(
+        question,
+        estimates_s=tuple((mean_s if question.seen_s else kind[0]) * sizes[kind] for kind in rows),
+        memory_bytes=tuple(need for _, need in rows),
+        spread=spread / sqrt(size),
+        seen_s=(),
+    ), size
 
 
 # --- what cannot be ---------------------------------------------------------------------------------------------------
