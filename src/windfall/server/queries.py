@@ -200,11 +200,17 @@ def frame(header: Json, attachments: list[bytes]) -> Response:
     return Response(frames.join(_encode(header), attachments), media_type=frames.CONTENT_TYPE)
 
 
+def counting_attempt(bag: Bag, task: int) -> int:
+    """The attempt whose output is the task's: of a task that has ended the one that counted, else the newest."""
+    columns = bag.columns
+    return (columns.attempt[task] if columns.state[task] in FINAL else 0) or columns.attempts[task]
+
+
 async def output(site: Site, request: Request) -> Response:
     """What a task has written: of an ended attempt from the store, of a running one as its worker sends it."""
     bag = site.bag(request.path_params["job"])
     task = one_task(bag, request.path_params["task"])
-    attempt = int(number(request, "attempt", 0)) or bag.columns.attempts[task]
+    attempt = int(number(request, "attempt", 0)) or counting_attempt(bag, task)
     out_from, err_from = int(number(request, "stdout_from", 0)), int(number(request, "stderr_from", 0))
     key = (bag.number, task, attempt)
 
