@@ -29,7 +29,7 @@ class Chaos:
     """Starts, stops and assigns at random: machines that are not there, tasks twice, done, or never there."""
 
     def __init__(self, seed: int, names_tasks: bool) -> None:
-        self.chance, self.names_tasks = random.Random(seed), names_tasks
+        self.chance, self.names_up_to = random.Random(seed), 1e9 if names_tasks else 0.0
 
     def __call__(self, snapshot):
         chance = self.chance

@@ -221,7 +221,7 @@ def test_a_bag_can_be_run_on_a_series_from_a_chosen_moment_of_it():
 class OneMachine:
     """Rents one machine of the first offer, and gives it back when there is nothing left."""
 
-    names_tasks = False
+    names_up_to = 0.0
 
     def __call__(self, snapshot):
         if not snapshot.machines and snapshot.unfinished:
@@ -356,7 +356,7 @@ def test_run_times_may_be_wrong_and_the_bag_is_done_all_the_same(told):
 class Stubborn:
     """Orders the same machine again whenever it is asked, however often it is refused."""
 
-    names_tasks = False
+    names_up_to = 0.0
 
     def __call__(self, snapshot):
         return Plan(start=[Start("new", snapshot.offers[0])])

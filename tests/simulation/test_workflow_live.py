@@ -75,7 +75,7 @@ class World:
             plan = plans.closing(state, job)
             if plan is None:
                 planner = WorkflowPlanner(self.planner, effort=20_000)
-                plan = planner(plans.view(state, job, self.driver.now, planner.names_tasks))
+                plan = planner(plans.view(state, job, self.driver.now, planner.names_up_to))
             self.carry_out(self.driver.submit(PlanProposed(self.driver.now, job, state.seq, plan)))
         machines = state.machines.values()
         return self.bag.finished_t is not None and not any(machine.there for machine in machines)

@@ -50,9 +50,10 @@ def _there(state: State, job: int) -> list[MachineState]:
 # --- what a planner is shown ----------------------------------------------------------------------------------------
 
 
-def view(state: State, job: int, t: float, names_tasks: bool) -> Snapshot:
-    """The state as a planner sees it."""
+def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
+    """The state as a planner sees it; a job with more unfinished tasks than that is shown in groups."""
     bag = state.bags[job]
+    names_tasks = bag.counts[WAITING] + bag.counts[HELD] <= names_up_to
     looks = [Outlook(state, bag, index, bag.rules.confidence) for index in range(len(bag.classes))]
     shown = tuple(_shown(state, bag, machine, t, looks) for machine in _there(state, job))
     if names_tasks:

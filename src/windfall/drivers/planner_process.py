@@ -27,14 +27,14 @@ class Answer(Struct):
     error: str = ""
 
 
-def names_tasks(name: str, is_workflow: bool) -> bool:
-    """Whether a planner says which task runs where. One that is not known does not: the fallback will answer for it."""
+def names_up_to(name: str, is_workflow: bool) -> float:
+    """Up to how many tasks a planner names. One that is not known names none: the fallback will answer for it."""
     from windfall.planning.choice import planner_named
 
     try:
-        return planner_named(name, is_workflow).names_tasks
+        return planner_named(name, is_workflow).names_up_to
     except BadInput:
-        return False
+        return 0.0
 
 
 def think(name: str, snapshot: Snapshot) -> Plan:

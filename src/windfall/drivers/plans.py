@@ -93,8 +93,8 @@ class PlanKeeper:
         name = bag.rules.planner or DEFAULT
         # Settled first: what a planner is shown should not be lost again while it thinks.
         await driver.settled()
-        names_tasks = planner_process.names_tasks(name, bag.shape is not None)
-        snapshot, seq = plans.view(driver.state, job, driver.clock(), names_tasks), driver.state.seq
+        named = planner_process.names_up_to(name, bag.shape is not None)
+        snapshot, seq = plans.view(driver.state, job, driver.clock(), named), driver.state.seq
         plan, error = await asyncio.get_running_loop().run_in_executor(
             self._thread, self._planning.propose, name, snapshot
         )
@@ -105,7 +105,7 @@ def _load() -> None:
     """What plans and estimates need takes seconds to load on a busy host: once, and not on the loop."""
     import scipy.stats  # noqa: F401
 
-    planner_process.names_tasks(DEFAULT, False)
+    planner_process.names_up_to(DEFAULT, False)
 
 
 class Planning:

@@ -95,7 +95,7 @@ class Simulated:
     def _think(self, name: str, job: int) -> Plan:
         assert self._planner is not None
         planner = self._planner(name, self.state.bags[job].shape is not None)
-        return planner(plans.view(self.state, job, self.now, planner.names_tasks))
+        return planner(plans.view(self.state, job, self.now, planner.names_up_to))
 
     def _propose(self, job: int, seq: int, plan: Plan, error: str) -> None:
         if job in self._planned and self._saved is None:

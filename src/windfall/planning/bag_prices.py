@@ -22,6 +22,7 @@ from windfall.planning.offers import Offer
 Array = NDArray[np.float64]
 
 CELLS = 100
+ZERO, COUNTING = np.zeros(1), np.arange(1.0, 8.0 * CELLS)
 PARTS, WHOLE = 3, 3
 # Before anything is known: interruptions an hour, and how soon a sleeper wakes. They weigh as much as so many events:
 # little, because anything from once in ten hours to ten times an hour is seen.
@@ -108,12 +109,11 @@ class Prices:
         self.sure = np.full(cells + 1, late)
         for offer in self.ondemand:
             self.sure[:cells] = np.minimum(self.sure[:cells], self._sure(offer))
-        leases = [self._leases(offer, self._most(offer, self.t)) for offer in self.spot]
+        courses = [(offer, self._course(offer)) for offer in self.spot]
         resumes = max((self.laws[offer.key].resumes for offer in self.spot), default=0.0)
         stays = math.exp(-resumes * self.cell_s)
         for cell in range(cells - 1, -1, -1):
-            at_t = self.t + cell * self.cell_s
-            risky = [self._risky(offer, at_t, lease) for offer, lease in zip(self.spot, leases, strict=True)]
+            risky = [self._risky(offer, cell, *course) for offer, course in courses]
             self.task[cell] = min(self.sure[cell], *risky) if risky else self.sure[cell]
             self.asleep[cell] = min(self.task[cell], stays * self.asleep[cell + 1])
 
@@ -153,28 +153,41 @@ class Prices:
     def _sure(self, offer: Offer) -> Array:
         """By cells: the price per task of on-demand machines started then."""
         best = np.concatenate([[math.inf], np.minimum.accumulate(self._leases(offer, self._most(offer, self.t)))])
-        most = [self._most(offer, self.t + cell * self.cell_s) for cell in range(CELLS + 1)]
-        result: Array = best[most]
+        until_s = self.by_t - self.t - offer.lag_s - np.arange(CELLS + 1) * self.cell_s
+        rows = until_s / (self.seconds / self.speed(offer)) + 1e-9
+        most = np.where(rows < WHOLE, rows, WHOLE + (rows - WHOLE) * PARTS)
+        result: Array = best[np.maximum(most, 0.0).astype(int)]
         return result
 
-    def _risky(self, offer: Offer, at_t: float, leases: Array) -> float:
+    def _risky(self, offer: Offer, cell: int, leases: Array, ends: NDArray[np.int64], chances: Array) -> float:
         """A new machine with a row of tasks on each core; each may be cut short and then costs what it costs later."""
-        most = self._most(offer, at_t)
+        most = self._most(offer, self.t + cell * self.cell_s)
         if not most:
             return math.inf
-        ends = (offer.lag_s + self._rows(most) * (self.seconds / self.speed(offer))) / self.cell_s
-        losses = self.losses(offer, at_t, int(ends[-1]) + 2)
-        mean_loss = np.cumsum(losses[np.rint(ends).astype(int)]) / np.arange(1, most + 1)
+        after = self.asleep if offer.when_taken != "terminate" else self.task
+        later = after[cell + 1 : cell + 1 + ends[most - 1]]
+        losses = np.concatenate([ZERO, (chances[: len(later)] * later).cumsum()])
+        mean_loss = losses[np.minimum(ends[:most], len(later))].cumsum() / COUNTING[:most]
         return float((leases[:most] + mean_loss).min())
+
+    def _course(self, offer: Offer) -> tuple[Array, NDArray[np.int64], Array]:
+        """What does not depend on when a machine starts: leases, the cells in which its tasks end, and their risk."""
+        leases = self._leases(offer, self._most(offer, self.t))
+        ends = (offer.lag_s + self._rows(len(leases)) * (self.seconds / self.speed(offer))) / self.cell_s
+        return leases, np.rint(ends).astype(int), self._chances(offer, CELLS + 2)
+
+    def _chances(self, offer: Offer, cells: int) -> Array:
+        """By cells: the chance to be taken in each, and not before."""
+        rate = self.laws[offer.key].interrupts * self.cell_s
+        result: Array = np.exp(-rate * np.arange(cells)) * -math.expm1(-rate)
+        return result
 
     def losses(self, offer: Offer, from_t: float, cells: int) -> Array:
         """By cells since `from_t`: what interruptions up to then are expected to cost a task that runs so long."""
-        rate = self.laws[offer.key].interrupts * self.cell_s
         after = self.asleep if offer.when_taken != "terminate" else self.task
         first = max(0, int((from_t - self.t) / self.cell_s)) + 1
         places = np.minimum(first + np.arange(cells), len(after) - 1)
-        chances = np.exp(-rate * np.arange(cells)) * -math.expm1(-rate)
-        result: Array = np.concatenate([[0.0], np.cumsum(chances * after[places])])
+        result: Array = np.concatenate([ZERO, np.cumsum(self._chances(offer, cells) * after[places])])
         return result
 
     def cell(self, t: float) -> int:

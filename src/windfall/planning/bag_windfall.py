@@ -36,7 +36,7 @@ from windfall.planning.offers import Offer
 
 # Of the room in a row of tasks of unequal length so much is used.
 TIGHT = 0.97
-LONGEST_LEASE_CYCLES = 3
+LONGEST_LEASE_STEPS = 3
 
 
 class Sleeper(Struct):
@@ -156,6 +156,7 @@ class Desk:
         late = [item for sleeper in gone for item in sleeper.items]
         self.items, left = [*self.items, *late], [*left, *(item.count for item in late)]
         self._buy(left)
+        self._secure(left)
         self._hurry(left)
         self.stranded = left
 
@@ -181,20 +182,31 @@ class Desk:
         """Room for the rest, the cheapest per task first."""
         useless: set[tuple[str, str, float]] = set()
         while any(left):
-            choices = self.wanted(self._choices(sum(left), useless))
+            count = sum(left)
+            choices = self.wanted(self._choices(left, useless))
             if not choices:
                 return
             best = min(choices, key=lambda choice: (choice.per_task_usd, choice.bin.offer.key, choice.bin.keep_t))
-            other = min((c for c in choices if c.bin.offer.market != best.bin.offer.market), default=None,
-                        key=lambda choice: choice.per_task_usd)  # fmt: skip
-            count = sum(left)
-            if not fill(best.bin, self.items, left, self.by_t):
+            self._note_other(best, choices, count)
+            placed = fill(best.bin, self.items, left, self.by_t)
+            if not placed:
                 useless.add((best.bin.name, best.bin.offer.key, best.bin.keep_t))
                 continue
-            if other and not self.rejected:
-                extra_usd = (other.per_task_usd - best.per_task_usd) * count
-                self.rejected.append(Rejected(f"{count} tasks on {other.bin.offer.name}", extra_usd))
             self._take(best)
+            # Of a large bag the next few machines are like this one.
+            for _ in range(min(count // (8 * placed), self.left[ident(best.bin.offer)]) if best.bin.is_new else 0):
+                keep_s = best.bin.keep_t - self.t
+                more = fresh(f"new-{len(self.bins)}", best.bin.offer, self.t, keep_s)
+                fill(more, self.items, left, self.by_t)
+                self._take(Choice(more, best.price_usd, best.per_task_usd))
+
+    def _note_other(self, best: Choice, choices: Sequence[Choice], count: int) -> None:
+        """The best of the other market, for who asks why not that."""
+        others = [choice for choice in choices if choice.bin.offer.market != best.bin.offer.market]
+        if others and not self.rejected:
+            other = min(others, key=lambda choice: choice.per_task_usd)
+            extra_usd = (other.per_task_usd - best.per_task_usd) * count
+            self.rejected.append(Rejected(f"{count} tasks on {other.bin.offer.name}", extra_usd))
 
     def _take(self, choice: Choice) -> None:
         self.bought_usd += choice.price_usd
@@ -211,25 +223,35 @@ class Desk:
         self.left[ident(bin.offer)] -= 1
         self.bought_usd += bin.offer.price_usd
 
-    def _choices(self, count: int, useless: set[tuple[str, str, float]]) -> list[Choice]:
+    def _choices(self, left: Sequence[int], useless: set[tuple[str, str, float]]) -> list[Choice]:
         """Another cycle of each machine, and a new machine of each offer for one, two or three."""
-        found = []
+        waiting = [item for item, count in zip(self.items, left, strict=True) if count > 0]
+        found: dict[tuple[object, ...], tuple[Bin, float]] = {}
         for bin in self.bins:
             if math.isfinite(bin.keep_t) and bin.keep_t < self.by_t:
-                keep_t = bin.keep_t + self._step_s(bin.offer)
-                longer = replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed))
-                price = lease_usd(bin.offer, keep_t - bin.keep_t) if bin.offer.cycle_s < 60 else bin.offer.price_usd
-                found.append((longer, price))
+                shortest_s = min(item.task.seconds_on(bin.offer) for item in waiting)
+                steps = math.ceil(max(1.0, (min(bin.free_t) + shortest_s - bin.keep_t) / self._step_s(bin.offer)))
+                keep_t = bin.keep_t + steps * self._step_s(bin.offer)
+                price = lease_usd(bin.offer, keep_t - bin.keep_t + bin.offer.lag_s * (not bin.offer.bills_boot))
+                # Machines alike are looked at once.
+                alike = (ident(bin.offer), bin.keep_t, min(bin.free_t), max(bin.free_t))
+                if alike not in found and (bin.name, bin.offer.key, keep_t) not in useless:
+                    found[alike] = (replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed)), price)
+        name = f"new-{len(self.bins)}"
         for offer in self.snapshot.offers:
-            if self.left[ident(offer)] > 0:
-                for cycles in range(1, LONGEST_LEASE_CYCLES + 1):
-                    keep_s = cycles * self._step_s(offer)
-                    new = fresh(f"new-{len(self.bins)}", offer, self.t, keep_s)
-                    found.append((new, self._expected_usd(offer, keep_s)))
-                    if self.t + keep_s >= self.by_t:
-                        break
-        scored = [self._scored(bin, price, count) for bin, price in found
-                  if (bin.name, bin.offer.key, bin.keep_t) not in useless]  # fmt: skip
+            if self.left[ident(offer)] <= 0:
+                continue
+            step_s = self._step_s(offer)
+            longest_s = offer.lag_s + max(item.task.seconds_on(offer) for item in waiting)
+            for steps in range(math.ceil(longest_s / step_s), math.ceil(longest_s / step_s) + LONGEST_LEASE_STEPS):
+                if (name, offer.key, self.t + steps * step_s) not in useless:
+                    new = fresh(name, offer, self.t, steps * step_s)
+                    found[ident(offer), steps] = (new, self._expected_usd(offer, steps * step_s))
+                if self.t + steps * step_s >= self.by_t:
+                    break
+        count = sum(left)
+        mean_s = math.fsum(i.task.runtime_s * n for i, n in zip(self.items, left, strict=True)) / count
+        scored = [self._scored(bin, price, count, mean_s) for bin, price in found.values()]
         return [choice for choice in scored if choice is not None]
 
     def _expected_usd(self, offer: Offer, keep_s: float) -> float:
@@ -239,13 +261,12 @@ class Desk:
         return float(self.prices.paid_cycles(offer, cycles)[0]) * offer.price_usd
 
     def _step_s(self, offer: Offer) -> float:
-        """What is bought at once: a billing cycle, or of second-by-second tariffs as much as is worth a boot."""
-        least_s = max(offer.lag_s + 2.0 * self.seconds, (self.by_t - self.t) / 6.0)
-        return offer.cycle_s * max(1, math.ceil(least_s / offer.cycle_s)) if offer.cycle_s < 60 else offer.cycle_s
+        """What is bought at once: a billing cycle, or of short ones as many as are a twelfth of the time."""
+        return offer.cycle_s * max(1, math.ceil((self.by_t - self.t) / 12.0 / offer.cycle_s))
 
-    def _scored(self, bin: Bin, price: float, count: int) -> Choice | None:
+    def _scored(self, bin: Bin, price: float, count: int, mean_s: float) -> Choice | None:
         """The price per task of the mean length, with what interruptions are expected to cost."""
-        seconds = self.seconds / self.prices.speed(bin.offer)
+        seconds = mean_s / self.prices.speed(bin.offer)
         until_t = min(bin.keep_t, self.by_t - (self.prices.rescue_s if bin.offer.market == SPOT else 0.0))
         rows = [(until_t - free_t) / seconds for free_t in bin.free_t]
         tasks = sum(TIGHT * row if row > 1.0 else 1.0 for row in rows if row >= 1.0) / self.wide
@@ -270,6 +291,19 @@ class Desk:
         if bin.offer.market != SPOT:
             return 0.0
         return sum(entry.count * self._risk(bin, (entry.start_t + entry.end_t) / 2) for entry in bin.placed)
+
+    def _secure(self, left: list[int]) -> None:
+        """What no usual lease has room for: on-demand machines for as long as it takes."""
+        for bin in self.bins:
+            if any(left) and bin.offer.market == ONDEMAND:
+                bin.keep_t = math.inf
+                fill(bin, self.items, left, self.by_t)
+        for offer in ondemand_offers(self.snapshot):
+            while any(left) and self.left[ident(offer)] > 0:
+                bin = fresh(f"new-{len(self.bins)}", offer, self.t, math.inf)
+                if not fill(bin, self.items, left, self.by_t):
+                    break
+                self._open(bin)
 
     def _hurry(self, left: list[int]) -> None:
         """Late is better than never: what fits nowhere in time goes where it ends the soonest."""
@@ -317,7 +351,7 @@ class Desk:
 class Windfall:
     """The planner: with names where the snapshot has them, in numbers where it has groups."""
 
-    names_tasks = True
+    names_up_to = 2_000.0
 
     def __init__(self, desk: type[Desk] = Desk, market: str | None = None, margin_s: float = 5.0) -> None:
         self.desk, self.market, self.margin_s = desk, market, margin_s
@@ -336,9 +370,11 @@ class Windfall:
         while True:
             desk = self.desk(snapshot, margin_s, forced)
             desk.decide()
-            net = desk.netted()
-            at_risk = net.rescuable(desk.at_risk())
+            net, at_risk = desk.netted(), desk.at_risk()
             latest_t = net.latest_t(at_risk)
+            if math.isinf(latest_t) and at_risk:
+                at_risk = net.rescuable(at_risk)
+                latest_t = net.latest_t(at_risk)
             more = None if latest_t > snapshot.t + 1e-6 else _cheapest_rescue(desk, at_risk)
             if more is None:
                 return _written(desk, net, at_risk, latest_t, len(forced))

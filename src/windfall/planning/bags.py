@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from windfall.planning import hads_dynamic
 from windfall.planning.bag_rivals import AllSpot, Greedy, UniformProgress
 from windfall.planning.bag_windfall import Windfall
@@ -11,7 +13,7 @@ from windfall.planning.contract import ONDEMAND, SPOT, Plan, Planner, Snapshot
 class Hads:
     """HADS behind the interface of all planners."""
 
-    names_tasks = True
+    names_up_to = math.inf
 
     def __init__(self, settings: hads_dynamic.Settings) -> None:
         self._settings = settings

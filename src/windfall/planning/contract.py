@@ -126,7 +126,7 @@ class Later(Struct, frozen=True):
 class Snapshot(Struct, frozen=True, kw_only=True):
     """Everything a planner knows at one moment: unfinished tasks, machines, offers.
 
-    `tasks` holds every unfinished task for planners that name tasks (`names_tasks`); for the others only those that run
+    `tasks` holds every unfinished task where the planner names tasks (`names_up_to`); else only those that run
     or are reserved, and the rest in `groups`. Offers that cannot be had at the moment have a `limit` of what is there.
     """
 
@@ -197,8 +197,8 @@ class Plan(Struct, kw_only=True):
 
 
 class Planner(Protocol):
-    """`names_tasks`: whether it says which task runs where; one that does not scales to any number of tasks."""
+    """Of jobs of up to `names_up_to` unfinished tasks it says which task runs where; larger ones it sees in groups."""
 
-    names_tasks: bool
+    names_up_to: float
 
     def __call__(self, snapshot: Snapshot) -> Plan: ...

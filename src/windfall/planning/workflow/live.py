@@ -80,7 +80,7 @@ class Seat(Struct):
 class WorkflowPlanner:
     """One of the planners of workflows, made to follow what happens."""
 
-    names_tasks = True
+    names_up_to = math.inf
 
     def __init__(self, name: str, effort: int = EFFORT) -> None:
         self.name, self.effort = name, effort
