@@ -20,14 +20,15 @@ def market(types=1, lag_s=0.0, limit=100):
 
 
 def waiting(*rows):
-    """Rows of (kind, offer, begin, due, ready)."""
-    columns = list(zip(*rows, strict=True)) if rows else [(), (), (), (), ()]
-    kind, offer, begin, due, ready = columns
+    """Rows of (kind, offer, begin, due, ready), perhaps with a latest end after that."""
+    columns = list(zip(*((*row, row[3])[:6] for row in rows), strict=True)) if rows else [()] * 6
+    kind, offer, begin, due, ready, latest = columns
     return Waiting(
         np.array(kind, dtype=np.int64),
         np.array(offer, dtype=np.int64),
         np.array(begin, dtype=float),
         np.array(due, dtype=float),
+        np.array(latest, dtype=float),
         np.array(ready, dtype=bool),
     )
 
@@ -100,6 +101,14 @@ def test_a_task_moves_to_a_paid_machine_of_another_type_instead_of_renting():
     assert (too_slow.moves, too_slow.acquire.tolist()) == ([], [1, 0])
 
 
+def test_a_moved_task_may_take_the_time_that_those_behind_it_can_spare():
+    machines = rented((1, -600.0, -300.0, 0.0))
+    durations = np.array([[300.0, 900.0]])
+    for latest, moves in ((1000.0, [(0, 1)]), (850.0, [])):
+        tasks = waiting((0, 0, 0, 600, True, latest))
+        assert control(0.0, tasks, machines, durations, market(types=2), RULES).moves == moves
+
+
 def pipeline(deadline_s=3600.0):
     names = ["a", "b", "c"]
     flow = Workflow("p", names, names, [300.0, 600.0, 300.0], [1] * 3, [0] * 3, build(3, [(0, 1), (1, 2)]))
@@ -112,6 +121,7 @@ def test_intervals_follow_one_another_and_end_with_the_deadline():
     assert template.begin_s.tolist() == [0.0, *template.due_s[:2].tolist()]
     assert template.due_s[-1] == 3600.0
     assert template.ready.tolist() == [True, False, False]
+    assert template.latest_s.tolist() == [2700.0, 3300.0, 3600.0]
 
 
 def test_a_job_that_is_late_gets_faster_machines_and_one_that_is_early_cheaper_ones():

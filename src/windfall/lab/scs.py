@@ -26,8 +26,10 @@ PLANNERS = ("scs", "greedy", "gain")  # the paper's three
 OURS = "windfall"
 TUNED_ON = 3  # Windfall's own was tuned on the first sets (stable arrivals): it is judged on the ten after them
 FIGURES = {"pipeline": 8, "parallel": 9, "hybrid": 10}
-ERROR = 0.2
 Row = dict[str, Any]
+ERROR = 0.2
+PLAIN: Row = {"volume": 1.0, "run_error": 0.0, "boot_error": 0.0, "boot_bias": 0.0, "consolidates": True}
+LOW, HIGH = 0.1, 10.0  # volumes beside 1
 
 
 @click.command("scs")
@@ -63,20 +65,26 @@ def command(out: str, sets: int, hours: float, jobs: int | None, fresh: bool, as
 
 def all_cases(sets: int, hours: float) -> Iterable[Row]:
     """Figures 8 to 10, then the volumes of figure 11 and the errors of figures 12 and 13 (pipeline)."""
-    base = {"hours": hours, "volume": 1.0, "run_error": 0.0, "boot_error": 0.0}
+    base = {"hours": hours} | PLAIN
     for number in range(sets):
         extra = number < max(1, sets * 2 // 5)  # rates over thousands of jobs need fewer sets than means of costs
+        judged = sets <= TUNED_ON or 0 <= number - TUNED_ON < 10
         for pattern in PATTERNS:
-            ours = [OURS] if sets <= TUNED_ON or 0 <= number - TUNED_ON < 10 else []
-            for planner in (*PLANNERS, *ours):
+            for planner in (*PLANNERS, OURS) if judged else PLANNERS:
                 one = base | {"set": number, "pattern": pattern, "planner": planner, "application": "pipeline"}
                 for application in APPLICATIONS:
                     for deadline in DEADLINES_H:
                         yield one | {"application": application, "deadline_h": deadline}
                 if extra:
-                    yield one | {"deadline_h": 1.0, "volume": 0.1}
+                    yield one | {"deadline_h": 1.0, "volume": LOW}
                     yield one | {"deadline_h": 0.5, "run_error": ERROR}
                     yield one | {"deadline_h": 1.0, "boot_error": ERROR}
+                    yield one | {"deadline_h": 1.0, "boot_bias": ERROR}
+                if number < max(1, sets // 10):  # ten times the work each
+                    yield one | {"deadline_h": 1.0, "volume": HIGH}
+                if judged and extra and planner in ("scs", OURS):
+                    for volume in (1.0, LOW):
+                        yield one | {"deadline_h": 1.0, "volume": volume, "consolidates": False}
 
 
 def one_case(case: Row) -> Row:
@@ -85,12 +93,13 @@ def one_case(case: Row) -> Row:
     arrivals = arrivals_s(case["pattern"], case["set"], case["volume"], case["hours"])
     rng = np.random.default_rng([case["set"], 99])
     mix = TypeMix(workflow, offers, shape.deadline_s, steps=24) if case["planner"] == OURS else None
-    world = World(shape, case["planner"], arrivals, rng, case["run_error"], case["boot_error"], mix)
+    errors = {name: case[name] for name in ("run_error", "boot_error", "boot_bias", "consolidates")}
+    world = World(shape, case["planner"], arrivals, rng, mix=mix, **errors)
     return structs.asdict(world.run())
 
 
 def _pick(rows: list[Row], **wanted: Any) -> list[Row]:
-    full = {"volume": 1.0, "run_error": 0.0, "boot_error": 0.0} | wanted
+    full = PLAIN | wanted
     return [row for row in rows if all(row[key] == value for key, value in full.items())]
 
 
@@ -123,19 +132,7 @@ def summarise(rows: list[Row], overhead: list[Row]) -> Row:
         rival: [1 - cell["scs"]["cost_usd"] / cell[rival]["cost_usd"] for cell in cells if cell[rival]["cost_usd"]]
         for rival in ("greedy", "gain")
     }
-    by_pattern = {}
-    for pattern in PATTERNS:
-        entry: Row = {}
-        for planner in PLANNERS:
-            low = _pick(rows, application="pipeline", pattern=pattern, deadline_h=1.0, planner=planner, volume=0.1)
-            high = _pick(rows, application="pipeline", pattern=pattern, deadline_h=1.0, planner=planner)
-            late = _pick(rows, application="pipeline", pattern=pattern, planner=planner, run_error=ERROR)
-            boot = _pick(rows, application="pipeline", pattern=pattern, planner=planner, boot_error=ERROR)
-            entry[planner] = {
-                "low_usd": _mean(low, "cost_usd"), "high_usd": _mean(high, "cost_usd"),
-                "met_run_error": _met(late), "met_boot_error": _met(boot),
-            }  # fmt: skip
-        by_pattern[pattern] = entry
+    by_pattern = {pattern: _pattern(rows, pattern) for pattern in PATTERNS}
     ours = [_ours(rows, application, volume) for application in APPLICATIONS for volume in (1.0, 0.1)]
     ours = [entry for entry in ours if entry["cases"]]
     return {
@@ -144,8 +141,62 @@ def summarise(rows: list[Row], overhead: list[Row]) -> Row:
         "cells": cells,
         "savings": savings,
         "patterns": by_pattern,
+        "ablation": [_ablation(rows, volume) for volume in (1.0, LOW)],
+        "movable": _movable(sorted({row["set"] for row in rows})),
         "overhead": overhead,
     }
+
+
+def _pattern(rows: list[Row], pattern: str) -> Row:
+    """Figures 11 to 13: the pipeline at three volumes and with errors in the estimates."""
+    entry: Row = {}
+    for planner in PLANNERS:
+
+        def mine(planner: str = planner, **wanted: Any) -> list[Row]:
+            return _pick(rows, application="pipeline", pattern=pattern, planner=planner, **wanted)
+
+        exact, short = mine(deadline_h=1.0), mine(deadline_h=0.5)
+        entry[planner] = {
+            "low_usd": _mean(mine(deadline_h=1.0, volume=LOW), "cost_usd"),
+            "high_usd": _mean(exact, "cost_usd"),
+            "higher_usd": _mean(mine(deadline_h=1.0, volume=HIGH), "cost_usd"),
+            "met_run_error": _met(mine(run_error=ERROR)),
+            "met_boot_error": _met(mine(boot_error=ERROR)),
+            "met_boot_bias": _met(mine(boot_bias=ERROR)),
+            "met_exact_short": _met(short),
+            "tight": sum(row["tight"] for row in exact) / max(1, sum(row["jobs"] for row in exact)),
+        }
+    return entry
+
+
+def _ablation(rows: list[Row], volume: float) -> Row:
+    """What fitting into paid hours and predicting arrivals bring, alone and together (pipeline, 1 h)."""
+    same = {"application": "pipeline", "deadline_h": 1.0, "volume": volume}
+    without = [r for r in _pick(rows, consolidates=False, **same) if r["planner"] == OURS]
+    keys = {(r["set"], r["pattern"]) for r in without}
+    entry: Row = {"volume": volume, "runs": len(keys)}
+    for name, planner, fits in (
+        ("neither", "scs", False), ("fit", "scs", True), ("predict", OURS, False), ("both", OURS, True)
+    ):  # fmt: skip
+        mine = _pick(rows, planner=planner, consolidates=fits, **same)
+        mine = [r for r in mine if (r["set"], r["pattern"]) in keys]
+        entry[name] = {"cost_usd": _mean(mine, "cost_usd"), "met": _met(mine)}
+    return entry
+
+
+def _movable(sets: list[int]) -> Row:
+    """Consolidation asks a task to run on another type in time: how many could (pipeline, 1 h, at arrival)."""
+    tasks = interval = latest = 0
+    for number in sets:
+        workflow, offers = world_of_times("pipeline", number)
+        shape = JobClass(workflow, offers, 3600.0, steps=24)
+        template = shape.assigned(0, 3600.0)
+        for task in range(shape.n):
+            others = np.delete(shape.duration_s[task], template.offer[task])
+            tasks += 1
+            interval += bool(template.begin_s[task] + others.min() <= template.due_s[task])
+            latest += bool(template.begin_s[task] + others.min() <= template.latest_s[task])
+    return {"tasks": tasks, "interval": interval / max(1, tasks), "latest": latest / max(1, tasks)}
 
 
 def _ours(rows: list[Row], application: str, volume: float) -> Row:

@@ -32,6 +32,7 @@ class Outcome(Struct, frozen=True):
     cost_usd: float
     jobs: int
     met: int
+    tight: int  # of those met, how many with less to spare than a boot that takes a fifth longer would have cost
     utilisation: float
     machines: int
     hours: float
@@ -40,11 +41,11 @@ class Outcome(Struct, frozen=True):
 class Task:
     """One task of one job, from its arrival to its end."""
 
-    __slots__ = ("begin_s", "due_s", "job", "machine", "number", "offer", "ready", "running")
+    __slots__ = ("begin_s", "due_s", "job", "latest_s", "machine", "number", "offer", "ready", "running")
 
     def __init__(self, job: Job, number: int) -> None:
         self.job, self.number = job, number
-        self.offer, self.begin_s, self.due_s = 0, 0.0, 0.0
+        self.offer, self.begin_s, self.due_s, self.latest_s = 0, 0.0, 0.0, 0.0
         self.ready = self.running = False
         self.machine: Machine | None = None  # reserved (Greedy, GAIN) or running on
 
@@ -69,25 +70,30 @@ class Machine:
 
 
 class World:
-    """One run. `run_error` and `boot_error` are standard deviations relative to the estimate."""
+    """One run. `run_error` and `boot_error` are standard deviations relative to the estimate, `boot_bias` its error."""
 
     def __init__(
         self, shape: JobClass, planner: str, arrivals_s: list[float], rng: np.random.Generator,
-        run_error: float = 0.0, boot_error: float = 0.0, mix: TypeMix | None = None,
+        run_error: float = 0.0, boot_error: float = 0.0, mix: TypeMix | None = None, boot_bias: float = 0.0,
+        consolidates: bool = True,
     ) -> None:  # fmt: skip
         self.mix, self.planned = mix, shape  # `planned`: the variant that deadlines come from
         self.recent: list[float] = []  # arrivals that the rate is estimated from
         self.shape, self.planner, self.rng = shape, planner, rng
-        self.run_error, self.boot_error = run_error, boot_error
+        self.run_error, self.boot_error, self.boot_bias = run_error, boot_error, boot_bias
         self.duration = shape.duration_s.tolist()
         self.price = [offer.price_usd for offer in shape.offers]
         self.lag = [offer.lag_s for offer in shape.offers]
         self.market = _market(shape.offers)
-        self.rules = Rules(period_s=PERIOD_S, horizon_bins=int(shape.deadline_s // PERIOD_S) + 10)
+        moves = Rules().consolidations if consolidates else 0
+        bins = int(shape.deadline_s // PERIOD_S) + 10
+        self.rules = Rules(period_s=PERIOD_S, horizon_bins=bins, consolidations=moves)
         self.machines: list[Machine] = []
+        self.arrived: list[Job] = []  # since the last loop
         self.waiting: dict[Task, None] = {}
+        self.rows: dict[int, list[tuple[int, float, float, float, bool]]] = {}  # of templates, which classes keep
         self.events: list[tuple[float, int, int, Any]] = []
-        self.serial = self.rented = self.jobs = self.met = 0
+        self.serial = self.rented = self.jobs = self.met = self.tight = 0
         self.ticks, self.last_state = 0, (-1, -1)
         self.cost = self.paid_s = self.worked_s = 0.0
         for moment in arrivals_s:
@@ -116,7 +122,7 @@ class World:
                 elif self.events:  # nothing to look at until the next job
                     self._push(math.ceil(self.events[0][0] / PERIOD_S) * PERIOD_S, TICK, None)
         used = self.worked_s / self.paid_s if self.paid_s else 0.0
-        return Outcome(self.cost, self.jobs, self.met, used, self.rented, self.paid_s / 3600)
+        return Outcome(self.cost, self.jobs, self.met, self.tight, used, self.rented, self.paid_s / 3600)
 
     # -- jobs ---------------------------------------------------------------------------------------------------
 
@@ -126,19 +132,19 @@ class World:
             self.planned = self.mix.best(round(len(self.recent) * 3600.0 / min(MEMORY_S, max(now_s, 3600.0)), 1))
         job = Job(self.shape.n, now_s + self.shape.deadline_s)
         self.jobs += 1
-        for task in job.tasks:
-            self.waiting[task] = None
-        self._assign(job, now_s)
+        self.arrived.append(job)
 
     def _assign(self, job: Job, now_s: float) -> None:
-        """Deadlines for what is left of a job, at its arrival and whenever nothing of it runs."""
+        """Deadlines for what is left of a job, in the loop after its arrival and whenever nothing of it runs."""
         template = self.planned.assigned(job.done, job.due_s - now_s)
+        if id(template) not in self.rows:
+            columns = (template.offer, template.begin_s, template.due_s, template.latest_s, template.ready)
+            self.rows[id(template)] = list(zip(*(column.tolist() for column in columns), strict=True))
+        rows = self.rows[id(template)]
         for task in job.tasks:
             if task in self.waiting and task.machine is None:
-                n = task.number
-                task.offer = int(template.offer[n])
-                task.begin_s, task.due_s = now_s + float(template.begin_s[n]), now_s + float(template.due_s[n])
-                task.ready = bool(template.ready[n])
+                task.offer, begin_s, due_s, latest_s, task.ready = rows[task.number]
+                task.begin_s, task.due_s, task.latest_s = now_s + begin_s, now_s + due_s, now_s + latest_s
 
     def _finish(self, now_s: float, machine: Machine) -> None:
         task = machine.task
@@ -148,7 +154,9 @@ class World:
         job.done |= 1 << task.number
         job.running -= 1
         if job.done == self.shape.all_done:
-            self.met += now_s <= job.due_s + 1e-6
+            spare_s = job.due_s - now_s
+            self.met += spare_s >= -1e-6
+            self.tight += -1e-6 <= spare_s < 0.2 * max(self.lag)
         elif job.running == 0 and self.planner not in RESERVE:
             self._assign(job, now_s)
         for child in self.shape.children[task.number]:
@@ -166,7 +174,7 @@ class World:
     # -- machines -----------------------------------------------------------------------------------------------
 
     def _rent(self, offer: int, now_s: float) -> Machine:
-        lag = self.lag[offer]
+        lag = self.lag[offer] * (1 + self.boot_bias)
         if self.boot_error:
             lag = max(0.0, lag * (1 + self.boot_error * float(self.rng.standard_normal())))
         machine = Machine(self.rented, offer, now_s, now_s + lag)
@@ -198,6 +206,11 @@ class World:
     # -- SCS ----------------------------------------------------------------------------------------------------
 
     def _tick(self, now_s: float) -> None:
+        for job in self.arrived:
+            for task in job.tasks:
+                self.waiting[task] = None
+            self._assign(job, now_s)
+        self.arrived.clear()
         if self.planner in RESERVE:
             self._reserve(now_s)
         else:
@@ -212,12 +225,15 @@ class World:
             offer=np.array([task.offer for task in tasks], dtype=np.int64),
             begin_s=np.array([task.begin_s for task in tasks], dtype=np.float64),
             due_s=np.array([task.due_s for task in tasks], dtype=np.float64),
+            latest_s=np.array([task.latest_s for task in tasks], dtype=np.float64),
             ready=np.array([task.ready for task in tasks], dtype=bool),
         )
         decision = control(now_s, waiting, self._rented(now_s), self.shape.duration_s, self.market, self.rules)
         known = self.machines[:]
         for number, offer in decision.moves:
-            tasks[number].offer = offer
+            task = tasks[number]
+            task.offer = offer
+            task.due_s = max(task.due_s, max(task.begin_s, now_s) + self.duration[task.number][offer])
         for number, machine in decision.starts:
             self._start(tasks[number], known[machine], now_s)
         for machine in decision.release:

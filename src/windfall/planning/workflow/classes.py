@@ -23,11 +23,15 @@ Method = Callable[[Problem], Assignment]
 
 
 class Template(Struct, frozen=True, eq=False):
-    """For each task of the class: its offer and its interval in seconds from now. Tasks already done have offer -1."""
+    """For each task of the class: its offer and its interval in seconds from now. Tasks already done have offer -1.
+
+    `latest_s` is the end after which the tasks behind it could not keep their types.
+    """
 
     offer: Ints
     begin_s: Array
     due_s: Array
+    latest_s: Array
     ready: NDArray[np.bool_]  # nothing that is left stands before it
 
 
@@ -67,13 +71,16 @@ class JobClass:
         problem = self._rest(rest, left_s, started=done != 0)
         wish = self._method(problem)
         offer = np.full(self.n, -1, dtype=np.int64)
-        begin, due = np.zeros(self.n), np.zeros(self.n)
+        begin, due, latest = np.zeros(self.n), np.zeros(self.n), np.zeros(self.n)
         offer[rest] = wish.offer_of
         due[rest] = np.asarray(wish.due) / US
+        own = [problem.duration[o][i] for i, o in enumerate(wish.offer_of)]
+        tail = problem.workflow.graph.tail(own)
+        latest[rest] = [left_s - (after - mine) / US for after, mine in zip(tail, own, strict=True)]
         for task in rest:
             begin[task] = max((due[p] for p in self.parents[task] if not done >> p & 1), default=0.0)
         free = [offer[task] >= 0 and all(done >> p & 1 for p in self.parents[task]) for task in range(self.n)]
-        return Template(offer, begin, due, np.asarray(free, dtype=bool))
+        return Template(offer, begin, due, np.maximum(latest, due), np.asarray(free, dtype=bool))
 
     def _rest(self, rest: list[int], left_s: float, started: bool) -> Problem:
         """What is left as a problem of its own. Once a job has begun, machines can be had ahead: boots cost no time."""
@@ -118,14 +125,14 @@ def assigned_to_all(
     parts = (class_and_set // len(sets), sets[class_and_set % len(sets)], keys % steps)
     situations = zip(*(part.tolist() for part in parts), strict=True)
     offer = np.full((len(keys), widest), -1, dtype=np.int64)
-    begin, due = np.zeros(offer.shape), np.zeros(offer.shape)
+    begin, due, latest = np.zeros(offer.shape), np.zeros(offer.shape), np.zeros(offer.shape)
     ready = np.zeros(offer.shape, dtype=bool)
     for row, (number, finished, left) in enumerate(situations):
         shape = shapes[number]
         template = shape.assigned(finished, left * shape.step_s)
         n = shape.n
         offer[row, :n], begin[row, :n], due[row, :n] = template.offer, template.begin_s, template.due_s
-        ready[row, :n] = template.ready
+        latest[row, :n], ready[row, :n] = template.latest_s, template.ready
     job, task = np.nonzero((offer >= 0)[of_job])
     of_task = of_job[job]
     waiting = Waiting(
@@ -133,6 +140,7 @@ def assigned_to_all(
         offer=offer[of_task, task],
         begin_s=now_s + begin[of_task, task],
         due_s=now_s + due[of_task, task],
+        latest_s=now_s + latest[of_task, task],
         ready=ready[of_task, task],
     )
     return waiting, job, task

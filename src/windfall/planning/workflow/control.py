@@ -28,12 +28,16 @@ class Market(Struct, frozen=True, eq=False):
 
 
 class Waiting(Struct, frozen=True, eq=False):
-    """Tasks that have not started, as columns. `kind` is a row of the table of durations."""
+    """Tasks that have not started, as columns. `kind` is a row of the table of durations.
+
+    `due_s` is the end that was assigned, `latest_s` the one after which the tasks behind it could not keep their types.
+    """
 
     kind: Ints
     offer: Ints  # the type it was assigned to
     begin_s: Floats
     due_s: Floats
+    latest_s: Floats
     ready: Flags
 
 
@@ -149,7 +153,7 @@ def _consolidate(
 ) -> list[tuple[int, int]]:
     """Algorithm 2: rather than rent, move the first tasks of a short type to machines of other types with room.
 
-    A moved task keeps its interval, so nothing after it changes.
+    A moved task may take longer than was assigned to it, as long as the tasks behind it keep their types (line 3).
     """
     moves: list[tuple[int, int]] = []
     spare = np.flatnonzero((np.ceil(load.max(axis=1) - 1e-6) <= count) & (count > 0))
@@ -181,17 +185,21 @@ def _move(
     rules: Rules,
 ) -> int | None:
     begin = max(float(waiting.begin_s[task]), now_s)
-    due = float(waiting.due_s[task])
+    due, latest = float(waiting.due_s[task]), float(waiting.latest_s[task])
     row = durations_s[waiting.kind[task]]
     first = int((begin - now_s) / rules.bin_s)
-    last = min(rules.horizon_bins, max(first + 1, int(np.ceil((due - now_s) / rules.bin_s))))
+
+    def upto(end_s: float) -> int:
+        return min(rules.horizon_bins, max(first + 1, int(np.ceil((end_s - now_s) / rules.bin_s))))
+
     for target in targets:
-        if begin + row[target] > due:
+        end = max(due, begin + float(row[target]))
+        if end > latest:
             continue
-        added = row[target] / (due - begin)
+        added, last = row[target] / (end - begin), upto(end)
         if load[target, first:last].max(initial=0.0) + added <= count[target] + 1e-6:
             load[target, first:last] += added
-            load[source, first:last] -= min(1.0, row[source] / max(due - begin, rules.bin_s))
+            load[source, first : upto(due)] -= min(1.0, row[source] / max(due - begin, rules.bin_s))
             return target
     return None
 
