@@ -38,7 +38,8 @@ class FleetWindfall:
         self.claims = Claims(terms, zones, prior, learning)
         self.shares = even_shares(terms.work_ticks, terms.seats)
         self.usual_usd: float | None = None
-        self.grid = grid_of(terms.of_seat(0.0))
+        # Where work may move, a table holds twice the slack; and there is more than one of them.
+        self.grid = grid_of(terms.of_seat(0.0), tables=1 if terms.seats == 1 else 2 * MOST_PLANS)
         self.plans: list[Plan] = []
         self.planned: Terms = terms.of_seat(0.0)
 
@@ -93,7 +94,7 @@ class FleetWindfall:
         least = [-(-rescue_ticks(self.planned, state) // step) for state in states]
         for turn in count():
             gains = [
-                (float(curve[at] - curve[at + 1]) if at < high and self.shares[place] >= step else -1.0, place)
+                (float(curve[at] - curve[at + 1]) if at < high and self.shares[place] >= step else -float(NEVER), place)
                 for place, (curve, at) in enumerate(zip(curves, room, strict=True))
             ]
             losses = [
@@ -101,7 +102,7 @@ class FleetWindfall:
                 for place, (curve, at, needed) in enumerate(zip(curves, room, least, strict=True))
             ]
             (gain, to), (loss, source) = max(gains), min(losses)
-            if gain <= loss * 1.0001 + 1e-6 or to == source or turn > 50 * len(seats):
+            if gain <= max(0.0, loss) * 1.0001 + 1e-6 or to == source or turn > 50 * len(seats):
                 return
             room[to] += 1
             room[source] -= 1

@@ -55,15 +55,18 @@ class Grid(Struct, frozen=True):
     factor: int
 
 
-def grid_of(terms: Terms) -> Grid:
-    """Fine steps as fine as the changeover needs; coarse ones for the far future no coarser than its size demands."""
+def grid_of(terms: Terms, tables: int = 1) -> Grid:
+    """Fine steps as fine as the changeover needs; coarse ones for the far future no coarser than their size demands.
+
+    `tables` of the usual size share what one may cost.
+    """
     step = max(1, math.ceil(terms.changeover_ticks / FINEST))
     steps, slack_steps = terms.deadline_ticks / step, max(1, terms.deadline_ticks - terms.work_ticks) / step
     changeover = math.ceil(terms.changeover_ticks / step)
 
     def fits(factor: int) -> bool:
         rows = 2 * math.ceil(changeover / factor) + 1
-        return steps / factor * (slack_steps / factor + 2) * rows <= MOST_CELLS
+        return steps / factor * (slack_steps / factor + 2) * rows * tables <= MOST_CELLS
 
     # A whole number of coarse steps in a changeover, or the far future would think it dearer than it is.
     sizes = [max(1, math.ceil(changeover / parts)) for parts in (changeover or 1, 4, 2, 1)]
