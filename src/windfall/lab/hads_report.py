@@ -187,15 +187,13 @@ def _text_10(summary: Row) -> list[str]:
         )
     lines += ["", "Where the number of machines comes from:", ""]
     for row in summary["table_10"]:
+        theirs = row["paper"]["machines"]
+        differs = "" if row["machines"] == theirs else f", where the paper has {theirs}"
         lines.append(
             f"- {row['job']}: n = {row['longest_tasks']}, these longest tasks take mkp_w = {clock(row['mkp_w_s'])} on "
             f"the slowest machine (2 cores), so D_spot = {clock(row['d_spot_s'])}; less 3:00 of boot a machine of four "
-            f"cores does {4 * (row['d_spot_s'] - 180):.0f} s of the {row['work_s']:.0f} s of work: {row['machines']} machines"
-            + (
-                "."
-                if row["machines"] == row["paper"]["machines"]
-                else f", where the paper has {row['paper']['machines']}."
-            )
+            f"cores does {4 * (row['d_spot_s'] - 180):.0f} s of the {row['work_s']:.0f} s of work: "
+            f"{row['machines']} machines{differs}."
         )
     return lines
 

@@ -30,7 +30,7 @@ class Item(Struct):
 
 
 class Placed(Struct, frozen=True):
-    """Some tasks of an item, one after the other on one core."""
+    """Some tasks of an item, one after the other on one core, or in such rows on several."""
 
     item: int
     count: int
@@ -133,9 +133,16 @@ def _brimful(room_s: float, sizes: Sequence[tuple[int, float]]) -> list[int]:
 
 def _fill_narrow(bin: Bin, place: int, seconds: float, limit_t: float, left: list[int]) -> None:
     free_t = bin.free_t
+    if left[place] > len(free_t) and free_t.count(free_t[0]) == len(free_t):
+        # A host of tasks goes in by the armful, a row on every core.
+        rows = min(_room(limit_t - free_t[0], seconds), left[place] // len(free_t))
+        if rows > 0:
+            end_t = free_t[0] + rows * seconds
+            bin.placed.append(Placed(place, rows * len(free_t), free_t[0], end_t))
+            left[place] -= rows * len(free_t)
+            free_t[:] = [end_t] * len(free_t)
     while left[place] > 0:
         lane = min(range(len(free_t)), key=free_t.__getitem__)
-        # A host of short tasks goes in by the armful: as many as its share of the cores.
         count = min(_room(limit_t - free_t[lane], seconds), max(1, left[place] // len(free_t)))
         if count <= 0:
             return

@@ -26,8 +26,8 @@ ZERO, COUNTING = np.zeros(1), np.arange(1.0, 8.0 * CELLS)
 PARTS, WHOLE = 3, 3
 # Before anything is known: interruptions an hour, and how soon a sleeper wakes. They weigh as much as so many events:
 # little, because anything from once in ten hours to ten times an hour is seen.
-USUAL_INTERRUPTIONS_PER_H = 1.0
-USUAL_RESUMES_PER_H = 0.5
+USUAL_INTERRUPTIONS_PER_H = 0.5
+USUAL_RESUMES_PER_H = 2.0
 USUAL_WEIGHT = 0.3
 GUESS_WEIGHT = 4.0
 POOL_WEIGHT = 4.0

@@ -236,7 +236,10 @@ class Desk:
                 # Machines alike are looked at once.
                 alike = (ident(bin.offer), bin.keep_t, min(bin.free_t), max(bin.free_t))
                 if alike not in found and (bin.name, bin.offer.key, keep_t) not in useless:
-                    found[alike] = (replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed)), price)
+                    found[alike] = (
+                        replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed)),
+                        price,
+                    )
         name = f"new-{len(self.bins)}"
         for offer in self.snapshot.offers:
             if self.left[ident(offer)] <= 0:

@@ -1,0 +1,179 @@
+"""The planners of bags on snapshots made by hand: what they rent, what they wait for, when they look again."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from msgspec.structs import replace
+
+from windfall.errors import BadInput
+from windfall.lab.hads_world import AC_S, DEADLINE_S, job, offers
+from windfall.planning.bag_net import Net, left_of_each
+from windfall.planning.bag_packing import Bin, Item, fill, fresh, longest_first
+from windfall.planning.bag_prices import Prices, exposed, learned
+from windfall.planning.bag_windfall import check_possible
+from windfall.planning.bags import DEFAULT, PLANNERS
+from windfall.planning.contract import ONDEMAND, SPOT, Group, Machine, Market, Phase, Running, Snapshot, Task
+from windfall.planning.offers import Offer
+
+WINDFALL = PLANNERS["windfall"]
+DEAR = Offer(name="o", price_usd=1.0, cores=2, cycle_s=600.0, lag_s=60.0, market=ONDEMAND, limit=20)
+CHEAP = Offer(
+    name="s", price_usd=0.3, cores=2, cycle_s=600.0, lag_s=60.0, market=SPOT, limit=20, when_taken="hibernate"
+)
+
+
+def snapshot(
+    *machines: Machine, seconds: float = 100.0, count: int = 4, t: float = 0.0, deadline_t: float = 2000.0, **more
+):
+    tasks = {number: Task(number, seconds) for number in range(count)}
+    values = {"tasks": tasks, "offers": (CHEAP, DEAR), "total": count} | more
+    return Snapshot(t=t, deadline_t=deadline_t, machines=machines, **values)
+
+
+def machine(phase: Phase = Phase.IDLE, offer: Offer = CHEAP, name: str = "m", **more) -> Machine:
+    return Machine(id=name, offer=offer, phase=phase, **more)
+
+
+def markets(plan) -> list[str]:
+    return [start.offer.market for start in plan.start]
+
+
+def test_every_planner_of_the_issue_is_there_and_ours_is_the_default():
+    assert DEFAULT == "windfall"
+    assert set(PLANNERS) >= {"windfall", "hads", "hads-as-printed", "uniform-progress", "greedy", "on-demand", "spot"}
+
+
+def test_it_rents_spot_where_nothing_is_known_and_time_is_plenty():
+    plan = WINDFALL(snapshot())
+    assert set(markets(plan)) == {SPOT}
+    assert sorted(task for queue in plan.assign.values() for task in queue) == [0, 1, 2, 3]
+    assert plan.predicted_cost_usd >= 0.3
+    assert "all on on-demand machines now" in {rejected.what for rejected in plan.rejected}
+    assert next(r for r in plan.rejected if r.what.startswith("all on")).cost_usd > plan.predicted_cost_usd
+
+
+def test_it_rents_on_demand_where_spot_is_known_to_be_taken_all_the_time():
+    hopeless = replace(CHEAP, interruptions_per_h=60.0, resumes_per_h=0.0)
+    assert set(markets(WINDFALL(snapshot(offers=(hopeless, DEAR))))) == {ONDEMAND}
+
+
+def test_what_is_paid_for_is_filled_before_anything_is_rented():
+    plan = WINDFALL(snapshot(machine(paid_until_t=600.0, ready_t=0.0)))
+    assert plan.start == []
+    assert sorted(plan.assign["m"]) == [0, 1, 2, 3]
+
+
+def test_an_idle_machine_ends_just_before_its_next_cycle_and_not_sooner():
+    spare = machine(name="spare", paid_until_t=600.0)
+    busy = machine(Phase.BUSY, DEAR, "busy", running=(Running(0, 400.0),), paid_until_t=1200.0)
+    early = WINDFALL(snapshot(spare, busy, count=1, t=300.0))
+    assert early.stop == []
+    assert 590.0 <= early.look_again_t < 600.0
+    assert WINDFALL(snapshot(spare, busy, count=1, t=early.look_again_t)).stop == ["spare"]
+
+
+def test_a_sleeper_is_waited_for_until_a_rescue_would_be_late():
+    asleep = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, asleep_since_t=100.0)
+    wakes = (replace(CHEAP, resumes_per_h=30.0), DEAR)
+    plan = WINDFALL(snapshot(asleep, count=1, t=100.0, offers=wakes))
+    assert plan.start == []
+    assert plan.look_again_t <= 2000.0 - 60.0 - 100.0
+    late = WINDFALL(snapshot(asleep, count=1, t=1835.0, offers=wakes))
+    assert markets(late) == [ONDEMAND]
+    assert late.assign[late.start[0].label] == [0]
+
+
+def test_what_runs_on_spot_is_insured_when_the_net_would_be_cut():
+    busy = machine(Phase.BUSY, running=(Running(0, 90.0),), paid_until_t=2400.0)
+    plan = WINDFALL(snapshot(busy, count=1, t=2000.0 - 5.0 - 160.0))
+    assert markets(plan) == [ONDEMAND]
+    assert any("the net demands" in reason for reason in plan.because)
+
+
+def test_it_looks_again_before_the_net_could_be_cut():
+    busy = machine(Phase.BUSY, running=(Running(0, 500.0),), paid_until_t=1200.0)
+    shown = snapshot(busy, count=1, seconds=600.0, t=300.0)
+    plan = WINDFALL(shown)
+    net = Net(shown, [], left_of_each(shown), 5.0)
+    assert plan.look_again_t <= net.latest_t([Item(Task(0, 600.0), 1, [])])
+
+
+def test_an_impossible_deadline_names_the_earliest_possible_one():
+    with pytest.raises(BadInput, match="within 120 s") as caught:
+        check_possible(snapshot(deadline_t=120.0), 5.0)
+    assert "the earliest possible deadline is" in caught.value.hint
+
+
+def test_a_task_that_fits_nowhere_is_said_before():
+    small = (replace(CHEAP, memory_gb=1.0), replace(DEAR, memory_gb=1.0))
+    with pytest.raises(BadInput, match="fits on no machine"):
+        check_possible(snapshot(tasks={0: Task(0, 10.0, memory_gb=2.0)}, offers=small), 5.0)
+
+
+def test_a_million_tasks_are_planned_in_numbers():
+    groups = (Group(Task(-1, 30.0), 600_000), Group(Task(-1, 10.0), 400_000))
+    many = (replace(CHEAP, limit=500, cores=64), replace(DEAR, limit=5_000, cores=64))
+    plan = WINDFALL(snapshot(tasks={}, groups=groups, offers=many, total=1_000_000, deadline_t=4 * 3600.0))
+    assert 1 <= len(plan.start) <= 5_500
+    assert all(queue == [] for queue in plan.assign.values())
+    assert plan.predicted_finish_t <= 4 * 3600.0
+
+
+def test_a_job_without_a_deadline_is_planned_too():
+    assert set(markets(WINDFALL(snapshot(deadline_t=math.inf)))) == {SPOT}
+
+
+def test_greedy_and_all_spot_rent_spot_and_on_demand_does_not():
+    shown = snapshot()
+    assert set(markets(PLANNERS["greedy"](shown))) == {SPOT}
+    assert set(markets(PLANNERS["spot"](shown))) == {SPOT}
+    assert set(markets(PLANNERS["on-demand"](shown))) == {ONDEMAND}
+
+
+def test_uniform_progress_waits_above_its_line_and_rents_on_demand_below_it():
+    asleep = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, asleep_since_t=100.0)
+    ahead = snapshot(asleep, count=1, t=100.0, total=100)
+    behind = snapshot(asleep, count=1, t=1000.0, total=1)
+    assert PLANNERS["uniform-progress"](ahead).start == []
+    assert markets(PLANNERS["uniform-progress"](behind)) == [ONDEMAND]
+
+
+def test_what_survives_lowers_the_rate_and_what_is_taken_raises_it():
+    nothing = learned(CHEAP, {}).interrupts
+    calm = snapshot(machine(Phase.BUSY, awake_since_t=0.0), t=36_000.0, deadline_t=40_000.0)
+    assert learned(CHEAP, exposed(calm)).interrupts < nothing / 2
+    assert learned(CHEAP, {CHEAP.key: Market(slept=5, up_s=3600.0)}).interrupts > 2 * nothing
+
+
+def test_a_task_costs_more_the_later_it_is_and_a_sleeper_no_more_than_one_that_nobody_runs():
+    shown = Snapshot(t=0.0, deadline_t=DEADLINE_S, tasks={}, machines=(), offers=tuple(offers()))
+    prices = Prices(shown, 198.0, 60, 5.0)
+    assert prices.task[0] < prices.task[60] < prices.task[80]
+    assert all(prices.asleep[cell] <= prices.task[cell] for cell in range(100))
+    assert prices.sure[0] >= prices.task[0]
+
+
+def test_each_core_is_filled_to_the_brim_where_there_is_more_than_fits():
+    items = longest_first(
+        Item(Task(place, seconds), 1, [place]) for place, seconds in enumerate([300.0, 290.0, 240.0, 60.0])
+    )
+    bin, left = Bin("m", replace(DEAR, cores=1), [0.0], 360.0, []), [1, 1, 1, 1]
+    assert fill(bin, items, left) == 2
+    assert bin.free_t == [360.0]
+
+
+def test_hungry_tasks_do_not_run_side_by_side():
+    fat = [Item(Task(place, 100.0, memory_gb=3.0), 1, [place]) for place in range(2)]
+    bin = fresh("m", replace(DEAR, memory_gb=4.0), 0.0, math.inf)
+    fill(bin, fat, [1, 1])
+    assert sorted(entry.start_t for entry in bin.placed) == [60.0, 160.0]
+
+
+def test_the_paper_s_first_job_starts_on_spot_for_less_than_the_paper_s_schedule_costs_with_luck():
+    tasks = {task.id: task for task in job("J551")}
+    plan = WINDFALL(Snapshot(t=0.0, deadline_t=DEADLINE_S, tasks=tasks, machines=(), offers=tuple(offers()), total=60))
+    assert set(markets(plan)) == {SPOT}
+    assert sum(start.offer.price_usd for start in plan.start) < 0.29
+    assert plan.predicted_finish_t <= 2 * AC_S
