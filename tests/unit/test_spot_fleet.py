@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from windfall.errors import BadInput
 from windfall.lab import data
 from windfall.lab.spot import command
 from windfall.lab.spot_trace import Series
@@ -139,3 +140,9 @@ def test_the_lab_writes_a_report_a_figure_and_one_document(tmp_path):
     assert summary["missed"]["3"] == dict.fromkeys(["omniscient", *PLANNERS], 0)
     assert min(summary["ratio"]["3"]["all"].values()) >= 1.0
     assert {path.name for path in tmp_path.iterdir()} == {"spot-fleet.md", "spot-fleet.json", "spot-fleet.png"}
+
+
+def test_a_deadline_that_the_work_does_not_fit_into_is_refused_before_anything_runs(tmp_path):
+    result = CliRunner().invoke(command, ["--work-h", "5", "--deadline-h", "5", "--out", str(tmp_path)])
+    assert isinstance(result.exception, BadInput)
+    assert list(tmp_path.iterdir()) == []

@@ -212,6 +212,12 @@ def command(
     """
     from windfall.lab.spot_fleet import run_worlds
 
+    needed_h = terms["work_h"] + terms["changeover_s"] / 3600.0
+    if min(deadlines) < needed_h:
+        raise BadInput(
+            f"{terms['work_h']:g} h of work cannot be done in {min(deadlines):g} h",
+            hint=f"with one start it takes {needed_h:g} h: a longer --deadline-h, or a shorter --work-h",
+        )
     root, run = root or data.find(FOLDER), Run(out, jobs, resume)
     found = {}
     for name in ["one", "fleet", "zones", "prices"] if experiment == "all" else [experiment]:
