@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from windfall.planning.offers import Offer
-from windfall.planning.workflow.assign import assign, bundles, reduce_parallelism, upgrade
+from windfall.planning.workflow.assign import assign, bundles, cheapest_offers, reduce_parallelism, upgrade
 from windfall.planning.workflow.bounds import work_bound_usd
 from windfall.planning.workflow.check import faults
 from windfall.planning.workflow.graph import build
@@ -132,7 +132,7 @@ def test_deadlines_of_tasks_leave_each_its_run_time_and_end_with_the_workflows()
 def test_tasks_in_a_row_that_prefer_the_same_type_are_bundled():
     flow = workflow([10, 10, 10, 10], [(0, 1), (1, 2), (1, 3)])
     problem = make_problem(flow, (SLOW, FAST), 1000)
-    assert bundles(problem) == [-1, 0, -1, -1]
+    assert bundles(problem, cheapest_offers(problem)) == [-1, 0, -1, -1]
 
 
 # -- the checker ----------------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ class World:
 
     def _assign(self, job: Job, now_s: float) -> None:
         """Deadlines for what is left of a job, in the loop after its arrival and whenever nothing of it runs."""
-        template = self.planned.assigned(job.done, job.due_s - now_s)
+        template = self.planned.assigned(job.done, job.due_s - now_s, self._wait(now_s) if job.done else ())
         if id(template) not in self.rows:
             columns = (template.offer, template.begin_s, template.due_s, template.latest_s, template.ready)
             self.rows[id(template)] = list(zip(*(column.tolist() for column in columns), strict=True))
@@ -145,6 +145,15 @@ class World:
             if task in self.waiting and task.machine is None:
                 task.offer, begin_s, due_s, latest_s, task.ready = rows[task.number]
                 task.begin_s, task.due_s, task.latest_s = now_s + begin_s, now_s + due_s, now_s + latest_s
+
+    def _wait(self, now_s: float) -> tuple[int, ...]:
+        """For each type, in quarters of a boot, how long until a machine of it is free: 4 if one must be rented."""
+        free_s = [now_s + lag for lag in self.lag]
+        for machine in self.machines:
+            at_s = machine.up_s if machine.task is None else machine.free_s
+            if at_s < free_s[machine.offer]:
+                free_s[machine.offer] = at_s
+        return tuple(math.ceil(max(0.0, at_s - now_s) / lag * 4) for at_s, lag in zip(free_s, self.lag, strict=True))
 
     def _finish(self, now_s: float, machine: Machine) -> None:
         task = machine.task

@@ -29,9 +29,10 @@ class Assignment(Struct, frozen=True):
 
 def assign(problem: Problem) -> Assignment:
     """Deadline assignment: the cheapest types, parallelism reduced while no type changes, upgrades until it fits."""
-    narrow = reduce_parallelism(problem)
-    offer_of = upgrade(narrow)
-    return Assignment(offer_of, stretched(narrow, finish_with(narrow, offer_of)), bundles(problem))
+    preferred = cheapest_offers(problem)
+    narrow = reduce_parallelism(problem, preferred)
+    offer_of = upgrade(narrow, preferred)
+    return Assignment(offer_of, stretched(narrow, finish_with(narrow, offer_of)), bundles(problem, preferred))
 
 
 def share_cost(problem: Problem, task: int, offer: int) -> float:
@@ -51,9 +52,8 @@ def cheapest_offers(problem: Problem) -> list[int]:
     ]
 
 
-def bundles(problem: Problem) -> list[int]:
+def bundles(problem: Problem, preferred: Sequence[int]) -> list[int]:
     """A task with one parent, whose parent has one child, runs where the parent ran if both prefer the same type."""
-    preferred = cheapest_offers(problem)
     parents, children = problem.workflow.graph.parents(), problem.workflow.graph.children()
     partner = [-1] * problem.n
     for task, above in enumerate(parents):
@@ -62,14 +62,15 @@ def bundles(problem: Problem) -> list[int]:
     return partner
 
 
-def upgrade(problem: Problem) -> list[int]:
+def upgrade(problem: Problem, preferred: Sequence[int] | None = None) -> list[int]:
     """From the cheapest offers, upgrade the best gain in makespan per dollar until the makespan fits the deadline."""
-    offer_of = cheapest_offers(problem)
-    groups = _groups(problem)
+    offer_of = list(preferred or cheapest_offers(problem))
+    groups: list[list[int]] | None = None
     while True:
         end = finish_with(problem, offer_of)
         if max(end, default=0) <= problem.deadline:
             return offer_of
+        groups = groups or _groups(problem)
         steps = _best_steps(problem, offer_of, end, groups)
         if not steps:
             return fastest_offers(problem)
@@ -129,13 +130,13 @@ def _next_faster(problem: Problem, task: int, offer: int) -> int | None:
     return max(faster, key=lambda o: (problem.duration[o][task], -share_cost(problem, task, o)), default=None)
 
 
-def reduce_parallelism(problem: Problem) -> Problem:
+def reduce_parallelism(problem: Problem, preferred: Sequence[int] | None = None) -> Problem:
     """Chain parallel tasks that share parents and children, level by level, until a task has to change its type.
 
     Of a group that cannot run one by one, as few as possible run side by side.
     """
     graph = problem.workflow.graph
-    types = upgrade(problem)
+    types = upgrade(problem, preferred)
     extra: list[tuple[int, int]] = []
     current, left = problem, CHAINED
     for siblings in _parallel_groups(graph):

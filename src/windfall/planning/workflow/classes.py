@@ -53,22 +53,25 @@ class JobClass:
         self._whole = problem
         self._method = method
         self.step_s = deadline_s / steps
-        self._memory: dict[tuple[int, int], Template] = {}
+        self._parts: dict[tuple[int, ...], Problem] = {}  # by the tasks that are left
+        self._memory: dict[tuple[int, int, tuple[int, ...]], Template] = {}
 
-    def assigned(self, done: int, left_s: float) -> Template:
+    def assigned(self, done: int, left_s: float, wait: tuple[int, ...] = ()) -> Template:
         """Offers and intervals for the tasks not in the bit set `done`, with `left_s` seconds to the job's deadline.
 
-        The time left is rounded down to a step, so that jobs in nearly the same situation share one answer.
+        The time left is rounded down to a step, so that jobs in nearly the same situation share one answer. What comes
+        next in a job that has begun waits so many quarters of a boot for a machine of each offer (nothing said: none).
         """
         step = max(0, int(left_s / self.step_s + 1e-9))
-        key = (done, step)
+        key = (done, step, wait if done else ())
         if key not in self._memory:
-            self._memory[key] = self._work_out(done, step * self.step_s)
+            self._memory[key] = self._work_out(*key)
         return self._memory[key]
 
-    def _work_out(self, done: int, left_s: float) -> Template:
+    def _work_out(self, done: int, step: int, wait: tuple[int, ...]) -> Template:
+        left_s = step * self.step_s
         rest = [task for task in range(self.n) if not done >> task & 1]
-        problem = self._rest(rest, left_s, started=done != 0)
+        problem = self._rest(rest, left_s, done != 0, wait or (0,) * len(self.offers))
         wish = self._method(problem)
         offer = np.full(self.n, -1, dtype=np.int64)
         begin, due, latest = np.zeros(self.n), np.zeros(self.n), np.zeros(self.n)
@@ -82,10 +85,17 @@ class JobClass:
         free = [offer[task] >= 0 and all(done >> p & 1 for p in self.parents[task]) for task in range(self.n)]
         return Template(offer, begin, due, np.maximum(latest, due), np.asarray(free, dtype=bool))
 
-    def _rest(self, rest: list[int], left_s: float, started: bool) -> Problem:
-        """What is left as a problem of its own. Once a job has begun, machines can be had ahead: boots cost no time."""
+    def _rest(self, rest: list[int], left_s: float, started: bool, wait: tuple[int, ...]) -> Problem:
+        """What is left as a problem of its own; machines for what comes later can be had ahead."""
         if not started:
             return structs.replace(self._whole, deadline=int(left_s * US))
+        key = tuple(rest)
+        if key not in self._parts:
+            self._parts[key] = self._part(rest)
+        lag = [lag * quarters // 4 for lag, quarters in zip(self._whole.lag, wait, strict=True)]
+        return structs.replace(self._parts[key], deadline=int(left_s * US), lag=lag)
+
+    def _part(self, rest: list[int]) -> Problem:
         number = {task: i for i, task in enumerate(rest)}
         edges = [(number[p], number[task]) for task in rest for p in self.parents[task] if p in number]
         workflow = self.workflow
@@ -98,13 +108,8 @@ class JobClass:
             memory_bytes=[workflow.memory_bytes[task] for task in rest],
             graph=build(len(rest), edges),
         )
-        return structs.replace(
-            self._whole,
-            workflow=part,
-            deadline=int(left_s * US),
-            duration=[[row[task] for task in rest] for row in self._whole.duration],
-            lag=[0] * len(self.offers),
-        )
+        duration = [[row[task] for task in rest] for row in self._whole.duration]
+        return structs.replace(self._whole, workflow=part, duration=duration)
 
 
 def assigned_to_all(
