@@ -23,6 +23,8 @@ from tests.support.clouds import sweep
 from tests.support.cluster import WINDFALL, Cluster, cluster
 from tests.support.command import windfall
 from windfall.client import Job
+from windfall.errors import BadInput
+from windfall.lab import data
 from windfall.pools.emulated import Machine
 
 pytestmark = pytest.mark.slow
@@ -194,6 +196,24 @@ def test_when_all_spot_is_gone_for_good_the_deadline_is_met_on_demand(tmp_path):
     with served(tmp_path, pool(law="trace = 'gone.json'")) as made:
         rows = judge(made, [submit(made, 14, 2.0, deadline=60)])
     assert any(row["offer"] == "steady" for row in rows) and any(row["offer"] == "spot" for row in rows)
+
+
+SERIES = "spot/skypilot-spot-traces"
+RECORDED = {
+    "east2a": f"{SERIES}/preemption/4-node/aws-08-03-2023/us-east-2a_v100_1.json",
+    "east1f": f"{SERIES}/preemption/4-node/aws-08-03-2023/us-east-1f_v100_1.json",
+    "east2b": f"{SERIES}/availability/16-node/aws-08-27-2023/us-east-2b_v100_1.json",
+}
+
+
+def test_recorded_availability_is_lived_through_in_half_a_second_a_tick(tmp_path):
+    try:
+        traces = {name: data.find(path) for name, path in RECORDED.items()}
+    except BadInput as error:
+        pytest.skip(str(error))
+    pools = [pool(name, law=f"trace = '{path}'", scale=600) for name, path in traces.items()]
+    with served(tmp_path, *pools) as made:
+        judge(made, [submit(made, 12, 1.5, name) for name in traces])
 
 
 def test_machines_outlive_a_server_that_is_killed_and_the_next_one_finds_them(tmp_path):
