@@ -214,8 +214,8 @@ def bag_options(command: F) -> F:
 _BAG_NAMES = [
     "tasks", "csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "name",
     "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd", "stdin_text",
-    "inputs", "outputs", "cpus", "memory", "wall", "max_failures", "max_losses", "max_failed_tasks", "priority", "grace",
-    "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
+    "inputs", "outputs", "cpus", "memory", "wall", "max_failures", "max_losses", "max_failed_tasks", "priority",
+    "grace", "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip
 
 
