@@ -60,11 +60,15 @@ class Desk:
 
     risk_weight = 1.0
 
-    def __init__(self, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer], before: Desk | None = None
+    ) -> None:
+        # A second look at the same: judged by the mean of all tasks and not of those that are left to place.
+        self.by_rest, self.late = before is None, 0
         self.snapshot, self.t, self.margin_s = snapshot, snapshot.t, margin_s
         self.by_t = snapshot.deadline_t - margin_s
         self.left = left_of_each(snapshot)
-        self.bought_usd = self.losses_usd = 0.0
+        self.bought_usd = 0.0
         self.awake = {m.id: m for m in snapshot.machines if is_awake(m)}
         self.bins = [existing(machine, snapshot) for machine in self.awake.values()]
         self.bins.sort(key=lambda bin: (bin.offer.market == SPOT, bin.name))
@@ -83,7 +87,10 @@ class Desk:
         self.wide = sum(item.task.cores * item.count for item in everything) / max(1, count) or 1.0
         typical = max(everything, key=lambda item: item.count * item.task.runtime_s, default=None)
         task_class = typical.task.task_class if typical else ""
-        self.prices = Prices(snapshot, self.seconds, max(1, count), margin_s, task_class, self.wide)
+        if before is None:
+            self.prices = Prices(snapshot, self.seconds, max(1, count), margin_s, task_class, self.wide)
+        else:
+            self.prices = before.prices
 
     # --- what there is to do ----------------------------------------------------------------------------------------
 
@@ -143,11 +150,17 @@ class Desk:
 
     # --- the decision -----------------------------------------------------------------------------------------------
 
-    def decide(self) -> None:
-        """Paid room first, for what must be placed and then for what sleeps; the rest is bought."""
+    def decide(self, in_need: bool = False) -> None:
+        """Paid room first, for what must be placed and then for what sleeps; the rest is bought.
+
+        `in_need`: first of all in time, the longest first, whatever cycles that begins.
+        """
         left = [item.count for item in self.items]
         for bin in self.bins:
+            paid_until_t = bin.keep_t
+            bin.keep_t = math.inf if in_need else paid_until_t
             fill(bin, self.items, left, self.by_t)
+            bin.keep_t = self._kept(bin, paid_until_t)
         for sleeper in self.sleepers:
             self._relieve(sleeper)
         left += [0] * (len(self.items) - len(left))
@@ -159,6 +172,15 @@ class Desk:
         self._secure(left)
         self._hurry(left)
         self.stranded = left
+
+    def _kept(self, bin: Bin, paid_until_t: float) -> float:
+        """To the end of the cycle in which its work ends; what that costs is noted."""
+        late_s = bin.end_t() - paid_until_t
+        if not math.isfinite(paid_until_t) or late_s <= 0.0:
+            return paid_until_t
+        cycles = math.ceil(late_s / bin.offer.cycle_s - 1e-9)
+        self.bought_usd += cycles * bin.offer.price_usd
+        return paid_until_t + cycles * bin.offer.cycle_s
 
     def worth_waiting(self, sleeper: Sleeper) -> bool:
         return self.t < sleeper.limit_t - 1e-6 and self.prices.waiting_pays(self.t)
@@ -210,7 +232,6 @@ class Desk:
 
     def _take(self, choice: Choice) -> None:
         self.bought_usd += choice.price_usd
-        self.losses_usd += self._loss_usd(choice.bin)
         if choice.bin.is_new and choice.bin.name not in {bin.name for bin in self.bins}:
             self.bins.append(choice.bin)
             self.left[ident(choice.bin.offer)] -= 1
@@ -253,7 +274,9 @@ class Desk:
                 if self.t + steps * step_s >= self.by_t:
                     break
         count = sum(left)
-        mean_s = math.fsum(i.task.runtime_s * n for i, n in zip(self.items, left, strict=True)) / count
+        mean_s = self.seconds
+        if self.by_rest:
+            mean_s = math.fsum(i.task.runtime_s * n for i, n in zip(self.items, left, strict=True)) / count
         scored = [self._scored(bin, price, count, mean_s) for bin, price in found.values()]
         return [choice for choice in scored if choice is not None]
 
@@ -325,9 +348,19 @@ class Desk:
                 taken = single[0]
                 fill(replace(best, keep_t=math.inf, offer=replace(best.offer, market=ONDEMAND)), [item], single)
                 best.placed[-1] = replace(best.placed[-1], item=place)
+                self.late += taken - single[0]
                 left[place] -= taken - single[0]
                 if best.is_new and best not in self.bins:
                     self._open(best)
+
+    def shortfall(self) -> tuple[int, int]:
+        """Tasks that fit on no machine, and tasks that will be late."""
+        return sum(self.stranded), self.late
+
+    def cost_usd(self) -> float:
+        """What is bought now, what interruptions are expected to cost, and what sleeps."""
+        asleep_usd = float(self.prices.asleep[0]) * sum(len(sleeper.items) for sleeper in self.waits)
+        return self.bought_usd + sum(self._loss_usd(bin) for bin in self.bins) + asleep_usd
 
     # --- after the decision -----------------------------------------------------------------------------------------
 
@@ -371,8 +404,7 @@ class Windfall:
         # A job that runs is never refused: late is better than never. Who wants to know before calls check_possible.
         forced: list[Offer] = []
         while True:
-            desk = self.desk(snapshot, margin_s, forced)
-            desk.decide()
+            desk = self._decided(snapshot, margin_s, forced)
             net, at_risk = desk.netted(), desk.at_risk()
             latest_t = net.latest_t(at_risk)
             if math.isinf(latest_t) and at_risk:
@@ -383,6 +415,17 @@ class Windfall:
                 return _written(desk, net, at_risk, latest_t, len(forced))
             # One by one while they are few, then by armfuls.
             forced += [more] * min(max(1, len(forced) // 2), desk.left[ident(more)])
+
+    def _decided(self, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer]) -> Desk:
+        """Buying the cheapest piece each time is not always the cheapest whole, nor in time: it is tried in two ways."""
+        desk = self.desk(snapshot, margin_s, forced)
+        desk.decide()
+        if desk.bought_usd <= 0.0 and not desk.late:
+            return desk
+        other = self.desk(snapshot, margin_s, forced, desk)
+        other.decide(in_need=desk.late > 0)
+        better = (*other.shortfall(), other.cost_usd()) < (*desk.shortfall(), desk.cost_usd() - 1e-9)
+        return other if better else desk
 
 
 def bounded(snapshot: Snapshot) -> Snapshot:
@@ -477,8 +520,7 @@ def _explain(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item], latest_t
     ]
     finish_t = max((end_t for end_t in ends if math.isfinite(end_t)), default=snapshot.t)
     plan.predicted_finish_t = finish_t
-    asleep_usd = float(desk.prices.asleep[0]) * sum(len(sleeper.items) for sleeper in desk.waits)
-    plan.predicted_cost_usd = snapshot.spent_usd + desk.bought_usd + desk.losses_usd + asleep_usd
+    plan.predicted_cost_usd = snapshot.spent_usd + desk.cost_usd()
     if plan.start:
         kinds: dict[str, int] = {}
         for start in plan.start:
