@@ -5,7 +5,7 @@ Matching costs O(bags): the tasks of a bag look alike to a policy unless they ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -258,7 +258,7 @@ class Matcher:
                     return self._take_bag(bag, policy, classes, want, concurrency - self.jobs)[0]
         return []
 
-    def by_rank(self) -> Iterator[list[Wants]]:
+    def by_rank(self) -> Iterable[list[Wants]]:
         """The bags that want this host in groups of equal rank, the highest first."""
         ranking = self.policies.ranking(self.state)
         return ranking.by_rank(self.ads if ranking.needs_ads else NO_ADS, self.t, self.seen)

@@ -114,7 +114,7 @@ class Ranking:
         else:
             self._ending.append((bag, policy))
 
-    def by_rank(self, ads: Ads, t: float, seen: Seen) -> Iterator[list[Wants]]:
+    def by_rank(self, ads: Ads, t: float, seen: Seen) -> Iterable[list[Wants]]:
         """Groups of equal rank, the highest first. Lazy: a host that is content with the first costs no more."""
         ranked = self._plain
         if self._looking or self._ending:
@@ -123,23 +123,26 @@ class Ranking:
             _ask(bag, policy, known or shapes(bag), ads, t, ranked)
         for bag, policy in self._ending:
             _ask_ending(bag, policy, ads, t, ranked)
-        if self._crowd is None:
-            yield from ranked.values() if len(ranked) == 1 else [ranked[rank] for rank in sorted(ranked, reverse=True)]
-            return
-        crowd = self._crowd.by_rank(ads, t, seen)
-        following = next(crowd, None)
-        for rank in sorted(ranked, reverse=True):
-            while following is not None and following[0] > rank:
-                yield following[1]
-                following = next(crowd, None)
-            group = ranked[rank]
-            if following is not None and following[0] == rank:
-                group = group + following[1]
-                following = next(crowd, None)
-            yield group
-        while following is not None:
+        if self._crowd is not None:
+            return _merged(ranked, self._crowd.by_rank(ads, t, seen))
+        return ranked.values() if len(ranked) == 1 else [ranked[rank] for rank in sorted(ranked, reverse=True)]
+
+
+def _merged(ranked: dict[float, list[Wants]], crowd: Iterator[tuple[float, list[Wants]]]) -> Iterator[list[Wants]]:
+    """Both in the order of rank; the crowd behind the others of its rank."""
+    following = next(crowd, None)
+    for rank in sorted(ranked, reverse=True):
+        while following is not None and following[0] > rank:
             yield following[1]
             following = next(crowd, None)
+        group = ranked[rank]
+        if following is not None and following[0] == rank:
+            group = group + following[1]
+            following = next(crowd, None)
+        yield group
+    while following is not None:
+        yield following[1]
+        following = next(crowd, None)
 
 
 def _ask(bag: Bag, policy: BagPolicy, known: Shapes, ads: Ads, t: float, ranked: dict[float, list[Wants]]) -> None:
