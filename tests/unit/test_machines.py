@@ -349,3 +349,31 @@ def test_a_state_with_machines_comes_back_as_it_was() -> None:
     assert plans.view(again, bag.number, cloud.t, 1e9) == plans.view(cloud.state, bag.number, cloud.t, 1e9)
     assert machines.spent_microusd(again, bag.number, cloud.t) == 1_250_000
     assert (plans.due(again), again.plan_look_t) == ([bag.number], cloud.t + 77)
+
+
+def test_of_tasks_that_nobody_knows_a_guess_is_made_that_grows_while_they_run() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(8, [TaskClass()])
+    (group,) = plans.view(cloud.state, bag.number, cloud.t, 0.0).groups
+    assert group.task.runtime_s == 60.0
+    cloud.plan(bag, start=[SPOT])
+    cloud.boot(1)
+    cloud.plan(bag)
+    assert wake_at(cloud.state) <= cloud.t + 60.0
+    cloud.wait(100)
+    (group,) = plans.view(cloud.state, bag.number, cloud.t, 0.0).groups
+    assert group.task.runtime_s == pytest.approx(150.0)
+
+
+def test_the_first_result_and_every_doubling_of_results_calls_for_a_plan() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(20, [TaskClass()])
+    cloud.plan(bag, start=[SPOT])
+    called = []
+    for _ in range(8):
+        keys = cloud.boot(1, want=1)
+        cloud.plan(bag)
+        cloud.wait(1)
+        cloud.report("cloud-m1", *keys, run_s=1.0)
+        called.append(bool(plans.due(cloud.state)))
+    assert called == [True, True, False, True, False, False, False, True]

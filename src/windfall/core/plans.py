@@ -54,7 +54,7 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
     """The state as a planner sees it; a job with more unfinished tasks than that is shown in groups."""
     bag = state.bags[job]
     names_tasks = bag.counts[WAITING] + bag.counts[HELD] <= names_up_to
-    looks = [Outlook(state, bag, index, bag.rules.confidence) for index in range(len(bag.classes))]
+    looks = [Outlook(state, bag, index, bag.rules.confidence, t) for index in range(len(bag.classes))]
     shown = tuple(_shown(state, bag, machine, t, looks) for machine in _there(state, job))
     if names_tasks:
         open_ = [task for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD)]
@@ -336,11 +336,22 @@ def _remember(state: State, planned: PlanState, event: PlanProposed, decided: Pl
     plan = event.plan
     planned.plan, planned.planned_t, planned.planned_seq = plan, event.t, event.seq
     planned.refused, planned.error = decided.refused, event.error
-    planned.look_again_t = min(plan.look_again_t, _reopens_t(state, state.bags[event.job], event.t))
+    bag = state.bags[event.job]
+    planned.look_again_t = min(
+        plan.look_again_t, _reopens_t(state, bag, event.t), _unsure_until_t(state, bag, event.t)
+    )  # fmt: skip
     if not planned.plans:
         planned.first_cost_usd, planned.first_finish_t = plan.predicted_cost_usd, plan.predicted_finish_t
     planned.plans += 1
     state.plan_look_t = min(plan.look_again_t for plan in state.plans.values())
+
+
+def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
+    """Nothing happens while tasks of which nothing is known run on and on; that alone must be a reason to look."""
+    if bag.finished_t is not None or not bag.live:
+        return math.inf
+    looks = (Outlook(state, bag, index, bag.rules.confidence, t) for index in range(len(bag.classes)))
+    return min((t + look.mean_s / 2 for look in looks if look.is_unknown), default=math.inf)
 
 
 def _reopens_t(state: State, bag: Bag, t: float) -> float:

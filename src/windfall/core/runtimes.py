@@ -11,6 +11,10 @@ from windfall.planning.estimates import Record as RunTimes
 
 UNKNOWN_S = 60.0
 """What a task takes of which nobody knows anything: the first results will tell."""
+UNKNOWN_SHARE = 1 / 50
+"""And not more than this share of the time that is allowed: who gives a minute does not mean tasks of a minute."""
+RUNNING_FACTOR = 1.5
+"""While nothing has ended: so many times as long as the longest has been running."""
 
 
 def class_key(bag: Bag, index: int) -> str:
@@ -36,7 +40,12 @@ def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
     if machine is not None:
         seconds -= machine.slept_s(result.start, result.end)
         speed = machine.offer.speed_for(rules.name)
-    Estimates(state.run_times).learn(class_key(bag, index), seconds / unit_of(bag, result.task), speed)
+    key = class_key(bag, index)
+    Estimates(state.run_times).learn(key, seconds / unit_of(bag, result.task), speed)
+    count = state.run_times[key].count
+    if count & (count - 1) == 0:
+        # The first result says the most, and each that doubles their number about as much as the one before.
+        state.touch(bag.number)
 
 
 def progress_s(state: State, job: int, task: int, attempt: int, run_s: float) -> float:
@@ -57,26 +66,38 @@ def progress_s(state: State, job: int, task: int, attempt: int, run_s: float) ->
     return before_s + run_s * (1.0 if machine is None else machine.offer.speed_for(rules.name))
 
 
+def _pilot_s(bag: Bag, index: int, t: float) -> float:
+    """What to count on before the first result: a guess, and more as soon as tasks run longer than that."""
+    guess_s = UNKNOWN_S if bag.rules.deadline_s is None else min(UNKNOWN_S, UNKNOWN_SHARE * bag.rules.deadline_s)
+    running = [live[0].sent for task, live in bag.live.items() if bag.class_of(task) == index]
+    return max([guess_s, *(RUNNING_FACTOR * (t - sent) for sent in running)])
+
+
 class Outlook:
     """How long the tasks of one class take: the quantile that confidence demands, and what to expect.
 
     On a machine of speed 1, in seconds or in multiples of each task's own estimate (`unit_of`).
     """
 
-    def __init__(self, state: State, bag: Bag, index: int, confidence: float) -> None:
+    def __init__(self, state: State, bag: Bag, index: int, confidence: float, t: float) -> None:
         self.rules: TaskClass = bag.classes[index]
         self._key, self._confidence = class_key(bag, index), confidence
         first_s = 1.0 if bag.estimates else self.rules.estimate_s
+        self.is_unknown = False
         if self.rules.estimate_is_exact:
             self.runtime_s = self.mean_s = first_s or UNKNOWN_S
             return
         seconds = state.run_times[self._key].seconds if self._key in state.run_times else []
         # Without a single result even a bad guess is needed; with one, only what a person said still counts beside it.
-        guess_s = first_s or (None if seconds else UNKNOWN_S)
+        self.is_unknown = not first_s and not seconds
+        guess_s = _pilot_s(bag, index, t) if self.is_unknown else first_s
         prior = RECORDED if bag.estimates else GUESSED if self.rules.estimate_s else UNKNOWN
         self._estimates = Estimates({self._key: RunTimes(seconds, len(seconds), guess_s, prior)})
-        self.runtime_s = self._estimates.quantile(self._key, confidence) or UNKNOWN_S
         self.mean_s = self._estimates.mean(self._key) or UNKNOWN_S
+        # To count on the worst of what nobody knows would rent everything for a bag of seconds: a few try it first.
+        self.runtime_s = (
+            self.mean_s if self.is_unknown else self._estimates.quantile(self._key, confidence) or UNKNOWN_S
+        )
 
     def left_s(self, elapsed_s: float, speed: float, unit_s: float = 1.0) -> float:
         """What is left, on a machine of this speed, of a task that has run so long there."""

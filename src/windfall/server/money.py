@@ -147,6 +147,7 @@ async def unfinished(site: Site, request: Request) -> tuple[int, Json]:
         "job": bag.number,
         "name": rules.name,
         "state": bag.state,
+        "workflow": bag.shape is not None,
         "planner": rules.planner,
         "confidence": rules.confidence,
         "deadline_in_s": None if rules.deadline_s is None else bag.submitted_t + rules.deadline_s - now,
@@ -162,9 +163,10 @@ def _class(site: Site, bag: Bag, index: int, count: int) -> Json:
     """Unfinished tasks of one class, and what was learned of how long they take on a machine of speed 1."""
     learned = site.state.run_times.get(class_key(bag, index))
     rules = bag.classes[index]
+    outlook = Outlook(site.state, bag, index, bag.rules.confidence, site.state.t)
     return {
         "tasks": count,
-        "estimate_s": Outlook(site.state, bag, index, bag.rules.confidence).mean_s if learned else rules.estimate_s,
+        "estimate_s": outlook.mean_s if learned else rules.estimate_s,
         "run_times_s": list(learned.seconds) if learned else [],
         "memory_bytes": rules.memory_for(1),
         "cpus": rules.cpus,
