@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from windfall.lab.spot_bags import reserve_ticks, run_bag
 from windfall.lab.spot_bound import omniscient_usd
 from windfall.lab.spot_worlds import World, bound_usd, run
 from windfall.planning.spot import Terms
@@ -48,6 +52,20 @@ def test_no_fleet_misses_a_deadline_that_on_demand_can_meet_and_none_beats_the_b
     outcome = run(world, start, terms, planner_of(name, terms, len(world.counts[0])))
     assert outcome.met
     assert outcome.cost_usd >= bound_usd(world, start, terms) - 1e-6
+
+
+@pytest.mark.parametrize("name", list(PLANNERS))
+@settings(max_examples=25, deadline=None)
+@given(problem=problems(), tasks=st.lists(st.floats(20.0, 1500.0), min_size=1, max_size=25))
+def test_tasks_that_start_again_are_all_done_by_a_deadline_with_room_for_the_longest(name, problem, tasks):
+    world, start, terms = problem
+    tasks = tuple(tasks)
+    work = math.ceil(sum(tasks) / TICK_S)
+    alone = math.ceil(work / terms.seats) + terms.changeover_ticks + reserve_ticks(terms, tasks)
+    terms = replace(terms, work_ticks=work, deadline_ticks=alone + terms.deadline_ticks // 4)
+    outcome = run_bag(world, start, terms, tasks, lambda planned, zones: planner_of(name, planned, zones))
+    assert outcome.met
+    assert outcome.cost_usd >= bound_usd(world, start, replace(terms, work_ticks=int(sum(tasks) / TICK_S))) - 1e-6
 
 
 @settings(max_examples=40, deadline=None)

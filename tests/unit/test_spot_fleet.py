@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from windfall.errors import BadInput
 from windfall.lab import data
 from windfall.lab.spot import command
+from windfall.lab.spot_bags import run_bag
 from windfall.lab.spot_trace import Series
 from windfall.lab.spot_trace import run as run_one
 from windfall.lab.spot_worlds import World, bound_usd, prices, run
@@ -23,6 +24,7 @@ from windfall.planning.spot_fleet import (
     Zone,
     after_loss,
     even_shares,
+    fit_shares,
     move,
 )
 from windfall.planning.spot_fleet_windfall import FleetWindfall
@@ -63,6 +65,22 @@ def test_another_zone_is_another_machine_with_a_changeover_of_its_own():
 
 def test_even_shares_differ_by_one_at_most_and_are_the_whole():
     assert even_shares(11, 4) == [3, 3, 3, 2]
+
+
+def test_work_that_comes_back_goes_to_the_seats_with_least_and_what_is_gone_goes_from_most():
+    assert fit_shares([5, 1, 2], 11) == [5, 3, 3]
+    assert fit_shares([5, 1, 2], 6) == [3, 1, 2]
+
+
+def test_a_task_whose_machine_goes_starts_again_and_one_that_runs_is_finished():
+    # One seat, spot for four ticks, then never: a task of three ticks after a changeover of two is lost once.
+    terms = FleetTerms(
+        seats=1, work_ticks=3, deadline_ticks=30, changeover_ticks=2, tick_s=600.0, ondemand_usd=3.0
+    )  # fmt: skip
+    world = World("drawn", 600.0, 1, 3.0, [[1]] * 4 + [[0]] * 40, [[1.0]] * 44)
+    outcome = run_bag(world, 0, terms, (1800.0,), lambda planned, zones: SeatBySeat(planned, zones, PLANNERS["greedy"]))
+    assert outcome.met
+    assert outcome.cost_usd == pytest.approx((4 * 1.0 + 5 * 3.0) / 6)
 
 
 def test_a_fleet_of_one_in_one_zone_does_what_the_single_planner_does():

@@ -26,6 +26,7 @@ LEFT_OUT = "windfall, folder left out"
 BOUND = "omniscient"
 GOALS = {52.0: 1.08, 70.0: 1.06}
 ONE_NODE = "availability/1-node"
+NAMES = ["one", "fleet", "bags", "zones", "prices"]
 
 
 @cache
@@ -174,10 +175,11 @@ class Run:
 @click.command("spot")
 @click.option(
     "--experiment",
-    type=click.Choice(["one", "fleet", "zones", "prices", "all"]),
+    type=click.Choice([*NAMES, "all"]),
     default="one",
     show_default=True,
-    help="One machine on every series; fleets of 4 and 16; one machine over several zones; prices that move.",
+    help="One machine on every series; fleets of 4 and 16; the same with a bag of real tasks; several zones; prices "
+    "that move.",
 )
 @click.option("--data", "root", type=click.Path(path_type=Path), help="Folder of series [default: the shared traces].")
 @click.option("--starts", type=click.IntRange(1), default=12, show_default=True, help="Starts per series.")
@@ -220,7 +222,7 @@ def command(
         )
     root, run = root or data.find(FOLDER), Run(out, jobs, resume)
     found = {}
-    for name in ["one", "fleet", "zones", "prices"] if experiment == "all" else [experiment]:
+    for name in NAMES if experiment == "all" else [experiment]:
         if name == "one":
             found[name] = run_one(root, list(deadlines), starts, terms, run)
         else:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from windfall.errors import BadInput
 from windfall.lab import cases
 from windfall.lab.figures import new_figure, save
 from windfall.lab.spot import BOUND, Run, prior_without
+from windfall.lab.spot_bags import bag, run_bag
 from windfall.lab.spot_worlds import EXPERIMENTS, World, bound_usd, fleet_terms, run
 from windfall.planning.spot_fleet import FleetPlanner, FleetTerms, SeatBySeat
 from windfall.planning.spot_fleet_windfall import FleetWindfall
@@ -22,6 +25,7 @@ from windfall.planning.spot_windfall import PLANNERS
 
 TITLES = {
     "fleet": "Several machines: series of counts",
+    "bags": "Several machines: real tasks that start again when their machine goes",
     "zones": "One machine over several zones",
     "prices": "Four machines at prices that move",
 }
@@ -45,11 +49,18 @@ def work(case: cases.Case) -> cases.Case:
     terms = fleet_terms(
         world, work_h=wanted["work_h"], deadline_h=wanted["deadline_h"], changeover_s=wanted["changeover_s"]
     )
+    if case["experiment"] == "bags":
+        seconds = math.fsum(bag(wanted["work_h"] * world.seats))
+        terms = replace(terms, work_ticks=math.floor(seconds / terms.tick_s))
     if case["planner"] == BOUND:
         return {"cost_usd": bound_usd(world, case["start"], terms), "met": True}
     prior = prior_without(case["root"], world.folder)
-    planner = planner_of(case["planner"], prior)(terms, len(world.counts[0]))
-    result: cases.Case = msgspec.to_builtins(run(world, case["start"], terms, planner))
+    make = planner_of(case["planner"], prior)
+    if case["experiment"] == "bags":
+        outcome = run_bag(world, case["start"], terms, bag(wanted["work_h"] * world.seats), make)
+    else:
+        outcome = run(world, case["start"], terms, make(terms, len(world.counts[0])))
+    result: cases.Case = msgspec.to_builtins(outcome)
     return result
 
 

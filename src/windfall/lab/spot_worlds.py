@@ -209,4 +209,4 @@ def _priced(name: str, by_zone: list[list[tuple[float, float]]], ondemand_usd: f
     return World(name, PRICE_TICK_S, PRICE_SEATS, ondemand_usd, counts, usd)
 
 
-EXPERIMENTS = {"fleet": fleets, "zones": zones, "prices": prices}
+EXPERIMENTS = {"fleet": fleets, "bags": fleets, "zones": zones, "prices": prices}

@@ -108,6 +108,15 @@ def even_shares(work_ticks: int, seats: int) -> list[int]:
     return [work_ticks // seats + (place < work_ticks % seats) for place in range(seats)]
 
 
+def fit_shares(shares: Sequence[int], left: int) -> list[int]:
+    """Shares that add up to what is left: work that came back goes to those with least, what is gone goes from most."""
+    fitted, missing = list(shares), left - sum(shares)
+    for _ in range(abs(missing)):
+        place = fitted.index(min(fitted) if missing > 0 else max(fitted))
+        fitted[place] += 1 if missing > 0 else -1
+    return fitted
+
+
 class Claims:
     """Which unit each seat has or would take, tick by tick, and a watcher for each zone and, if asked for, seat."""
 
@@ -180,6 +189,7 @@ class SeatBySeat:
             planner.observe(claim is not None)
 
     def choose(self, tick: int, left: int, seats: Sequence[Seat]) -> tuple[Pick, ...]:
+        self.shares = fit_shares(self.shares, left)
         picks = []
         for place, seat in enumerate(seats):
             claim = self.claims.claims[place]

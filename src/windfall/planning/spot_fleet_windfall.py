@@ -16,7 +16,18 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from windfall.planning.spot import Market, State, Terms, guarded, is_safe, rescue_ticks, slack
-from windfall.planning.spot_fleet import IDLE, Claim, Claims, FleetTerms, Pick, Seat, Zone, even_shares, move
+from windfall.planning.spot_fleet import (
+    IDLE,
+    Claim,
+    Claims,
+    FleetTerms,
+    Pick,
+    Seat,
+    Zone,
+    even_shares,
+    fit_shares,
+    move,
+)
 from windfall.planning.spot_law import Learning, Prior
 from windfall.planning.spot_programme import NEVER, SPOT, costs
 from windfall.planning.spot_windfall import LEARNING, PRIOR, Plan, best, grid_of, make_plan, standing, steps_left
@@ -51,8 +62,7 @@ class FleetWindfall:
             self.usual_usd = now if self.usual_usd is None else kept * self.usual_usd + (1.0 - kept) * now
 
     def choose(self, tick: int, left: int, seats: Sequence[Seat]) -> tuple[Pick, ...]:
-        if sum(self.shares) != left:
-            self.shares = even_shares(left, self.terms.seats)
+        self.shares = fit_shares(self.shares, left)
         steps = steps_left(self.planned, self.grid, tick)
         if not self.plans or self.plans[0].programme.steps - steps >= len(self.plans[0].tables):
             self._plan(tick, steps)
