@@ -10,7 +10,7 @@ from tests.property.bag_plan_world import World
 from windfall.errors import BadInput
 from windfall.planning.bag_net import Net, left_of_each
 from windfall.planning.bag_packing import Item, longest_first
-from windfall.planning.bag_windfall import check_possible
+from windfall.planning.bag_possible import check_possible
 from windfall.planning.bags import PLANNERS
 from windfall.planning.contract import ONDEMAND, SPOT, Snapshot, Task
 from windfall.planning.offers import Offer

@@ -11,8 +11,8 @@ from windfall.errors import BadInput
 from windfall.lab.hads_world import AC_S, DEADLINE_S, job, offers
 from windfall.planning.bag_net import Net, left_of_each
 from windfall.planning.bag_packing import Bin, Item, fill, fresh, longest_first
+from windfall.planning.bag_possible import check_possible
 from windfall.planning.bag_prices import Prices, exposed, learned
-from windfall.planning.bag_windfall import check_possible
 from windfall.planning.bags import DEFAULT, PLANNERS
 from windfall.planning.contract import ONDEMAND, SPOT, Group, Machine, Market, Phase, Running, Snapshot, Task
 from windfall.planning.offers import Offer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from windfall.planning.bag_windfall import Choice, Desk, Sleeper
+from windfall.planning.bag_desk import Choice, Desk, Sleeper
 from windfall.planning.contract import ONDEMAND, SPOT
 
 

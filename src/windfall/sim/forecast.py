@@ -17,8 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windfall.core.events import PlanProposed, Record
+from windfall.planning.bag_possible import earliest_deadline_t
 from windfall.planning.bag_prices import USUAL_INTERRUPTIONS_PER_H, USUAL_RESUMES_PER_H
-from windfall.planning.bag_windfall import earliest_deadline_t
 from windfall.planning.bags import PLANNERS
 from windfall.planning.contract import SPOT, Group, Plan, Snapshot, Task
 from windfall.planning.offers import Offer
@@ -185,6 +185,9 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
     changes = {"cpus": question.cpus, "confidence": question.confidence}
     if question.seen_s:
         changes |= {"told": "mean", "run": seen(question.seen_s), "run_times_s": ()}
+    elif question.spread and len(set(estimates)) == 1:
+        # One guess for all, as a person gives it: planners trust that less than a time for every task.
+        changes |= {"told": "mean"}
     return replace(world, bags=(replace(world.bags[0], **changes),))
 
 

@@ -1,0 +1,104 @@
+"""A decision at the desk as a plan: queues by name, idle machines to end, and why, in words and prices. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from windfall.planning.bag_desk import Desk
+from windfall.planning.bag_net import Net, price_usd
+from windfall.planning.bag_packing import Item, is_awake
+from windfall.planning.contract import ONDEMAND, Phase, Plan, Rejected, Start
+
+
+def written(desk: Desk, net: Net, at_risk: Sequence[Item], latest_t: float, forced: int) -> Plan:
+    """The decision as a plan."""
+    snapshot, plan = desk.snapshot, Plan()
+    queues = _queues(desk)
+    for bin in desk.bins:
+        if bin.is_new:
+            plan.start.append(Start(bin.name, bin.offer))
+            plan.assign[bin.name] = queues.get(bin.name, [])
+    for machine in snapshot.machines:
+        queue = queues.get(machine.id, [])
+        if queue != list(machine.waiting):
+            plan.assign[machine.id] = queue
+    if latest_t > snapshot.t:
+        plan.look_again_t = latest_t
+    _release(desk, plan, net, at_risk)
+    for sleeper in desk.waits:
+        limit_t = min(sleeper.limit_t, max(desk.prices.gives_up_t(), snapshot.t + desk.margin_s))
+        plan.look_again_t = min(plan.look_again_t, limit_t)
+        plan.because.append(
+            f"{sleeper.machine.id} sleeps with {len(sleeper.items)} tasks; they may wait until {sleeper.limit_t:.0f}"
+        )
+    _explain(desk, plan, net, at_risk, latest_t, forced)
+    return plan
+
+
+def _queues(desk: Desk) -> dict[str, list[int]]:
+    """By machine: its tasks by name, in the order in which they are to begin."""
+    names = [list(item.ids) for item in desk.items]
+    queues: dict[str, list[int]] = {}
+    for bin in desk.bins:
+        queue: list[int] = []
+        for entry in sorted(bin.placed, key=lambda entry: entry.start_t):
+            ids = names[entry.item]
+            queue += ids[: entry.count]
+            del ids[: entry.count]
+        queues[bin.name] = queue
+    for sleeper in desk.waits:
+        running = {entry.task for entry in sleeper.machine.running}
+        queues[sleeper.machine.id] = [i.ids[0] for i in sleeper.items if i.ids[0] not in running]
+    return queues
+
+
+def _release(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item]) -> None:
+    """Idle machines end just before their next cycle, unless the net hangs on them."""
+    used = {bin.name for bin in desk.bins if bin.placed}
+    for machine in desk.snapshot.machines:
+        if machine.running or machine.id in used or not is_awake(machine) or machine.phase is Phase.PENDING:
+            continue
+        at_t = machine.paid_until_t - min(desk.margin_s, machine.offer.cycle_s / 10.0)
+        if at_t > desk.t + 1e-6:
+            plan.look_again_t = min(plan.look_again_t, at_t)
+            continue
+        without = [bin for bin in net.bins if bin.name != machine.id]
+        if machine.offer.market == ONDEMAND and at_risk:
+            rest = Net(desk.snapshot, without, desk.left, desk.margin_s)
+            if not rest.holds(at_risk, desk.t + desk.margin_s):
+                plan.because.append(f"{machine.id} is idle and stays: the net hangs on it")
+                continue
+        net.bins = without
+        plan.stop.append(machine.id)
+        plan.because.append(f"{machine.id} is idle and its cycle ends")
+
+
+def _explain(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item], latest_t: float, forced: int) -> None:
+    snapshot = desk.snapshot
+    ends = [bin.end_t() for bin in desk.bins] + [
+        snapshot.t + entry.left_s for machine in desk.awake.values() for entry in machine.running
+    ]
+    finish_t = max((end_t for end_t in ends if math.isfinite(end_t)), default=snapshot.t)
+    plan.predicted_finish_t = finish_t
+    plan.predicted_cost_usd = snapshot.spent_usd + desk.cost_usd()
+    if plan.start:
+        kinds: dict[str, int] = {}
+        for start in plan.start:
+            kind = f"{start.offer.name} ({start.offer.market})"
+            kinds[kind] = kinds.get(kind, 0) + 1
+        text = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        plan.because.append(f"start {text}: the cheapest room for {sum(i.count for i in desk.items)} tasks")
+    if forced:
+        plan.because.append(f"{forced} on-demand machines because the net demands them now")
+    if math.isfinite(latest_t):
+        plan.because.append(f"should all spot vanish, on-demand could still do the rest until {latest_t:.0f}")
+    elif at_risk:
+        plan.because.append("on-demand alone could not do the rest in time any more")
+    if any(desk.stranded):
+        plan.because.append(f"{sum(desk.stranded)} tasks fit on no machine that can be had")
+    opened, missing = net.rescue(at_risk, snapshot.t)
+    if at_risk and not any(missing):
+        cost_usd = snapshot.spent_usd + price_usd(opened, snapshot.t)
+        plan.rejected.append(Rejected("all on on-demand machines now", cost_usd))
+    plan.rejected += [Rejected(r.what, (plan.predicted_cost_usd or 0.0) + r.cost_usd) for r in desk.rejected]
