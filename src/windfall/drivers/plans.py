@@ -93,6 +93,10 @@ class PlanKeeper:
         name = bag.rules.planner or DEFAULT
         # Settled first: what a planner is shown should not be lost again while it thinks.
         await driver.settled()
+        ended = plans.closing(driver.state, job)
+        if ended is not None:
+            await driver.submit([PlanProposed(driver.clock(), job, driver.state.seq, ended)])
+            return
         named = planner_process.names_up_to(name, bag.shape is not None)
         snapshot, seq = plans.view(driver.state, job, driver.clock(), named), driver.state.seq
         plan, error = await asyncio.get_running_loop().run_in_executor(

@@ -94,6 +94,9 @@ class Simulated:
 
     def _think(self, name: str, job: int) -> Plan:
         assert self._planner is not None
+        ended = plans.closing(self.state, job)
+        if ended is not None:
+            return ended
         planner = self._planner(name, self.state.bags[job].shape is not None)
         return planner(plans.view(self.state, job, self.now, planner.names_up_to))
 
