@@ -260,22 +260,24 @@ def _reasons(summary: Row) -> list[str]:
     tight = np.mean([entry["scs"]["tight"] for entry in patterns.values()])
     volumes = [f"{over_gain('greedy', field)}" for field in ("low_usd", "high_usd", "higher_usd")]
     return [
-        f"- **Low volume, SCS against Greedy.** SCS fills paid hours by consolidation, and a moved task must be in time. "
-        f"Here a type is 2 to 20 times as fast as another for the same task: {movable['interval']:.0%} of tasks could "
-        f"run on another type within their interval, {movable['latest']:.0%} within what those behind them can spare "
-        "(line 3 of algorithm 2, which is what we do). The rest rents a machine of its own type for an hour.",
-        f"- **High volume, Greedy against GAIN.** GAIN is cheaper once its machines are full. Greedy's cost over GAIN's "
-        f"at 0.1, 1 and 10 times {PER_HOUR:g} jobs an hour: {', '.join(volumes)}. The paper names no volume.",
-        "- **An error in the lag.** We read it as boots of 6.5 min with a deviation of 20 %, while the controller counts "
-        f"on 6.5 min. At exact lags {tight:.1%} of SCS's jobs end with less to spare than such an error costs, 1.3 min, "
-        "and a job that is late gets faster types for what is left of it. When every boot takes 20 % longer than "
-        f"assumed SCS keeps {worst('scs', 'met_boot_bias')} (worst pattern). Fewer would need jobs without slack: that "
-        "follows from task times, which the paper does not give.",
+        "- **Low volume, SCS against Greedy.** SCS fills paid hours by consolidation, and a moved task must be in time."
+        " Here a type is 2 to 20 times as fast as another for the same task: "
+        f"{movable['interval']:.0%} of tasks could run on another type within their interval, "
+        f"{movable['latest']:.0%} within what those behind them can spare (line 3 of algorithm 2, which is what we do)."
+        " The rest rents a machine of its own type for an hour.",
+        "- **High volume, Greedy against GAIN.** GAIN is cheaper once its machines are full. Greedy's cost over "
+        f"GAIN's at 0.1, 1 and 10 times {PER_HOUR:g} jobs an hour: {', '.join(volumes)}. The paper names no volume.",
+        "- **An error in the lag.** We read it as boots of 6.5 min with a deviation of 20 %, while the controller "
+        f"counts on 6.5 min. At exact lags {tight:.1%} of SCS's jobs end with less to spare than such an error costs "
+        "(1.3 min), and a job that is late gets faster types for what is left of it. When every boot takes 20 % longer "
+        f"than assumed SCS keeps {worst('scs', 'met_boot_bias')} (worst pattern). Fewer would need jobs without slack: "
+        "that follows from task times, which the paper does not give.",
         "- **Exact estimates, 0.5 h.** The paper's three keep all deadlines. Here, in the worst pattern, SCS keeps "
         f"{worst('scs', 'met_exact_short')}, Greedy {worst('greedy', 'met_exact_short')}, GAIN "
         f"{worst('gain', 'met_exact_short')}; with a tenth of the jobs {worst('scs', 'met_exact_short_low')}, "
         f"{worst('greedy', 'met_exact_short_low')}, {worst('gain', 'met_exact_short_low')}. A load vector counts "
-        "machines as if tasks could be interrupted; where they cannot, two that fit on average may wait for each other.",
+        "machines as if tasks could be interrupted; where they cannot, two that fit on average may wait for each "
+        "other.",
         "- **Billing.** A lease is billed from its request, the boot included; the paper does not say.",
     ]
 
