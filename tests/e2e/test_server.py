@@ -9,6 +9,7 @@ import ssl
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,23 @@ def test_what_a_task_wrote_is_only_told_once_it_is_durable_and_follows_offsets(s
     content = caller.call("GET", f"/v1/jobs/{job}/output/0?stdout_from=2")[1]
     told, attachments = frames.split(content)
     assert json.loads(bytes(told))["ended"] and bytes(attachments) == b"lloerr"
+
+
+def test_a_server_that_is_interrupted_while_it_starts_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(Options(tmp_path / "state"))
+    wait, asked = server.ready.wait, list[None]()
+
+    def interrupted_once(timeout: float | None = None) -> bool:
+        asked.append(None)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        return wait(timeout)
+
+    monkeypatch.setattr(server.ready, "wait", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        Running(server).begin()
+    assert not [thread for thread in threading.enumerate() if thread.name == "windfall-server"]
+    with start(tmp_path / "state"):  # the directory is free
+        pass

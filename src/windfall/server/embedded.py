@@ -302,7 +302,13 @@ class Running:
 
     def begin(self) -> Running:
         self._thread.start()
-        self._server.ready.wait()
+        try:
+            self._server.ready.wait()
+        except BaseException:
+            # Ctrl-C, most likely. Nobody holds us yet, so nobody else will stop what has begun.
+            self._server.ready.wait()
+            self.stop()
+            raise
         if self._error is not None:
             raise self._error
         return self
