@@ -195,3 +195,19 @@ def test_tasks_of_a_machine_that_was_taken_away_move_at_once():
     busy = machine("m1", Phase.BUSY, running=[(1, 100.0)])
     plan = replan(snapshot(100.0, busy, runtimes={1: 200.0, 2: 200.0}))
     assert plan.assign == {"m1": [2]}
+
+
+def test_it_says_what_its_schedule_will_cost():
+    plan = first_plan(JOBS["J551"], paper_offers(), 0.0, DEADLINE_S)
+    assert plan.predicted_cost_usd == pytest.approx(5 * 0.0588)
+
+
+def test_a_machine_that_woke_too_late_for_its_queue_gives_the_rest_away_where_it_is_careful():
+    spot = next(offer for offer in paper_offers() if offer.market == "spot" and offer.name == "c3.large")
+    tasks = {number: Task(number, 300.0) for number in range(6)}
+    woken = Machine(id="w", offer=spot, phase=Phase.BUSY, waiting=tuple(tasks), paid_until_t=2000.0)
+    snapshot = Snapshot(t=1200.0, deadline_t=DEADLINE_S, tasks=tasks, machines=(woken,), offers=paper_offers())
+    careful, printed = replan(snapshot, Settings()), replan(snapshot, AS_PRINTED)
+    assert len(careful.assign["w"]) < 6
+    assert careful.start
+    assert printed.start == []

@@ -110,4 +110,5 @@ def first_plan(tasks: Sequence[Task], offers: Sequence[Offer], t: float, deadlin
         plan.start.append(Start(label, machine.offer))
         plan.assign[label] = list(machine.tasks)
     plan.predicted_finish_t = t + max((machine.finish_s for machine in machines), default=0.0)
+    plan.predicted_cost_usd = sum(m.offer.cycles(m.finish_s) * m.offer.price_usd for m in machines)
     return plan

@@ -272,6 +272,17 @@ def _release(board: Board) -> None:
             board.plan.look_again_t = min(board.plan.look_again_t, at_t)
 
 
+def _to_come_usd(board: Board) -> float:
+    """The cycles that the queues as they stand will begin."""
+    paid_until_t = {machine.id: machine.paid_until_t for machine in board.snapshot.machines}
+    cost_usd = 0.0
+    for name, lanes in board.lanes.items():
+        if lanes.slots:
+            late_s = lanes.finish_t() - paid_until_t.get(name, board.snapshot.t)
+            cost_usd += max(0, math.ceil(late_s / lanes.offer.cycle_s - 1e-9)) * lanes.offer.price_usd
+    return cost_usd
+
+
 def replan(snapshot: Snapshot, settings: Settings | None = None) -> Plan:
     """What to do now. Without machines: the primary schedule. With them: the four events of section 4.3."""
     settings = settings or Settings()
@@ -297,4 +308,5 @@ def replan(snapshot: Snapshot, settings: Settings | None = None) -> Plan:
     _release(board)
     finish_t = max((lanes.finish_t() for lanes in board.lanes.values()), default=-math.inf)
     plan.predicted_finish_t = finish_t if math.isfinite(finish_t) else None
+    plan.predicted_cost_usd = snapshot.spent_usd + _to_come_usd(board)
     return plan
