@@ -19,7 +19,7 @@ from windfall.core.policy import BagPolicy
 from windfall.core.state import Attempt, Bag, Host, State
 from windfall.core.turnarounds import quantile_s
 
-LOOKED_AT, LOOKED_AT_IN_ALL = 32, 256
+LOOKED_AT, LOOKED_AT_IN_ALL = 32, 128
 """Tasks of a bag, and of all bags, that one asking host makes us look at: an ask must not cost the length of a bag."""
 WASTE = 0.05
 """Without a policy, replicas may cost about this share of the bag."""

@@ -33,6 +33,7 @@ OF_HOST = frozenset({"Host", "Queue", "Pool", "Now"})
 # About 60 MB. A full memory is emptied: what is in use comes back within a few exchanges.
 REMEMBERED = 200_000
 LARGEST_INTEGER = 2**63
+SIMPLE = frozenset({bool, int, float, str, type(None)})
 
 
 class Special(Enum):
@@ -103,6 +104,7 @@ class Expression:
         self.slots = tuple(_slot(reference) for reference in self.references)
         self._tree = ExprTree(_flattened(text))
         self._ad = ClassAd()
+        self._kept: list[Any] = [_UNKNOWN] * len(self.slots)
         self.constant = self._evaluate(()) if self.is_constant else None
         self._key = _key_function(self.references, policies)
         # A value that depends on the time of the question is not asked for again.
@@ -119,8 +121,12 @@ class Expression:
         return _noted(key, self._evaluate(key[1::2])) if value is _UNKNOWN else value
 
     def _evaluate(self, values: tuple[Any, ...]) -> Any:
-        for slot, value in zip(self.slots, values, strict=True):
-            self._ad[slot] = _plain(value)
+        for place, value in enumerate(values):
+            # Most stay what they were from task to task, and to tell classad2 takes longer than to look.
+            kept = self._kept[place]
+            if value.__class__ not in SIMPLE or value.__class__ is not kept.__class__ or value != kept:
+                self._ad[self.slots[place]] = _plain(value)
+                self._kept[place] = value
         return self.on(self._ad)
 
     def on(self, ad: ClassAd) -> Any:
