@@ -9,7 +9,7 @@ import time
 import pytest
 from rich.console import Console
 
-from windfall.cli import cost, explain, money
+from windfall.cli import cost, explain, foresee, money
 from windfall.cli.options import Place
 from windfall.cli.progress import Progress
 from windfall.cli.summary import document, exit_code, print_summary
@@ -158,3 +158,37 @@ def test_a_plan_tells_what_it_did_why_and_instead_of_what():
     assert "instead of all on on-demand machines now: $1.48" in lines
     assert "refused: start od-2: all 4 are rented" in lines
     json.dumps(told)
+
+
+# --- foresight ------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_simulated_at_the_start_is_told_in_a_line():
+    told = {"runs": 20, "possible": True, "cost_usd": {"low": 1.12, "high": 1.31}, "met": {"runs": 19}}
+    said = "simulated at the start: $1.12 to $1.31, in time in 19 of 20 runs"
+    assert foresee.words_of(json.dumps(told).encode()) == said
+    assert foresee.words_of(b"") == ""
+    late = {"possible": False, "cost_usd": None, "met": None, "runs": 0}
+    assert "impossible" in foresee.words_of(json.dumps(late).encode())
+
+
+def test_nothing_is_simulated_beside_a_job_without_a_plan_or_one_that_is_half_done(monkeypatch):
+    started = []
+
+    class Process:
+        def __init__(self, command, **rest):
+            started.append(command)
+
+        def poll(self):
+            return 0
+
+    monkeypatch.setattr(foresee.subprocess, "Popen", Process)
+    for made in (status() | {"plan": None}, status(), status(deadline_s=None)):
+        foresee.Foresight("http://x", "t", 7).look(made)
+    assert started == []
+    fresh = status()
+    fresh["tasks"] = fresh["tasks"] | {"done": 0}
+    foresight = foresee.Foresight("http://x", "t", 7)
+    foresight.look(fresh)
+    foresight.close()
+    assert len(started) == 1 and {"plan", "7", "--json"} <= set(started[0])

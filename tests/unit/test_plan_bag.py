@@ -8,10 +8,15 @@ import math
 import pytest
 
 from tests.support.command import windfall
+from tests.unit.test_machines import Cloud
 from windfall.cli.plan_screen import sparks
+from windfall.core import plans
+from windfall.core.events import TaskClass
+from windfall.planning.contract import Plan
 from windfall.planning.offers import Offer
 from windfall.sim import forecast
 from windfall.sim.clouds import RentedMachine
+from windfall.sim.world import World
 
 JOB = """
 [job]
@@ -211,6 +216,23 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another():
 def test_run_times_of_an_earlier_job_are_drawn_from_and_nothing_beyond_them():
     made = forecast.forecast(question(2, seen_s=(100.0, 200.0)), [7200.0], range(5), None)[0]
     assert all(160.0 <= run.finish_s <= 260.0 for run in made.runs)
+
+
+def test_a_planner_is_shown_the_same_run_times_as_live_by_a_job_with_one_estimate():
+    cloud = Cloud()
+    bag = cloud.rent(4, [TaskClass(estimate_s=600.0)])
+    live = plans.view(cloud.state, bag.number, cloud.t, math.inf)
+    shown = []
+
+    def planner(snapshot):
+        shown.append(snapshot)
+        return Plan()
+
+    planner.names_up_to = math.inf
+    world = World(forecast.scenario(question(spread=0.35), 3600.0), 1, None, None, lambda name: planner)
+    world.driver.run(1.0)
+    assert [task.runtime_s for task in shown[0].tasks.values()] == [task.runtime_s for task in live.tasks.values()]
+    assert [task.mean_s for task in shown[0].tasks.values()] == [task.mean_s for task in live.tasks.values()]
 
 
 def test_a_very_large_bag_is_simulated_in_bundles_of_the_same_work():

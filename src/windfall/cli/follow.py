@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from windfall.cli.foresee import Foresight
 from windfall.cli.output import note, span
 from windfall.cli.progress import Progress
 from windfall.client import Job
@@ -119,7 +120,7 @@ def in_one_line(waiting: Json) -> str:
     return waiting["because"] + (f" ({', '.join(clauses)})" if clauses else "")
 
 
-def follow(job: Job, max_wait_s: float | None = None) -> Json:
+def follow(job: Job, max_wait_s: float | None = None, foresight: Foresight | None = None) -> Json:
     """Show progress until the job has ended. Ctrl-C once: start nothing more; twice: `KeyboardInterrupt`."""
     status: Json = {}
     with Progress(job) as progress:
@@ -127,6 +128,9 @@ def follow(job: Job, max_wait_s: float | None = None) -> Json:
         try:
             for status in statuses(job):
                 watch.look(status)
+                if foresight is not None and progress.is_seen:
+                    foresight.look(status)
+                    progress.foreseen = foresight.words
                 progress.update(status)
                 if watch.is_out_of_money(status):
                     # Paused: whoever raises the budget says so by going on with it.

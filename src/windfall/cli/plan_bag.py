@@ -4,6 +4,7 @@ named, the terminal."""
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from windfall.bags.settings import Settings
 from windfall.bags.submission import Request, Submission, read_job
 from windfall.bags.units import parse_duration, parse_money
+from windfall.cli.follow import Terminated, good_order
 from windfall.cli.output import console, note, plural, print_json, span
 from windfall.errors import BadInput, Missed
 
@@ -77,37 +79,48 @@ class Ready(Struct):
 def plan_bag(asked: Asked) -> None:
     """Read, simulate, show. Missed (exit code 4): the deadline is impossible, or kept too seldom."""
     from windfall.cli import plan_screen
-    from windfall.sim.forecast import bundled, earliest_s, forecast
+    from windfall.sim.forecast import earliest_s
 
     ready = prepare(asked)
-    simulated, size = bundled(ready.question, min(ready.deadlines_s))
-    if size > 1:
-        ready.assumed.append(f"{size} tasks at a time count as one, which takes as long: there are very many")
     for warning in ready.warnings:
         note(f"windfall: {warning}")
     soonest_s = earliest_s(ready.question)
     if isinf(soonest_s):
         raise BadInput(f"{asked.job}: some task fits on no machine on offer", hint="offer one with more memory")
-    possible = [deadline_s for deadline_s in ready.deadlines_s if deadline_s >= soonest_s]
-    count = asked.seeds or _usual_runs(ready.question.tasks)
-    seeds = range(asked.first_seed, asked.first_seed + count)
-    found: list[Forecast] = []
-    if possible:
-        with _executor(count * len(possible)) as executor, _progress(ready, count * len(possible)) as done:
-            found = forecast(simulated, possible, seeds, executor, done)
-    by_deadline: dict[float, Forecast | None] = dict.fromkeys(ready.deadlines_s)
-    by_deadline |= {made.deadline_s: made for made in found}
-    if asked.plot and found:
+    found = _simulated(asked, ready, soonest_s)
+    yours = found[ready.deadline_s]
+    if asked.plot and any(found.values()):
         from windfall.cli.plan_picture import draw
 
-        draw(ready.name, ready.deadline_s, soonest_s, by_deadline, asked.plot)
-    told = plan_screen.document(ready, soonest_s, by_deadline)
+        draw(ready.name, ready.deadline_s, soonest_s, found, asked.plot)
+    told = plan_screen.document(ready, soonest_s, found)
     if asked.as_json:
         print_json(told)
-    elif found:
-        for line in plan_screen.lines(told, by_deadline[ready.deadline_s]):
+    elif any(found.values()):
+        for line in plan_screen.lines(told, yours):
             click.echo(line)
-    _judge(ready, soonest_s, by_deadline[ready.deadline_s])
+    _judge(ready, soonest_s, yours)
+
+
+def _simulated(asked: Asked, ready: Ready, soonest_s: float) -> dict[float, Forecast | None]:
+    """By deadline: what the runs came to, or None where it is impossible."""
+    from windfall.sim.forecast import bundled, forecast
+
+    question, size = bundled(ready.question, min(ready.deadlines_s))
+    if size > 1:
+        ready.assumed.append(f"{size} tasks at a time count as one, which takes as long: there are very many")
+    found: dict[float, Forecast | None] = dict.fromkeys(ready.deadlines_s)
+    possible = [deadline_s for deadline_s in found if deadline_s >= soonest_s]
+    count = asked.seeds or _usual_runs(ready.question.tasks)
+    seeds = range(asked.first_seed, asked.first_seed + count)
+    runs = count * len(possible)
+    if possible:
+        try:
+            with _executor(runs) as executor, _progress(ready, runs) as done:
+                found |= {made.deadline_s: made for made in forecast(question, possible, seeds, executor, done)}
+        except Terminated:
+            raise SystemExit(128 + signal.SIGTERM) from None
+    return found
 
 
 def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
@@ -145,11 +158,24 @@ def _executor(runs: int) -> Iterator[Executor | None]:
     if workers == 1:
         yield None
         return
-    pool = ProcessPoolExecutor(workers)
+    pool = ProcessPoolExecutor(workers, initializer=_leave_signals_to_us)
     try:
-        yield pool
+        with good_order():
+            yield pool
+    except BaseException:
+        # A run may take minutes: nobody who has pressed Ctrl-C wants to wait for it.
+        for process in list(pool._processes.values()):
+            process.kill()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _leave_signals_to_us() -> None:
+    """Typed at a terminal, Ctrl-C reaches the runs as well; what becomes of them is for whoever started them to say."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
@@ -208,6 +234,11 @@ def _running(asked: Asked) -> Ready:
     with asked.place.open() as client:
         left = client.job(asked.job).unfinished()
     classes = left["classes"]
+    if left["workflow"]:
+        raise BadInput(
+            f"job {left['job']} '{left['name']}' is a workflow: what is left of one cannot be simulated yet",
+            hint="its plan as a whole: windfall plan --workflow FILE",
+        )
     if not classes:
         raise BadInput(f"job {left['job']} '{left['name']}' has ended: nothing is left to plan", hint="windfall status")
     if any(each["estimate_s"] is None for each in classes) and not asked.estimate:
@@ -318,6 +349,8 @@ def _run_times(asked: Asked, bag: Submission, assumed: list[str]) -> tuple[tuple
         assumed.append(
             f"run times vary: log-normal around the estimate, spread {spread:g}   (another: --spread, --like JOB)"
         )
+    if spread and len(set(by_task)) > 1:
+        assumed.append("planners trust estimates that differ from task to task as if they had been measured")
     return tuple(float(estimate or 0.0) for estimate in by_task), (), spread
 
 

@@ -58,6 +58,7 @@ class Progress:
         self._failed = 0
         self.remark = ""
         self.trouble = ""
+        self.foreseen = ""
         self._live = Live(console=self._console, transient=True, refresh_per_second=8, redirect_stdout=False)
 
     @property
@@ -86,6 +87,8 @@ class Progress:
     def picture(self, status: Json) -> Group:
         """One look answers: how far, how fast, will it make it, is anything wrong."""
         lines = [_head(status), self._bar_line(status), *_money_lines(status)]
+        if self.foreseen:
+            lines.append(Text(f"  {self.foreseen}"))
         if tasks_failed := status["tasks"]["failed"]:
             lines.append(Text(f"  {plural(tasks_failed, 'task')} failed: {self._causes()}", style="red"))
         if self.trouble:

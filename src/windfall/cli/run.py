@@ -16,6 +16,7 @@ import msgspec
 
 from windfall.bags.submission import Request, Submission, read_job
 from windfall.cli.follow import Terminated, follow, good_order
+from windfall.cli.foresee import Foresight
 from windfall.cli.options import BehindDashes, Place, bag_options, json_option, max_wait_option, place_options
 from windfall.cli.output import console, note, plural, print_json
 from windfall.cli.summary import INTERRUPTED, document, exit_code, print_summary
@@ -216,6 +217,7 @@ class Session:
             self.local = LocalServer(state, worker=not pools, slots=slots, idle=True, pools=pools)
             self.client = Client(local=self.local, patience_s=60.0)
         self.job: Job | None = None
+        self.foresight: Foresight | None = None
 
     @property
     def owns_server(self) -> bool:
@@ -257,7 +259,13 @@ def _run(session: Session, bag: Submission | Request | None, resume: str | None,
         _pause_leftovers(session, job)
     if session.local is not None:
         session.local.start_work()
-    return status if status["state"] in ENDED else follow(job, max_wait_s)
+    if status["state"] in ENDED:
+        return status
+    session.foresight = Foresight(client.transport.url, client.transport.token, job.id)
+    try:
+        return follow(job, max_wait_s, session.foresight)
+    finally:
+        session.foresight.close()
 
 
 def _submitted(client: Client, bag: Submission) -> Job:
@@ -303,6 +311,8 @@ def _finish(session: Session, status: Json, as_json: bool) -> int:
         print_json(document(status, groups))
     else:
         print_summary(status, groups, session.place, resume=session.owns_server)
+        if session.foresight is not None and session.foresight.words:
+            click.echo(f"  {session.foresight.words}")
     code = exit_code(status)
     if (status.get("money") or {}).get("held_by_budget"):
         raised = f"windfall change {session.job.id} --budget USD && windfall run --resume {session.job.id}"
