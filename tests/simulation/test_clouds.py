@@ -17,6 +17,7 @@ from windfall.core.events import (
     MachineStarted,
     PlanTaken,
     PricesReported,
+    ResultsReported,
     TasksEstimated,
     encode_record,
 )
@@ -268,6 +269,14 @@ def test_a_hibernated_task_stands_still_and_goes_on_from_its_break_point():
     assert outcome.machines[0].sleeps_s == ((500.0, 1500.0),)
     assert outcome.cost_usd == pytest.approx(2 * 0.3), "960 s held; the sleep is not billed"
     assert outcome.lost == 0 and outcome.machines[0].ready_s == 60.0
+
+
+def test_a_task_that_slept_is_reported_as_workers_report_it_without_the_sleep():
+    world, records, _ = watched(scenario(GONE_WRONG["hibernated and resumed"]), 1)
+    reports = [record.event for record in records if isinstance(record.event, ResultsReported)]
+    runs_s = [result.end - result.start for event in reports for result in event.results if result.exit == 0]
+    assert any(machine.sleeps for machine in world.driver.state.machines.values())
+    assert len(runs_s) >= 40 and min(runs_s) >= 120 and max(runs_s) <= 300 + 1e-3
 
 
 def test_a_stopped_machine_comes_back_and_begins_its_task_again():

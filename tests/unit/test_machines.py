@@ -282,6 +282,23 @@ def test_run_times_are_learned_and_corrected_for_the_speed_of_the_machine() -> N
     assert group.task.runtime_s == pytest.approx(20.0)
 
 
+def test_a_sleep_that_a_worker_has_taken_off_is_not_taken_off_again() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(60, [TaskClass()])
+    cloud.plan(bag, start=[SPOT])
+    for slept_s in (0.0, 30.0) * 12:
+        keys = cloud.boot(1)
+        cloud.wait(10)
+        cloud.sleep(1)
+        cloud.wait(slept_s)
+        cloud.step(MachineResumed(cloud.t, 1, cloud.t))
+        cloud.wait(10)
+        cloud.report("cloud-m1", *keys, run_s=20.0)
+    (group,) = plans.view(cloud.state, bag.number, cloud.t, 0.0).groups
+    assert group.task.mean_s == pytest.approx(20.0)
+    assert group.task.runtime_s == pytest.approx(20.0)
+
+
 def test_a_checkpoint_of_an_earlier_attempt_is_where_the_next_one_begins() -> None:
     cloud = Cloud()
     klass = TaskClass(estimate_s=300.0, estimate_is_exact=True, checkpoint_mb=50.0)

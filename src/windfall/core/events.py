@@ -144,7 +144,10 @@ class JobRetried(Event):
 
 
 class Result(Struct, array_like=True, gc=False):
-    """How one attempt ended, on the server's clock."""
+    """How one attempt ended, on the server's clock.
+
+    From `start` to `end` is how long it ran: time that its host stood still is not in it, and moves `start` on.
+    """
 
     job: int
     task: int

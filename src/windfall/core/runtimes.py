@@ -29,7 +29,7 @@ def unit_of(bag: Bag, task: int) -> float:
 
 
 def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
-    """One accepted result, as it would have been on a machine of speed 1 that did not sleep."""
+    """One accepted result, as it would have been on a machine of speed 1."""
     index = bag.class_of(result.task)
     rules = bag.classes[index]
     resumed = any(attempt < result.attempt for attempt, _ in bag.saved.get(result.task, ()))
@@ -38,7 +38,6 @@ def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
     seconds, speed = result.end - result.start, 1.0
     machine = None if host is None else machine_of(state, host)
     if machine is not None:
-        seconds -= machine.slept_s(result.start, result.end)
         speed = machine.offer.speed_for(rules.name)
     key = class_key(bag, index)
     Estimates(state.run_times).learn(key, seconds / unit_of(bag, result.task), speed)

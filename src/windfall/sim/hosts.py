@@ -52,6 +52,11 @@ class Running(Struct, gc=False):
     """Of the time between: how long its host stood still."""
     saves: Saves | None = None
 
+    @property
+    def awake_since_s(self) -> float:
+        """When it would have begun had its host never stood still: what workers report."""
+        return self.start_s + self.slept_s
+
     def worked_s(self, now: float) -> float:
         """The work done until now."""
         wall_s = self.end_s - self.start_s - self.slept_s

@@ -241,7 +241,7 @@ class World:
         results = host.results
         if told:
             results += [
-                Result(*key, PREEMPTED_CODE, None, running.start_s, now, running.worked_s(now))
+                Result(*key, PREEMPTED_CODE, None, running.awake_since_s, now, running.worked_s(now))
                 for key, running in host.running.items()
             ]
             results += [Result(*key, PREEMPTED_CODE, None, now, now) for key in host.queue]
@@ -428,7 +428,7 @@ class World:
             return
         now, cause = self.driver.now, running.cause
         exit_code = 0 if cause == DONE_CODE else 1
-        host.results.append(Result(*key, cause, exit_code, running.start_s, now, running.cpu_s))
+        host.results.append(Result(*key, cause, exit_code, running.awake_since_s, now, running.cpu_s))
         if self._watch:
             self._watch(host.name, key, running.start_s, now, cause)
         if host.queue:
