@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 
@@ -9,9 +10,11 @@ import pytest
 
 from tests.support.command import windfall
 from tests.unit.test_machines import Cloud
+from windfall.cli.plan_bag import Asked, prepare
 from windfall.cli.plan_screen import sparks
 from windfall.core import plans
 from windfall.core.events import TaskClass
+from windfall.errors import BadInput
 from windfall.planning.contract import Plan
 from windfall.planning.offers import Offer
 from windfall.sim import forecast
@@ -279,3 +282,64 @@ def test_a_machine_that_follows_another_is_not_beside_it():
 def test_a_row_of_blocks_shows_everything_that_is_there():
     assert sparks([0.0, 0.01, 5.0, 10.0], 10.0) == " ▁▄█"
     assert sparks([0.0], 0.0) == " "
+
+
+# --- jobs on a server -------------------------------------------------------------------------------------------------
+
+
+class Remote:
+    """A place whose one job is as it is told to be."""
+
+    def __init__(self, **changes):
+        offer = {"name": "steady", "price_usd": 0.1, "cores": 2, "lag_s": 60.0, "limit": 4, "market": "on-demand"}
+        each = {"tasks": 3, "estimate_s": 600.0, "run_times_s": [], "memory_bytes": 0, "cpus": 1.0}
+        self.left = {
+            "job": 7, "name": "fit", "state": "running", "workflow": False, "planner": "", "confidence": 0.9,
+            "deadline_in_s": 3000.0, "spent_usd": 0.5, "budget_left_usd": 1.5, "machines": 2, "classes": [each],
+            "offers": [offer | {"pool": "cloud", "memory_gb": None}],
+        } | changes  # fmt: skip
+
+    def open(self):
+        return contextlib.nullcontext(self)
+
+    def job(self, reference):
+        assert reference == "fit"
+        return self
+
+    def unfinished(self):
+        return self.left
+
+
+def rest_of(place, **said):
+    return prepare(Asked(job="fit", place=place, **said))
+
+
+def test_the_rest_of_a_job_is_planned_with_its_own_deadline_budget_confidence_and_offers():
+    ready = rest_of(Remote(), what_if="deadline=1h,2h")
+    assert (ready.name, ready.deadline_s, ready.others_s) == ("fit", 3000.0, [3600.0, 7200.0])
+    asked = ready.question
+    assert (asked.tasks, asked.confidence, asked.budget_usd, asked.planner) == (3, 0.9, 1.5, "windfall")
+    assert [supply.offer.name for supply in asked.supplies] == ["steady"]
+    assert "as if its 2 machines were not there" in ready.assumed[0]
+
+
+def test_learned_run_times_take_the_place_of_the_guess():
+    each = {"tasks": 3, "estimate_s": 500.0, "run_times_s": [400.0] * 6, "memory_bytes": 0, "cpus": 2.0}
+    asked = rest_of(Remote(classes=[each])).question
+    assert (asked.seen_s, asked.cpus) == ((400.0,) * 6, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"workflow": True}, "is a workflow"),
+        ({"classes": []}, "has ended"),
+        ({"offers": []}, "rents no machines"),
+        ({"deadline_in_s": None}, "a plan needs a deadline"),
+        ({"deadline_in_s": -5.0}, "not in the future"),
+    ],
+)
+def test_what_cannot_be_planned_of_a_job_is_said(changes, says):
+    with pytest.raises(BadInput) as refused:
+        rest_of(Remote(**changes))
+    assert says in str(refused.value) and refused.value.hint
