@@ -14,6 +14,9 @@ from tests.support.cluster import WINDFALL
 from tests.support.command import windfall
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
 def typed(monkeypatch, capsys):
     def call(*words):
