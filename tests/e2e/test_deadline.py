@@ -13,7 +13,6 @@ from tests.support.clouds import sweep
 from tests.support.cluster import WINDFALL
 from tests.support.command import windfall
 
-
 pytestmark = pytest.mark.slow
 
 
