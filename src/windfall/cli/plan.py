@@ -11,7 +11,7 @@ from windfall.errors import BadInput
 
 
 @click.command("plan")
-@click.argument("job", required=False, metavar="[JOB.TOML]")
+@click.argument("job", required=False, metavar="[JOB.TOML|JOB]")
 @click.option("--workflow", "workflow_file", metavar="FILE", help="WfFormat 1.5 JSON or workflow.toml.")
 @click.option("--offers", "offers_file", metavar="FILE", help="What may be rented: offers.toml.")
 @click.option("--deadline", metavar="TIME", help="From now: 90s, 10m, 2h, 1h30m.")
@@ -63,8 +63,8 @@ def plan(
     """Say what a bag or a workflow will cost and when it will be done, before anything is rented.
 
     A bag (a job.toml, or a list of tasks) is simulated many times with the very planner that `windfall run` uses:
-    cost, finish, the chance of being in time, machines over time. Of a workflow the plan itself is made: which
-    machines, when, and what runs where.
+    cost, finish, the chance of being in time, machines over time. So is what is left of a job on a server, by its
+    number or name. Of a workflow the plan itself is made: which machines, when, and what runs where.
 
     Nothing is started. A lease is billed from its request to its release in whole cycles, the boot included.
 
@@ -73,6 +73,7 @@ def plan(
       windfall plan job.toml --offers offers.toml --deadline 2h
       windfall plan job.toml --offers offers.toml --deadline 2h --what-if deadline=1h,2h,4h --plot front.png
       windfall plan tasks.txt --estimate 5m --pools pools.toml --pool cloud --deadline 35m
+      windfall plan last --what-if deadline=30m,1h,2h
       windfall plan --workflow examples/workflows/fit.toml --offers examples/offers.toml --deadline 2h --budget 1.50
 
     A workflow may have a budget beside its deadline, or instead of it: then it ends as early as that allows.
