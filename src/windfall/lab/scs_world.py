@@ -256,7 +256,7 @@ class World:
         sight_s = now_s + max(self.lag) + PERIOD_S
         seen = sum(task.begin_s <= sight_s for task in tasks)
         state = (self.serial - self.ticks, seen)
-        changed = state != self.last_state or any(task.ready for task in tasks)
+        changed = (seen > 0 and state != self.last_state) or any(task.ready for task in tasks)
         self.last_state = state
         return changed
 
