@@ -148,7 +148,7 @@ def submitted(made_bags, made_hosts) -> Hand:
 
 @settings(deadline=None, max_examples=150)
 @given(
-    st.lists(bags, min_size=1, max_size=6), st.lists(hosts, min_size=1, max_size=4), st.sampled_from([0, 4]), st.data()
+    st.lists(bags, min_size=1, max_size=6), st.lists(hosts, min_size=1, max_size=4), st.sampled_from([0, 16]), st.data()
 )
 def test_the_matcher_gives_what_trying_everything_gives(made_bags, made_hosts, few, data):
     with patch.object(ranking, "FEW", few):  # Bags as a crowd, and one by one.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from windfall.core.engine import Policies
 
 UNLIMITED = 1 << 30
-FEW = 4
+FEW = 16
 """So many bags are asked one by one in the time that a crowd takes to be asked at once."""
 Wants = tuple[Bag, BagPolicy, int, tuple[int, ...] | None]
 """A bag that wants a host, its policy, its Concurrency, and the classes of tasks that it is about (None: all)."""
