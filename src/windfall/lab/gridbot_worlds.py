@@ -20,7 +20,21 @@ WHERE = Path("lab-gridbot.toml")
 STAY = {"law": "exponential", "mean": "6h20m"}
 ERRORS = "(Host.ErrorRate + Host.LossRate)"
 RUNS_ON = "Job.Replica1.Host"
-BAD_REPLICA = f"({RUNS_ON}.ErrorRate + {RUNS_ON}.LossRate > 0.01 || {RUNS_ON}.JobsToday == 0)"
+
+
+def any_replica(condition: str) -> str:
+    """The condition, in which HOST stands for a replica's host, holds for at least one of them: there are at most four
+    when a fifth is asked for, and one that is not there is undefined, which leaves the others to decide."""
+    return "(" + " || ".join(condition.replace("HOST", f"Job.Replica{n}.Host") for n in range(1, 5)) + ")"
+
+
+BAD_REPLICA = any_replica("HOST.ErrorRate + HOST.LossRate > 0.01 || HOST.JobsToday == 0")
+
+
+def once_in(seconds: str) -> str:
+    """A task is replicated once in so many seconds: the n-th time when it has been out for n times as long."""
+    return f"Now - Job.Replica1.SentTime > Job.NumberOfReplicas * {seconds}"
+
 
 # The five pairs of the replication table: (replication, scheduling) -> policies.
 REPLICATION = {
@@ -158,7 +172,7 @@ def small_bags_run(scale: float) -> Scenario:
             "Rank": "BOT.Priority",
             "Concurrency": str(concurrency),
             "Deadline": "Concurrency * 2000",
-            "ReplicationRequirements": "Job.NumberOfReplicas < 5 && Now - Job.Replica1.SentTime > Concurrency * 1000",
+            "ReplicationRequirements": f"Job.NumberOfReplicas < 5 && {once_in('Concurrency * 1000')}",
         }, priority=float(place))
         for place, (name, (concurrency, requirements)) in enumerate(wanted.items(), 1)
     ]  # fmt: skip
@@ -169,8 +183,8 @@ def small_bags_run(scale: float) -> Scenario:
 def replication_with_volunteers_run(scale: float, threshold: int = 2000) -> Scenario:
     """Figure 9: four bags of 30,000 under different replication and scheduling policies, the community included. The
     table of figure 9(b) is not legible in our copy; the pairs follow the text."""
-    risky = f"{RUNS_ON}.ErrorRate + {RUNS_ON}.LossRate > 0.1"
-    once = f"Job.NumberOfReplicas < 5 && {risky} && Now - Job.Replica1.SentTime > 900"
+    risky = any_replica("HOST.ErrorRate + HOST.LossRate > 0.1")
+    once = f"Job.NumberOfReplicas < 5 && {risky} && {once_in('900')}"
     left = round(threshold * scale)
     late = f"Job.NumberOfReplicas < 5 && BOT.JobsLeft < {left}"
     no_volunteers = '!BOT.Tail || Host.Pool != "volunteers"'
