@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "pool": ("windfall.cli.pools", "pool", "Pools: where hosts come from, and how many are asked for."),
     "workflow": ("windfall.cli.workflow", "workflow", "Workflows: how far, a picture, classes; check a file."),
     "cost": ("windfall.cli.cost", "cost", "What a job has cost: by machine, offer and pool; what is to come."),
+    "report": ("windfall.cli.report", "report", "A page about a job, with pictures: tasks, hosts, machines, cost."),
     "explain": ("windfall.cli.explain", "explain", "Why a job or a task waits, or the story of a task."),
     "token": ("windfall.cli.tokens", "token", "Tokens: create, list, revoke."),
     "server": ("windfall.cli.server", "server", "Serve workers and clients."),

@@ -1,0 +1,22 @@
+"""`windfall report` on a small job of one's own: one page with its pictures."""
+
+from __future__ import annotations
+
+import json
+
+from tests.support.typed import Shell
+
+
+def test_a_report_is_one_page_with_pictures_and_a_wrong_place_is_said(tmp_path):
+    shell = Shell(tmp_path)
+    assert shell.windfall("run", "--range", "1-4", "--", "true").code == 0
+    ended = shell.windfall("report", "last", "--json")
+    assert ended.code == 0, ended
+    shown = json.loads(ended.out)
+    assert shown["figures"] == ["Incomplete tasks over time", "Who ran what"]
+    text = (tmp_path / "report.html").read_text()
+    assert text.count("data:image/png;base64,") == 2
+    assert "4 of 4 tasks done" in text
+    ended = shell.windfall("report", "last", "--out", "no/such/place.html")
+    assert ended.code == 2
+    assert "no/such/place.html" in ended.err
