@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from windfall.planning.offers import Offer
+from windfall.planning.workflow import search
 from windfall.planning.workflow.assign import assign, bundles, cheapest_offers, reduce_parallelism, upgrade
 from windfall.planning.workflow.bounds import work_bound_usd
 from windfall.planning.workflow.check import faults
@@ -100,6 +101,21 @@ def test_the_work_bound_undercuts_every_plan():
     problem = make_problem(flow, (SLOW, FAST), 2500)
     costs = [plan(problem, name, np.random.default_rng(0), looks=5_000).cost_usd(problem) for name in NAMES]
     assert 0 < work_bound_usd(problem) <= min(costs)
+
+
+@pytest.mark.parametrize("annealed", [3_000, 50])
+@pytest.mark.parametrize("deadline_s", [1500, 4000])
+def test_no_planner_undercuts_windfall_in_small_workflows_nor_in_large_ones(monkeypatch, annealed, deadline_s):
+    monkeypatch.setattr(search, "ANNEALED", annealed)  # a large workflow is one with more tasks than this
+    rng = np.random.default_rng(3)
+    layers = [(p, t) for t in range(20, 120) for p in rng.integers(20 * (t // 20 - 1), 20 * (t // 20), 2).tolist()]
+    flow = workflow(rng.uniform(20, 200, 120).tolist(), layers)
+    problem = make_problem(flow, (SLOW, FAST), deadline_s)
+    own = plan(problem, "windfall", np.random.default_rng(0), looks=20_000)
+    assert own.met(problem)
+    others = [plan(problem, name, np.random.default_rng(0)) for name in NAMES[1:]]
+    assert own.cost_usd(problem) <= min(other.cost_usd(problem) for other in others if other.met(problem))
+    assert not faults(publish(problem, own), flow, (SLOW, FAST), deadline_s)
 
 
 # -- SCS, algorithm 1 -----------------------------------------------------------------------------------------------
