@@ -18,6 +18,7 @@ from windfall.planning.bag_net import Net, ident, left_of_each
 from windfall.planning.bag_packing import (
     Bin,
     Item,
+    Placed,
     existing,
     fill,
     fresh,
@@ -313,7 +314,15 @@ class Desk:
     def _loss_usd(self, bin: Bin) -> float:
         if bin.offer.market != SPOT:
             return 0.0
-        return sum(entry.count * self._risk(bin, (entry.start_t + entry.end_t) / 2) for entry in bin.placed)
+        usd = 0.0
+        for entry in bin.placed:
+            seconds = self.items[entry.item].task.seconds_on(bin.offer)
+            usd += entry.count * self._risk(bin, (entry.start_t + seconds + entry.end_t) / 2)
+        return usd
+
+    def _lost(self, bin: Bin, entry: Placed) -> float:
+        """How many of these tasks interruptions are expected to cut short."""
+        return entry.count * -math.expm1(-self.prices.laws[bin.offer.key].interrupts * (entry.end_t - self.t))
 
     def _secure(self, left: list[int]) -> None:
         """What no usual lease has room for: on-demand machines for as long as it takes."""
@@ -357,7 +366,9 @@ class Desk:
     def cost_usd(self) -> float:
         """What is bought now, what interruptions are expected to cost, and what sleeps."""
         asleep_usd = float(self.prices.asleep[0]) * sum(len(sleeper.items) for sleeper in self.waits)
-        return self.bought_usd + sum(self._loss_usd(bin) for bin in self.bins) + asleep_usd
+        lost = sum(self._lost(bin, entry) for bin in self.bins if bin.offer.market == SPOT for entry in bin.placed)
+        losses_usd = sum(self._loss_usd(bin) for bin in self.bins) * self.prices.dearer_for_few(lost)
+        return self.bought_usd + losses_usd + asleep_usd
 
     # --- after the decision -----------------------------------------------------------------------------------------
 

@@ -150,6 +150,18 @@ class Prices:
         result: Array = np.maximum(1.0, -np.expm1(-rate * cycles) / -math.expm1(-rate))
         return result
 
+    def dearer_for_few(self, count: float) -> float:
+        """How much more a rescue costs per task where so few may need one that they fill no machine."""
+        many, few = self.count, max(1.0, count * self.per_task)
+        if few >= many or not self.ondemand:
+            return 1.0
+        half = (self.t + self.by_t) / 2
+        at_once = [(offer, self._most(offer, half)) for offer in self.ondemand]
+        prices = []
+        for self.count in (few, many):
+            prices.append(min((self._leases(offer, most).min() for offer, most in at_once if most), default=1.0))
+        return float(prices[0] / prices[1])
+
     def _sure(self, offer: Offer) -> Array:
         """By cells: the price per task of on-demand machines started then."""
         best = np.concatenate([[math.inf], np.minimum.accumulate(self._leases(offer, self._most(offer, self.t)))])
