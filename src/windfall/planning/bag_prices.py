@@ -123,7 +123,7 @@ class Prices:
         rows = (until_t - at_t - offer.lag_s) / (self.seconds / self.speed(offer)) + 1e-9
         return max(0, int(rows) if rows < WHOLE else WHOLE + int((rows - WHOLE) * PARTS))
 
-    def _leases(self, offer: Offer, most: int) -> Array:
+    def _leases(self, offer: Offer, most: int, count: float | None = None) -> Array:
         """The price per task of a machine with 1, 2, 3, 3 1/3, ... in a row on each core, while there are so many.
 
         Tasks are not all of the mean length: at the end of a long row a third of one is room for a short one. The
@@ -133,8 +133,9 @@ class Prices:
         held_s = rows * (self.seconds / self.speed(offer)) + (offer.lag_s if offer.bills_boot else 0.0)
         cycles = np.maximum(1.0, np.ceil(np.maximum(held_s, offer.minimum_s) / offer.cycle_s - 1e-9))
         cycles = self.paid_cycles(offer, cycles)
-        machines = np.ceil(self.count / (rows * max(1.0, offer.cores / self.wide)) - 1e-9)
-        result: Array = cycles * offer.price_usd * machines / self.count
+        count = count or self.count
+        machines = np.ceil(count / (rows * max(1.0, offer.cores / self.wide)) - 1e-9)
+        result: Array = cycles * offer.price_usd * machines / count
         return result
 
     def _rows(self, most: int) -> Array:
@@ -157,10 +158,11 @@ class Prices:
             return 1.0
         half = (self.t + self.by_t) / 2
         at_once = [(offer, self._most(offer, half)) for offer in self.ondemand]
-        prices = []
-        for self.count in (few, many):
-            prices.append(min((self._leases(offer, most).min() for offer, most in at_once if most), default=1.0))
-        return float(prices[0] / prices[1])
+        for_few, for_many = (
+            min((float(self._leases(offer, most, number).min()) for offer, most in at_once if most), default=1.0)
+            for number in (few, many)
+        )
+        return for_few / for_many
 
     def _sure(self, offer: Offer) -> Array:
         """By cells: the price per task of on-demand machines started then."""
