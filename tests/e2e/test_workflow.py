@@ -155,6 +155,8 @@ def test_a_recorded_workflow_can_be_tried_without_its_programs(shell):
     assert "job 1 'diamond'  4 tasks: 4 done" in ended.out
     shown = shell.windfall("workflow", "show", "last", "--plot", "dag.svg")
     assert shown.code == 0 and "longest chain: 3 tasks" in shown.out and "split_ID01 -> analyse_ID0" in shown.out
+    steps = [line.split()[0] for line in shown.out.splitlines()[2:5]]
+    assert steps == ["split", "analyse", "merge"], "in the order in which they run"
     assert "<svg" in (shell.directory / "dag.svg").read_text()
     assert shell.windfall("workflow", "show", "last", "--plot", "dag.xyz").code == 2
 

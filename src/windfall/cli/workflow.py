@@ -52,10 +52,12 @@ def show(job: str, plot: str | None, place: Place, as_json: bool) -> None:
 
 
 def _print_steps(told: Json) -> None:
+    from windfall.cli.workflow_picture import depths
     from windfall.workflows.wfformat import class_of
 
     steps: dict[str, Json] = {}
-    for task in told["tasks"]:
+    depth = depths([task["parents"] for task in told["tasks"]])
+    for task in sorted(told["tasks"], key=lambda task: (depth[task["task"]], task["task"])):
         step = steps.setdefault(class_of(task["name"]), {"tasks": 0, "blocked": 0, **dict.fromkeys(STATES, 0)})
         step["tasks"] += 1
         step["blocked" if task["blocked"] else task["state"]] += 1

@@ -122,7 +122,7 @@ class WorkflowPlanner:
             offer, at_t = offers[lease.offer], snapshot.t + lease.start / US
             seats.append(Seat(f"new-{place}", offer, at_t, _free(offer, at_t), [ids[k] for _, k in mine], True))
         finish_t = snapshot.t + made.makespan / US
-        plan = _written(snapshot, seats, finish_t, f"{self.name} plans {len(seats)} machines")
+        plan = _written(snapshot, seats, finish_t, f"{self.name} plans {len(seats)} machine{'s' * (len(seats) != 1)}")
         plan.predicted_cost_usd = snapshot.spent_usd + made.cost_usd(problem)
         return plan
 
