@@ -203,7 +203,8 @@ def figure8(means: Means) -> Finding:
         "figure8",
         "Figure 8: five copies of a small bag, policies apart",
         "The policies of figure 8(b) are not legible in our copy; B1 to B3 hold 10, 5 and 1 tasks a host, B4 asks for "
-        "reliable hosts, B5 for the cluster in its tail. Priorities 1 (B1) to 5 (B5) as printed.",
+        "reliable hosts, B5 for the cluster in its tail. Priorities 1 (B1) to 5 (B5) as printed, 1 the first: by the "
+        "time that B5 reaches its tail B1 and B2 are still running, the text says.",
         ["bag", "turnaround (min)", "of which tail (min)"],
         [[name, _spread(times[name]), f"{tail[name]:.0f}"] for name in names],
         [
