@@ -275,9 +275,9 @@ def _reasons(summary: Row) -> list[str]:
         "- **Exact estimates, 0.5 h.** The paper's three keep all deadlines. Here, in the worst pattern, SCS keeps "
         f"{worst('scs', 'met_exact_short')}, Greedy {worst('greedy', 'met_exact_short')}, GAIN "
         f"{worst('gain', 'met_exact_short')}; with a tenth of the jobs {worst('scs', 'met_exact_short_low')}, "
-        f"{worst('greedy', 'met_exact_short_low')}, {worst('gain', 'met_exact_short_low')}. A load vector counts "
-        "machines as if tasks could be interrupted; where they cannot, two that fit on average may wait for each "
-        "other.",
+        f"{worst('greedy', 'met_exact_short_low')}, {worst('gain', 'met_exact_short_low')}. Late jobs that we "
+        "followed had spent their slack on a consolidation when a machine of a type they still needed was given back "
+        "at its full hour: its boot was in nobody's plan.",
         "- **Billing.** A lease is billed from its request, the boot included; the paper does not say.",
     ]
 
