@@ -393,3 +393,26 @@ def test_hosts_that_cost_nothing_and_rented_machines_work_on_the_same_bag():
     assert world.driver.state.bags[1].counts[2] == 40
     assert world.grounds[0].books.done > 0 and world.provider.books["cloud"].done > 0
     assert world.grounds[0].books.done + world.provider.books["cloud"].done == 40
+
+
+class Broken:
+    """Fails at every second look."""
+
+    names_up_to = 0.0
+
+    def __init__(self):
+        self.looks = 0
+
+    def __call__(self, snapshot):
+        self.looks += 1
+        if self.looks % 2:
+            raise ZeroDivisionError("a mistake in a planner")
+        return OneMachine()(snapshot)
+
+
+def test_a_planner_that_fails_is_replaced_for_the_moment_and_the_bag_is_done():
+    sure = Offer(name="sure", price_usd=0.1, cycle_s=600.0, limit=1)
+    outcome = run_bag([Task(0, 900.0)], [Supply(offer=sure, boot=fixed(60.0))], 9000.0, Broken(), 1)
+    assert outcome.finish_s == pytest.approx(960.0)
+    assert outcome.failed_plans > 0
+    assert "a mistake in a planner" in outcome.trouble and "stepped in" in outcome.trouble

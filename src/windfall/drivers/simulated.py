@@ -22,6 +22,8 @@ from windfall.planning.contract import Plan, Planner
 
 Call = Callable[..., None]
 FALLBACK, WORKFLOW_FALLBACK = "on-demand", "greedy"
+AGAIN_S = 10.0
+"""When to look again if even that failed."""
 PAUSE_S = 0.1
 """Between two plans for one job, as live: what follows from a plan at once must not keep time from passing."""
 FindPlanner = Callable[[str, bool], Planner]
@@ -80,17 +82,24 @@ class Simulated:
         if self._saved is not None or self._planner is None or job not in self.state.plans_due:
             self._planned.discard(job)
             return
-        bag = self.state.bags[job]
-        name, fallback = bag.rules.planner, FALLBACK if bag.shape is None else WORKFLOW_FALLBACK
-        try:
-            plan, error = self._think(name, job), ""
-        except BadInput as refusal:
-            # As live: one that cannot promise anything is replaced for the moment by one that needs no thinking.
-            plan, error = self._think(fallback, job), f"planner {name}: {refusal.message}; {fallback} stepped in"
+        plan, error = self._thought(job)
         if self._planning_s:
             self.after(self._planning_s, self._propose, job, self.state.seq, plan, error)
         else:
             self._propose(job, self.state.seq, plan, error)
+
+    def _thought(self, job: int) -> tuple[Plan, str]:
+        """The planner's plan, and why it is not its own, if so: as live, one that fails is replaced for the moment."""
+        bag = self.state.bags[job]
+        name, fallback = bag.rules.planner, FALLBACK if bag.shape is None else WORKFLOW_FALLBACK
+        try:
+            return self._think(name, job), ""
+        except Exception as failure:
+            error = f"planner {name}: {_why(failure)}; {fallback} stepped in"
+        try:
+            return self._think(fallback, job), error
+        except Exception as failure:
+            return Plan(look_again_t=self.now + AGAIN_S), f"{error} and failed as well: {_why(failure)}"
 
     def _think(self, name: str, job: int) -> Plan:
         assert self._planner is not None
@@ -143,3 +152,7 @@ class Simulated:
                 return
         if until < inf:
             self.now = max(self.now, until)
+
+
+def _why(failure: Exception) -> str:
+    return failure.message if isinstance(failure, BadInput) else repr(failure)[:500]

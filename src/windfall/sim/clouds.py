@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windfall.core import fleet
-from windfall.core.events import Record, Settings
+from windfall.core.events import PlanProposed, Record, Settings
 from windfall.planning.bags import PLANNERS
 from windfall.planning.contract import Planner, Task
 from windfall.planning.offers import Offer
@@ -57,6 +57,9 @@ class Outcome(Struct, frozen=True):
     """Attempts that machines took with them."""
     moved: int
     """Attempts given up on machines that slept."""
+    failed_plans: int = 0
+    trouble: str = ""
+    """How often the planner had no plan and another stepped in, and what it said the first time."""
 
 
 def poisson(offers: Sequence[Offer], k_h: float, k_r: float, over_s: float, once: bool = True) -> list[Supply]:
@@ -98,9 +101,17 @@ def run_bag(
     """
     name = planner if isinstance(planner, str) else "given"
     made = scenario_of(tasks, supplies, deadline_s, name, error, budget_usd, until_s)
-    world = World(made, seed, keep, watch, PLANNERS.__getitem__ if isinstance(planner, str) else lambda name: planner)
+    troubles: list[str] = []
+
+    def kept(record: Record) -> None:
+        if type(record.event) is PlanProposed and record.event.error:
+            troubles.append(record.event.error)
+        if keep is not None:
+            keep(record)
+
+    world = World(made, seed, kept, watch, PLANNERS.__getitem__ if isinstance(planner, str) else lambda name: planner)
     world.run()
-    return outcome_of(world)
+    return replace(outcome_of(world), failed_plans=len(troubles), trouble=troubles[0] if troubles else "")
 
 
 def scenario_of(
