@@ -157,9 +157,10 @@ class _PartialPaths:
     def _starts(self, machine: Timeline, path: list[int]) -> list[int] | None:
         """Starts for the whole path on one machine, in order, every latest finish kept; None if one cannot be."""
         problem, starts, free = self.problem, [], self.problem.lag[machine.offer]
+        later: dict[int, int] = {}  # ready times that the path itself puts off, beside it
         for task in path:
             duration = problem.duration[machine.offer][task]
-            ready = max([free, *(self.earliest[p] for p in self.parents[task])])
+            ready = max(free, later.get(task, self.ready[task]))
             width, memory = problem.workflow.cores[task], problem.workflow.memory_bytes[task]
             due = min(self.latest[task], problem.exposure.due[machine.offer][task])
             start = machine.earliest(ready, due, duration, width, memory)
@@ -167,7 +168,21 @@ class _PartialPaths:
                 return None
             starts.append(start)
             free = start + duration
+            if free > self.earliest[task]:
+                self._put_off(task, free, later)
         return starts
+
+    def _put_off(self, task: int, end: int, later: dict[int, int]) -> None:
+        """Note when what follows a task would be ready if it ended then."""
+        waiting = [(self.position[task], task, end)]
+        while waiting:
+            _, task, end = heapq.heappop(waiting)
+            for child in self.children[task]:
+                if end > later.get(child, self.ready[child]):
+                    later[child] = end
+                    if not self.placed[child]:
+                        finish = min([(lag if lag > end else end) + d for lag, d in self.choices[child]])
+                        heapq.heappush(waiting, (self.position[child], child, finish))
 
     def _update(self, placed: Sequence[int]) -> None:
         """Earliest finishes after what was just placed, latest finishes before it: the first only rise, the last fall.
