@@ -102,6 +102,20 @@ def test_a_run_that_its_budget_stopped_exits_with_4(state, held, code):
     assert exit_code(status(state, held=held)) == code
 
 
+@pytest.mark.parametrize(("budget", "code"), [(0.70, 4), (0.71, 0), (None, 0)])
+def test_a_run_that_cost_more_than_its_budget_says_so_and_exits_with_4(capsys, budget, code):
+    ended = status("done", finished_s=NOW + 3000, budget=budget)
+    assert exit_code(ended) == code
+    print_summary(ended, [], Place())
+    assert ("$0.0100 over its budget" in capsys.readouterr().out) == (code == 4)
+
+
+def test_a_job_that_has_failed_is_not_called_done(capsys):
+    print_summary(status("failed", finished_s=NOW + 3000), [], Place())
+    out = capsys.readouterr().out
+    assert "  ended at " in out and "  done at " not in out
+
+
 def test_alike_refusals_are_counted_and_their_consequences_left_out():
     texts = ["start a: no", "start a: no", "assign to new-0: there is no such machine", "stop m3: tasks wait for it"]
     assert money.refusals(texts) == ["2 x start a: no", "stop m3: tasks wait for it"]

@@ -107,6 +107,13 @@ def test_a_deadline_that_is_kept_too_seldom_exits_with_4(plan):
     assert "is in time in 0 of 1 runs (0%), and 95% are asked for" in ended.err
 
 
+def test_a_budget_that_what_is_rented_exceeds_is_said_though_the_deadline_is_met(plan):
+    ended = plan("--deadline", "8h", "--budget", "0.1", "--market", "on-demand", "--estimate", "30m")
+    assert ended.code == 4, "one machine at $0.10 an hour may be rented, and works for longer than that"
+    assert "in time     1 of 1" in ended.out
+    assert "a budget of $0.1000 is enough in 0 of 1 runs" in ended.err and "the cheapest run cost $0." in ended.err
+
+
 def test_a_budget_that_is_not_enough_is_said(plan):
     ended = plan("--deadline", "2h", "--budget", "0.01", "--market", "on-demand")
     assert ended.code == 4

@@ -27,6 +27,13 @@ def budget_words(money: Json) -> str:
     return "" if money["budget_usd"] is None else f", budget {show_usd(money['budget_usd'])}"
 
 
+def over_budget_usd(money: Json | None) -> float:
+    """What was spent beyond the budget: machines that have been rented go on, whatever their next cycles cost."""
+    if not money or money["budget_usd"] is None:
+        return 0.0
+    return float(max(0.0, money["spent_usd"] - money["budget_usd"]))
+
+
 def fleet_words(machines: Json) -> str:
     """`9 machines (8 spot-2, 1 od-2): 7 busy, 1 boots, 1 hibernated`."""
     there = machines["there"]
@@ -99,11 +106,13 @@ def outcome_lines(status: Json) -> list[str]:
     cost += f"   {plural(sum(row['rented'] for row in told['machines']), 'machine')} ({kinds})" if kinds else ""
     lines = [f"{cost}   {plural(told['plans'], 'plan')} by {told['planner']}"]
     if told["finish_s"] is not None:
-        done = f"  done at {moment(told['finish_s'])}"
+        done = f"  {'done' if status['state'] == 'done' else 'ended'} at {moment(told['finish_s'])}"
         done += f" (predicted {moment(predicted_s)})" if predicted_s is not None else ""
         lines.append(done + _against_deadline(status["deadline_s"], told["finish_s"]))
     elif told["held_by_budget"]:
         lines.append(f"  stopped by its budget: {status['plan']['refused'][0]}")
+    if over_usd := over_budget_usd(status["money"]):
+        lines.append(f"  {show_usd(over_usd)} over its budget: what had been rented went on, nothing more was rented")
     return lines
 
 

@@ -23,6 +23,7 @@ from windfall.bags.submission import Request, Submission, read_job
 from windfall.bags.units import parse_duration, parse_money
 from windfall.cli.follow import Terminated, good_order
 from windfall.cli.output import console, note, plural, print_json, span
+from windfall.cli.units import show_usd
 from windfall.errors import BadInput, Missed
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
         )
     share = made.met / len(made.runs)
     if share >= question.confidence:
+        _judge_budget(question, made)
         return
     late = [run.finish_s for run in made.runs if run.finish_s is None or run.finish_s > ready.deadline_s]
     finish = made.finish_s
@@ -146,6 +148,20 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
         f"and {question.confidence:.0%} are asked for",
         hint=hint,
     )
+
+
+def _judge_budget(question: Question, made: Forecast) -> None:
+    """A budget stops renting; what has been rented goes on, and may come to more."""
+    if question.budget_usd is None:
+        return
+    costs_usd = [run.cost_usd for run in made.runs]
+    within = sum(cost_usd <= question.budget_usd for cost_usd in costs_usd)
+    if within < question.confidence * len(costs_usd):
+        raise Missed(
+            f"a budget of {show_usd(question.budget_usd)} is enough in {within} of {len(costs_usd)} runs, "
+            f"and {question.confidence:.0%} are asked for",
+            hint=f"the cheapest run cost {show_usd(min(costs_usd))}; try: a larger --budget, or a later --deadline",
+        )
 
 
 def _usual_runs(tasks: int) -> int:

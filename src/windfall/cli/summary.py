@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from windfall.cli.money import outcome, outcome_lines
+from windfall.cli.money import outcome, outcome_lines, over_budget_usd
 from windfall.cli.options import Place
 from windfall.cli.output import plural, rate, span
 from windfall.client.results import cause_text
@@ -19,14 +19,14 @@ _SHOWN_LINES = 3
 
 
 def exit_code(status: Json) -> int:
-    """0 done, 1 tasks failed (or were cancelled), 4 done too late or stopped by the budget, 130 stopped on the way."""
+    """0 done, 1 tasks failed (or were cancelled), 4 deadline or budget missed, 130 stopped on the way."""
     if status["state"] in ("failed", "cancelled"):
         return 1
     if (status.get("money") or {}).get("held_by_budget"):
         return 4
     if status["state"] != "done":
         return INTERRUPTED
-    return 4 if missed_by_s(status) is not None else 0
+    return 4 if missed_by_s(status) is not None or over_budget_usd(status.get("money")) else 0
 
 
 def missed_by_s(status: Json) -> float | None:
