@@ -1,0 +1,27 @@
+"""The ready scenarios that rent machines, made small: they end, in time, with the planner that they name."""
+
+from __future__ import annotations
+
+import pytest
+
+from windfall.lab.data import root
+from windfall.sim.run import run
+from windfall.sim.scenario import load_document, read
+
+SMALL = {
+    "spot": ["bag.tasks=25", "bag.deadline=4h"],
+    "spot-law": ["bag.tasks=25", "bag.deadline=4h"],
+    "mixed": ["bag.tasks=60", "bag.deadline=3h", "pool.*.hosts=5"],
+    "workflows": ["bag.*.copies=1"],
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_ready_scenario_that_rents_machines_ends_in_time_and_its_bill_is_the_sum_of_its_offers(name):
+    if "data:" in str(load_document(name)[0]) and root() is None:
+        pytest.skip("its trace is not here: set WINDFALL_DATA")
+    outcome, _ = run(read(name, SMALL[name], root()), 1)
+    assert outcome.finished and outcome.met
+    assert outcome.cost_usd > 0
+    assert outcome.cost_usd == pytest.approx(sum(offer.cost_usd for offer in outcome.offers))
+    assert outcome.cost_usd == pytest.approx(sum(bag.cost_usd for bag in outcome.bags))
