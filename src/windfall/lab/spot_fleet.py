@@ -94,7 +94,7 @@ def summarise(todo: list[cases.Case], results: list[cases.Case]) -> dict[str, An
     misses: dict[tuple[float, str], int] = defaultdict(int)
     for case, result in zip(todo, results, strict=True):
         hours, name = case["terms"]["deadline_h"], case["planner"]
-        for group in ("all", f"{case['world']} ({case['seats']} seats)"):
+        for group in ("all", f"{case['world']} ({case['seats']} seat{'s' * (case['seats'] > 1)})"):
             sums[hours, group, name] += result["cost_usd"]
         misses[hours, name] += not result["met"]
     ratios: dict[str, Any] = {}
@@ -133,7 +133,7 @@ def draw(name: str, summary: dict[str, Any], path: Path) -> None:
             at = [index + (place - 1.5) * 0.2 for index in range(len(worlds))]
             axis.bar(at, [groups[world][planner] for world in worlds], 0.2, label=planner)
         axis.axhline(1.0, color="black", linewidth=0.8)
-        axis.set_ylim(bottom=0.9)
+        axis.set_ylim(0.9, 1.2 * max(groups[world][planner] for world in worlds for planner in PLANNERS))
         axis.set_title(f"{TITLES[name]}, deadline {hours} h")
         axis.set_ylabel("cost / lower bound")
         axis.set_xticks(range(len(worlds)), worlds, rotation=15, ha="right")
