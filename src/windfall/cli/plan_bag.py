@@ -87,7 +87,9 @@ def plan_bag(asked: Asked) -> None:
         note(f"windfall: {warning}")
     soonest_s = earliest_s(ready.question)
     if isinf(soonest_s):
-        raise BadInput(f"{asked.job}: some task fits on no machine on offer", hint="offer one with more memory")
+        raise BadInput(
+            f"{asked.job}: some task fits on no machine on offer", hint="offer one with more memory or a limit above 0"
+        )
     found = _simulated(asked, ready, soonest_s)
     yours = found[ready.deadline_s]
     if asked.plot and any(found.values()):
