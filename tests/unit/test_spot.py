@@ -335,3 +335,12 @@ def test_on_real_series_windfall_is_cheaper_than_uniform_progress_and_misses_not
             assert outcome.met
             spent[planner] += outcome.cost_usd
     assert spent["windfall"] < spent["uniform-progress"]
+
+
+@pytest.mark.parametrize("spare", [0, 2])
+def test_without_changeovers_windfall_uses_spot_whenever_it_is_there_even_with_no_slack_left(spare):
+    terms, future = deal(12, 12 + spare, changeover=0), "##..##..##..##"
+    used = future[: 12 + spare]
+    outcome = run(series_of(used), 0, terms, PLANNERS["windfall"](terms))
+    assert outcome.met
+    assert outcome.cost_usd <= used.count("#") * 1.0 + (12 - used.count("#")) * 3.0

@@ -144,7 +144,7 @@ class FleetWindfall:
         state, claim, watcher = self._state(place, seat, tick), self.claims.claims[place], self.claims.seats[place]
         if state.left == 0:
             return IDLE
-        if slack(self.planned, state) <= 0:
+        if slack(self.planned, state) < 0:
             return Pick(Market.ONDEMAND)
         plan = self.plans[self._group(place)]
         at = standing(self.planned, self.grid, watcher, state, steps)

@@ -155,7 +155,7 @@ class Windfall:
         self.watcher.observe(available)
 
     def choose(self, state: State) -> Market:
-        if slack(self.terms, state) <= 0:
+        if slack(self.terms, state) < 0:
             return Market.ONDEMAND
         steps = steps_left(self.terms, self.grid, state.tick)
         if self.plan is None or self.plan.programme.steps - steps >= len(self.plan.tables):
