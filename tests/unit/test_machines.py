@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from windfall.core.events import (
     PlanTaken,
     PricesReported,
     TaskClass,
+    TasksEstimated,
 )
 from windfall.core.snapshot import load, save
 from windfall.core.state import ASLEEP, GONE, Bag
@@ -265,6 +267,26 @@ def test_a_planner_that_names_no_tasks_sees_groups() -> None:
     bag = cloud.rent(1000)
     snapshot = plans.view(cloud.state, bag.number, cloud.t, 0.0)
     assert (snapshot.tasks, [(group.count, group.task.runtime_s) for group in snapshot.groups]) == ({}, [(1000, 300.0)])
+
+
+def test_a_group_of_tasks_with_estimates_of_their_own_is_shown_in_seconds() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(4, [TaskClass(estimate_is_exact=True)])
+    cloud.step(TasksEstimated(cloud.t, bag.number, array("f", [10.0, 20.0, 30.0, 40.0]).tobytes()))
+    (group,) = plans.view(cloud.state, bag.number, cloud.t, 0.0).groups
+    assert (group.task.runtime_s, group.task.mean_s) == (25.0, 25.0)
+
+
+def test_several_refusals_at_once_are_one_answer_and_a_short_cycle_is_no_reason_to_ask_every_second() -> None:
+    cloud = Cloud()
+    by_second = Offer(name="second", pool="cloud", price_usd=0.001, cycle_s=1.0, lag_s=60.0, market="spot")
+    cloud.step(OffersConfigured(cloud.t, "cloud", [by_second]))
+    bag = cloud.rent(2)
+    starts = [Start("a", by_second), Start("b", by_second), Start("c", by_second)]
+    cloud.step(PlanProposed(cloud.t, bag.number, cloud.state.seq, Plan(start=starts)))
+    for number in (1, 2, 3):
+        cloud.step(MachineRefused(cloud.t, number, "no capacity"))
+    assert cloud.state.markets[by_second.key].shut_until_t(by_second) == pytest.approx(cloud.t + 10)
 
 
 def test_run_times_are_learned_and_corrected_for_the_speed_of_the_machine() -> None:

@@ -25,6 +25,7 @@ REFUSED_PAUSE_CYCLES = 1 / 60
 """So long an offer that was refused for want of capacity counts as not to be had; it doubles with every refusal."""
 LONGEST_PAUSE_CYCLES = 1 / 2
 LEAST_PAUSE_S = 1.0
+PAUSE_BOOTS = 10.0
 
 
 class MachineState(Struct, array_like=True):
@@ -88,8 +89,16 @@ class Seen(Struct, array_like=True):
         """Until when it is not worth while to ask for this offer again."""
         if self.refused_t is None or not self.refusals:
             return -math.inf
-        cycles = min(LONGEST_PAUSE_CYCLES, REFUSED_PAUSE_CYCLES * 2.0 ** min(self.refusals - 1, 20))
-        return self.refused_t + max(LEAST_PAUSE_S, cycles * offer.cycle_s)
+        # In cycles or, where they are seconds, in boots: what a provider lacks it does not have a moment later.
+        unit_s = max(offer.cycle_s, PAUSE_BOOTS * offer.lag_s)
+        units = min(LONGEST_PAUSE_CYCLES, REFUSED_PAUSE_CYCLES * 2.0 ** min(self.refusals - 1, 20))
+        return self.refused_t + max(LEAST_PAUSE_S, units * unit_s)
+
+    def refuse(self, offer: Offer, t: float) -> None:
+        """A start was refused for want of capacity. Several at once are one answer."""
+        self.refused += 1
+        self.refusals += t >= self.shut_until_t(offer)
+        self.refused_t = t
 
     def market(self) -> Market:
         return Market(

@@ -178,10 +178,7 @@ def apply_machine_refused(state: State, event: MachineRefused, decided: Nothing)
     if machine is None or not machine.there or machine.id:
         return
     if event.capacity:
-        seen = _seen(state, machine)
-        seen.refused += 1
-        seen.refusals += 1
-        seen.refused_t = event.t
+        _seen(state, machine).refuse(machine.offer, event.t)
     machine.error = event.error
     _finish(state, machine, event.t, REFUSED)
 

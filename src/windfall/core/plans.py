@@ -99,7 +99,9 @@ def _groups(bag: Bag, looks: list[Outlook]) -> tuple[Group, ...]:
             rules, look = bag.classes[index], looks[index]
             memory_gb = rules.memory_for(1) / GIB
             cores = max(1, math.ceil(rules.cpus))
-            alike = Task(-1, look.runtime_s, memory_gb, rules.name, rules.checkpoint_mb, 0.0, look.mean_s, cores)
+            unit_s = math.fsum(unit_of(bag, task) for task in queue) / queue.size if bag.estimates else 1.0
+            seconds, mean_s = look.runtime_s * unit_s, look.mean_s * unit_s
+            alike = Task(-1, seconds, memory_gb, rules.name, rules.checkpoint_mb, 0.0, mean_s, cores)
             found.append(Group(alike, queue.size))
     return tuple(found)
 
