@@ -44,6 +44,14 @@ def test_the_same_seed_gives_the_same_run(planner):
     assert run(planner, run_error=0.2)[1] == run(planner, run_error=0.2)[1]
 
 
+@pytest.mark.parametrize("planner", ["scs", "windfall"])
+@pytest.mark.parametrize("application", ["pipeline", "hybrid"])
+def test_the_loops_that_are_left_out_would_have_decided_nothing(monkeypatch, planner, application):
+    some = run(planner, application, hours=12.0, boot_error=0.2)[1]
+    monkeypatch.setattr(World, "_changed", lambda *_: True)
+    assert run(planner, application, hours=12.0, boot_error=0.2)[1] == some
+
+
 def test_the_bill_is_whole_hours_of_the_four_prices():
     world, outcome = run("scs", "pipeline")
     assert outcome.hours == pytest.approx(round(outcome.hours))

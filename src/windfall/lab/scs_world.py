@@ -252,13 +252,27 @@ class World:
                 self._rent(offer, now_s)
 
     def _changed(self, tasks: list[Task], now_s: float) -> bool:
-        """Whether a loop can decide anything new: jobs came or went on, work is waiting, or work comes into sight."""
-        sight_s = now_s + max(self.lag) + PERIOD_S
-        seen = sum(task.begin_s <= sight_s for task in tasks)
-        state = (self.serial - self.ticks, seen)
-        changed = (seen > 0 and state != self.last_state) or any(task.ready for task in tasks)
-        self.last_state = state
-        return changed
+        """Whether a loop can decide anything new: work waits or comes into sight, and not each has a machine as it is.
+
+        Where every task in sight could have a machine of its type to itself, nothing is short: nothing would be
+        rented or moved. Idle machines have taken what is ready when it became so, but for jobs that have just come.
+        """
+        sight_s = now_s + math.ceil((max(self.lag) + PERIOD_S) / PERIOD_S) * PERIOD_S
+        seen = [task for task in tasks if task.begin_s <= sight_s]
+        ready = {task.offer for task in seen if task.ready}
+        state = (self.serial - self.ticks, len(seen))
+        known, self.last_state = state == self.last_state, state
+        if not seen or (known and not ready):
+            return False
+        spare = [0] * len(self.lag)
+        for machine in self.machines:
+            if machine.task is None:
+                spare[machine.offer] += 1
+                if machine.offer in ready and machine.up_s <= now_s:
+                    return True
+        for task in seen:
+            spare[task.offer] -= 1
+        return min(spare) < 0
 
     def _rented(self, now_s: float) -> Rented:
         machines = self.machines
