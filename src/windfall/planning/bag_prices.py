@@ -22,7 +22,7 @@ from windfall.planning.offers import Offer
 Array = NDArray[np.float64]
 
 CELLS = 100
-ZERO, COUNTING = np.zeros(1), np.arange(1.0, 8.0 * CELLS)
+ZERO = np.zeros(1)
 PARTS, WHOLE = 3, 3
 # Before anything is known: interruptions an hour, and how soon a sleeper wakes. They weigh as much as so many events:
 # little, because anything from once in ten hours to ten times an hour is seen.
@@ -181,7 +181,7 @@ class Prices:
         after = self.asleep if offer.when_taken != "terminate" else self.task
         later = after[cell + 1 : cell + 1 + ends[most - 1]]
         losses = np.concatenate([ZERO, (chances[: len(later)] * later).cumsum()])
-        mean_loss = losses[np.minimum(ends[:most], len(later))].cumsum() / COUNTING[:most]
+        mean_loss = losses[np.minimum(ends[:most], len(later))].cumsum() / np.arange(1.0, most + 1.0)
         return float((leases[:most] + mean_loss).min())
 
     def _course(self, offer: Offer) -> tuple[Array, NDArray[np.int64], Array]:
