@@ -3,10 +3,7 @@ named, the terminal."""
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from difflib import get_close_matches
 from math import ceil, isinf
@@ -21,8 +18,8 @@ from msgspec.structs import replace
 from windfall.bags.settings import Settings
 from windfall.bags.submission import Request, Submission, read_job
 from windfall.bags.units import parse_duration, parse_money
-from windfall.cli.follow import Terminated, good_order
 from windfall.cli.output import console, note, plural, print_json, span
+from windfall.cli.processes import processes
 from windfall.cli.units import show_usd
 from windfall.errors import BadInput, Missed
 
@@ -118,11 +115,8 @@ def _simulated(asked: Asked, ready: Ready, soonest_s: float) -> dict[float, Fore
     seeds = range(asked.first_seed, asked.first_seed + count)
     runs = count * len(possible)
     if possible:
-        try:
-            with _executor(runs) as executor, _progress(ready, runs) as done:
-                found |= {made.deadline_s: made for made in forecast(question, possible, seeds, executor, done)}
-        except Terminated:
-            raise SystemExit(128 + signal.SIGTERM) from None
+        with processes(runs) as executor, _progress(ready, runs) as done:
+            found |= {made.deadline_s: made for made in forecast(question, possible, seeds, executor, done)}
     return found
 
 
@@ -168,32 +162,6 @@ def _judge_budget(question: Question, made: Forecast) -> None:
 
 def _usual_runs(tasks: int) -> int:
     return next((runs for most, runs in RUNS if tasks <= most), FEW_RUNS)
-
-
-@contextmanager
-def _executor(runs: int) -> Iterator[Executor | None]:
-    workers = min(runs, os.cpu_count() or 1)
-    if workers == 1:
-        yield None
-        return
-    pool = ProcessPoolExecutor(workers, initializer=_leave_signals_to_us)
-    try:
-        with good_order():
-            yield pool
-    except BaseException:
-        # A run may take minutes: nobody who has pressed Ctrl-C wants to wait for it.
-        for process in list(pool._processes.values()):
-            process.kill()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _leave_signals_to_us() -> None:
-    """Typed at a terminal, Ctrl-C reaches the runs as well; what becomes of them is for whoever started them to say."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

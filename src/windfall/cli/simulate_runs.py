@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import click
 
 from windfall.cli.output import console, plural
+from windfall.cli.processes import processes
 
 
 def sweep_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,15 +59,8 @@ def _executor(jobs: int | None, server: str | None, runs: int) -> Iterator[Execu
             yield remote
         client.close()
         return
-    workers = min(runs, jobs or os.cpu_count() or 1)
-    if workers == 1:
-        yield None
-        return
-    pool = ProcessPoolExecutor(workers)
-    try:
+    with processes(runs, jobs) as pool:
         yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import click
 import msgspec
 
 from windfall.cli.output import console, note
+from windfall.cli.processes import processes
 from windfall.lab.figures import new_figure, save
 from windfall.lab.gridbot_experiments import EXPERIMENTS, Finding, Means
 
@@ -43,8 +43,7 @@ def command(
     out.mkdir(parents=True, exist_ok=True)
     found = []
     screen = console()
-    workers = jobs or os.cpu_count() or 1
-    with ProcessPoolExecutor(workers) as executor, screen.status("gridbot") as status:
+    with processes(jobs or os.cpu_count() or 1, jobs) as executor, screen.status("gridbot") as status:
         means = Means(scale, seeds, executor, lambda text: status.update(f"gridbot: {text}"))
         for name in names or EXPERIMENTS:
             finding = EXPERIMENTS[name](means)

@@ -1,0 +1,40 @@
+"""Runs in several processes that end with whoever started them. Touches processes and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+
+from windfall.cli.follow import Terminated, good_order
+
+
+@contextmanager
+def processes(runs: int, jobs: int | None = None) -> Iterator[Executor | None]:
+    """As many processes as there are cores (or `jobs`) and runs; None where that is one: run it here."""
+    workers = min(runs, jobs or os.cpu_count() or 1)
+    if workers == 1:
+        yield None
+        return
+    pool = ProcessPoolExecutor(workers, initializer=_leave_signals_to_us)
+    try:
+        with good_order():
+            yield pool
+    except BaseException as stop:
+        # A run may take minutes: nobody who has pressed Ctrl-C wants to wait for it.
+        for process in list(pool._processes.values()):
+            process.kill()
+        if isinstance(stop, Terminated):
+            raise SystemExit(128 + signal.SIGTERM) from None
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _leave_signals_to_us() -> None:
+    """Typed at a terminal, Ctrl-C reaches the runs as well; what becomes of them is for whoever started them to say."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
