@@ -15,7 +15,10 @@ from windfall.planning.offers import Offer
 from windfall.workflows.read import read_bytes
 
 MARKETS = ("on-demand", "spot")
-HINT = "fields: name, cores, memory_gb, speed, price_usd, cycle_s, lag_s, market, limit; see examples/offers.toml"
+HINT = (
+    "fields: name, cores, memory_gb, speed, price_usd, cycle_s, lag_s, market, limit, minimum_s, bills_boot, "
+    "free_if_taken, when_taken, interruptions_per_h, resumes_per_h; see examples/offers.toml"
+)
 
 
 def read_offers(path: str | Path) -> tuple[Offer, ...]:

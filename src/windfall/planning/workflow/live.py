@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from windfall.planning.contract import Later, Phase, Plan, Snapshot, Start, Task
+from windfall.planning.contract import ONDEMAND, SPOT, Later, Phase, Plan, Snapshot, Start, Task
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.graph import build
 from windfall.planning.workflow.model import US, Workflow, make_problem
@@ -239,7 +239,7 @@ def laid_out(snapshot: Snapshot) -> list[Seat]:
         ]
         if not able:
             continue
-        in_time = [option for option in able if option[2] <= due_t[task] + 1e-6]
+        in_time = [option for option in able if option[2] + _rescue_s(snapshot, need, option[0]) <= due_t[task] + 1e-6]
         if in_time:
             seat, start_t, end_t = min(in_time, key=lambda option: (option[0].extra_usd(option[2]), option[2]))
         else:
@@ -251,6 +251,14 @@ def laid_out(snapshot: Snapshot) -> list[Seat]:
         seat.book(end_t)
         ends[task] = seat.append(need, start_t)
     return seats
+
+
+def _rescue_s(snapshot: Snapshot, task: Task, seat: Seat) -> float:
+    """What it takes to run a task again on demand that is lost on spot at its very end; the boot included."""
+    if seat.offer.market != SPOT:
+        return 0.0
+    sure = [offer.lag_s + task.seconds_on(offer) for offer in snapshot.offers if offer.market == ONDEMAND]
+    return min(sure, default=0.0)
 
 
 def _new_seat(snapshot: Snapshot, offer: Offer, ready_t: float) -> Seat:
