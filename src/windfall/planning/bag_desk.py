@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windfall.planning.bag_net import Net, ident, left_of_each
+from windfall.planning.bag_net import Net, ident, left_of_each, price_usd
 from windfall.planning.bag_packing import (
     Bin,
     Item,
@@ -76,6 +76,8 @@ class Desk:
         self.sleepers = self._asleep()
         self.items = longest_first(self._waiting())
         self.waits: list[Sleeper] = []
+        self.put_off: list[Item] = []
+        self.put_off_usd = 0.0
         self.stranded: list[int] = []
         self.rejected: list[Rejected] = []
         everything = [*self.items, *(item for sleeper in self.sleepers for item in sleeper.items)]
@@ -166,6 +168,7 @@ class Desk:
         self.waits = [sleeper for sleeper in self.sleepers if sleeper not in gone]
         late = [item for sleeper in gone for item in sleeper.items]
         self.items, left = [*self.items, *late], [*left, *(item.count for item in late)]
+        self._put_off(left)
         self._buy(left)
         self._secure(left)
         self._hurry(left)
@@ -182,6 +185,37 @@ class Desk:
 
     def worth_waiting(self, sleeper: Sleeper) -> bool:
         return self.t < sleeper.limit_t - 1e-6 and self.prices.waiting_pays(self.t)
+
+    def _put_off(self, left: list[int]) -> None:
+        """Spot is away and may come back: what would cost no more if it began later does not begin on demand now."""
+        rest = [replace(item, count=count) for item, count in zip(self.items, left, strict=True) if count]
+        if rest and self._spot_is_away():
+            now_usd, later_usd = self._rescue_usd(rest, self.t), self._rescue_usd(rest, self.t + self.pause_s())
+            if self.worth_putting_off(now_usd, later_usd):
+                self.put_off, self.put_off_usd = rest, now_usd
+                left[:] = [0] * len(left)
+
+    def _spot_is_away(self) -> bool:
+        """There is spot on offer, and all of it was refused when it was last asked for."""
+        spot = [offer for offer in self.snapshot.offers if offer.market == SPOT]
+        seen = [self.snapshot.markets.get(offer.key) for offer in spot]
+        refused = [
+            market is not None and market.refused_t is not None and market.refused_t >= (market.started_t or -math.inf)
+            for market in seen
+        ]
+        return bool(spot) and all(refused) and not any(self.left[ident(offer)] > 0 for offer in spot)
+
+    def _rescue_usd(self, rest: Sequence[Item], at_t: float) -> float:
+        """What on-demand machines for these tasks cost that are started then; infinite where that is too late."""
+        opened, missing = self.netted().rescue(rest, at_t)
+        return math.inf if any(missing) else price_usd(opened, at_t)
+
+    def pause_s(self) -> float:
+        """Until when to look again whether spot is back."""
+        return max(self.margin_s, (self.by_t - self.snapshot.begun_t) / 24.0)
+
+    def worth_putting_off(self, now_usd: float, later_usd: float) -> bool:
+        return later_usd <= now_usd * (1.0 + 1e-9) < math.inf
 
     def wanted(self, choices: list[Choice]) -> list[Choice]:
         """Those that may be bought."""
@@ -368,7 +402,7 @@ class Desk:
         asleep_usd = float(self.prices.asleep[0]) * sum(len(sleeper.items) for sleeper in self.waits)
         lost = sum(self._lost(bin, entry) for bin in self.bins if bin.offer.market == SPOT for entry in bin.placed)
         losses_usd = sum(self._loss_usd(bin) for bin in self.bins) * self.prices.dearer_for_few(lost)
-        return self.bought_usd + losses_usd + asleep_usd
+        return self.bought_usd + losses_usd + asleep_usd + self.put_off_usd
 
     # --- after the decision -----------------------------------------------------------------------------------------
 
@@ -385,6 +419,8 @@ class Desk:
             for entry in bin.placed if bin.offer.market == SPOT else ():
                 task = self.items[entry.item].task
                 found.setdefault(replace(task, id=-1), Item(task, 0, [])).count += entry.count
+        for item in self.put_off:
+            found.setdefault(replace(item.task, id=-1), Item(item.task, 0, [])).count += item.count
         return longest_first(found.values())
 
     def netted(self) -> Net:

@@ -20,6 +20,9 @@ class Greedy(Desk):
     def worth_waiting(self, sleeper: Sleeper) -> bool:
         return self.t < sleeper.limit_t - 1e-6
 
+    def worth_putting_off(self, now_usd: float, later_usd: float) -> bool:
+        return later_usd < math.inf
+
     def wanted(self, choices: list[Choice]) -> list[Choice]:
         return [choice for choice in choices if choice.bin.offer.market == SPOT] or choices
 
@@ -47,6 +50,9 @@ class UniformProgress(Greedy):
 
     def worth_waiting(self, sleeper: Sleeper) -> bool:
         return super().worth_waiting(sleeper) and self.ahead_s() >= self.enough_s()
+
+    def worth_putting_off(self, now_usd: float, later_usd: float) -> bool:
+        return super().worth_putting_off(now_usd, later_usd) and self.ahead_s() >= self.enough_s()
 
     def wanted(self, choices: list[Choice]) -> list[Choice]:
         if any(sleeper not in self.waits for sleeper in self.sleepers) and self.ahead_s() < self.enough_s():

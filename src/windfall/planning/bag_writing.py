@@ -32,6 +32,10 @@ def written(desk: Desk, net: Net, at_risk: Sequence[Item], latest_t: float, forc
         plan.because.append(
             f"{sleeper.machine.id} sleeps with {len(sleeper.items)} tasks; they may wait until {sleeper.limit_t:.0f}"
         )
+    if desk.put_off:
+        plan.look_again_t = min(plan.look_again_t, snapshot.t + desk.pause_s())
+        count = sum(item.count for item in desk.put_off)
+        plan.because.append(f"{count} tasks wait for spot machines to be had again: on demand they cost no more later")
     _explain(desk, plan, net, at_risk, latest_t, forced)
     return plan
 
@@ -80,6 +84,8 @@ def _explain(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item], latest_t
         snapshot.t + entry.left_s for machine in desk.awake.values() for entry in machine.running
     ]
     finish_t = max((end_t for end_t in ends if math.isfinite(end_t)), default=snapshot.t)
+    if desk.put_off and math.isfinite(latest_t):
+        finish_t = max(finish_t, latest_t)
     plan.predicted_finish_t = finish_t
     plan.predicted_cost_usd = snapshot.spent_usd + desk.cost_usd()
     if plan.start:
