@@ -177,3 +177,22 @@ def test_the_paper_s_first_job_starts_on_spot_for_less_than_the_paper_s_schedule
     assert set(markets(plan)) == {SPOT}
     assert sum(start.offer.price_usd for start in plan.start) < 0.29
     assert plan.predicted_finish_t <= 2 * AC_S
+
+
+def test_refused_spot_is_waited_for_while_on_demand_costs_no_more_later_and_not_longer():
+    spot = Offer(name="spot", pool="c", market="spot", price_usd=0.1, cores=1, lag_s=60.0, limit=0)
+    sure = Offer(name="sure", pool="c", price_usd=0.4, cores=1, lag_s=60.0, limit=10)
+    tasks = {number: Task(number, 600.0) for number in range(4)}
+    markets = {spot.key: Market(refused=1, refused_t=0.0)}
+
+    def planned(t: float):
+        seen = Snapshot(t=t, deadline_t=4 * 3600.0, tasks=tasks, machines=(), offers=(spot, sure), markets=markets)
+        return PLANNERS["windfall"](seen)
+
+    early = planned(1.0)
+    assert early.start == []
+    assert 1.0 < early.look_again_t < 4 * 3600.0
+    assert any("wait for spot" in reason for reason in early.because)
+    late = planned(4 * 3600.0 - 700.0)
+    assert {start.offer.name for start in late.start} == {"sure"}
+    assert len(late.start) == 4
