@@ -139,7 +139,7 @@ POLICY_NICKNAMES = {
 _AD_NAMES = {ad.lower(): ad for ad in ADS} | NICKNAMES
 POLICY_NAMES = {name.lower(): name for name in POLICIES}
 _SPELLING = {(a.ad, a.name.lower()): a.name for a in ATTRIBUTES} | ALIASES
-_REPLICA_SPELLING = {"senttime": "SentTime", "host": "Host", "name": "Name"}
+REPLICA_SPELLING = {"senttime": "SentTime", "host": "Host", "name": "Name"}
 
 
 class Reference(Struct, frozen=True):
@@ -198,7 +198,7 @@ def spelling(ad: str, steps: tuple[str, ...]) -> tuple[str, ...] | None:
 def _replica_spelling(replica: str, steps: tuple[str, ...]) -> tuple[str, ...] | None:
     if not steps:
         return (replica,)
-    name = _REPLICA_SPELLING.get(steps[0].lower())
+    name = REPLICA_SPELLING.get(steps[0].lower())
     if name is None or (len(steps) > 1 and name != "Host"):
         return None
     rest = spelling("Host", steps[1:])

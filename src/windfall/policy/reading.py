@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from windfall.errors import BadInput
 from windfall.policy.check import EMPTY
 from windfall.policy.evaluate import Special, expression
-from windfall.policy.names import ADS, POLICY_NAMES, ad_name, resolve, spelling
+from windfall.policy.names import ADS, POLICY_NAMES, REPLICA, REPLICA_SPELLING, ad_name, resolve, spelling
 from windfall.policy.syntax import Node, SyntaxFault, parse, position, straighten
 
 
@@ -90,9 +90,19 @@ def spelled(ad: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, value in attributes.items():
         known = spelling(ad, (name,))
+        if isinstance(value, Mapping) and (replica := REPLICA.fullmatch(name)):
+            result[f"Replica{replica[1]}"] = _spelled_replica(value)
+            continue
         inner = "Host" if name.lower() == "host" else ad
         result[known[0] if known else name] = spelled(inner, value) if isinstance(value, Mapping) else value
     return result
+
+
+def _spelled_replica(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        REPLICA_SPELLING.get(name.lower(), name): spelled("Host", value) if isinstance(value, Mapping) else value
+        for name, value in attributes.items()
+    }
 
 
 def assign(ads: dict[str, dict[str, Any]], setting: str) -> None:
