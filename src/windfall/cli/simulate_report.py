@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from windfall.cli import page
 from windfall.cli.output import span
 from windfall.core import fleet
 from windfall.lab.figures import new_figure
@@ -39,21 +37,7 @@ def write(path: Path, outcome: Outcome, world: World, seen: list[tuple[Any, ...]
         f"replicas {outcome.replicas:.1%} of tasks; "
         f"wasted on replicas {outcome.waste:.1%} and lost to failures {outcome.lost:.1%} of the useful time"
     )
-    body = "".join(f"<h2>{name}</h2><img alt='{name}' src='data:image/png;base64,{png}'>" for name, png in figures)
-    path.write_text(
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
-        "<style>body{font:16px system-ui;max-width:60em;margin:2em auto;padding:0 1em}img{max-width:100%}</style>"
-        f"<h1>{html.escape(title)}</h1><p>{html.escape(world.scenario.about)}</p><p>{html.escape(facts)}</p>{body}</html>"
-    )
-
-
-def _png(figure: Any) -> str:
-    import matplotlib.pyplot as plt
-
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    plt.close(figure)
-    return base64.b64encode(buffer.getvalue()).decode()
+    page.write(path, title, [world.scenario.about, facts], figures)
 
 
 def _incomplete(outcome: Outcome, world: World) -> str:
@@ -78,7 +62,7 @@ def _incomplete(outcome: Outcome, world: World) -> str:
     )
     axes.grid(alpha=0.3)
     axes.legend()
-    return _png(figure)
+    return page.png(figure)
 
 
 def _throughput(world: World, seen: list[tuple[Any, ...]]) -> str:
@@ -95,7 +79,7 @@ def _throughput(world: World, seen: list[tuple[Any, ...]]) -> str:
     axes.stackplot(edges[:-1] / 3600, rows, labels=names, step="post")
     axes.set(xlabel="hours", ylabel="tasks done an hour")
     axes.legend(loc="upper right")
-    return _png(figure)
+    return page.png(figure)
 
 
 def _gantt(seen: list[tuple[Any, ...]]) -> str:
@@ -112,7 +96,7 @@ def _gantt(seen: list[tuple[Any, ...]]) -> str:
             axes.broken_barh([(start / 3600, (end - start) / 3600)], (rows[host] + 0.1, 0.8), facecolors=colour)
     axes.set_yticks([place + 0.5 for place in rows.values()], list(rows), fontsize=5)
     axes.set(xlabel="hours (" + ", ".join(f"{name}: {colour}" for name, colour in _words().items()) + ")")
-    return _png(figure)
+    return page.png(figure)
 
 
 MACHINE_COLOURS = {"boots": "#f1c40f", "spot": "#4c9f70", "on-demand": "#2980b9", "asleep": "#d5d8dc"}
@@ -139,7 +123,7 @@ def _rented(world: World) -> str:
     )
     axes.set(xlabel="hours (yellow: boots, green: spot, blue: on-demand, grey: asleep, cross: taken away)")
     axes.invert_yaxis()
-    return _png(figure)
+    return page.png(figure)
 
 
 def _words() -> dict[str, str]:
@@ -165,4 +149,4 @@ def _cost(world: World) -> str:
     axes.set(xlabel="hours", ylabel="USD spent", ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend()
-    return _png(figure)
+    return page.png(figure)
