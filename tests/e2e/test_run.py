@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -258,15 +259,21 @@ def test_a_run_that_was_killed_leaves_no_process_and_goes_on(shell, marking, tmp
     assert "8 tasks: 8 done" in again.out
 
 
-def command_lines_in(directory):
-    return {number: Path(f"/proc/{number}/cmdline").read_bytes().decode() for number in processes_in(directory)}
+def workers_in(directory):
+    """Process numbers of the workers below here: a process may end while we look, or a child not yet be itself."""
+    found = []
+    for number in processes_in(directory):
+        with contextlib.suppress(OSError):
+            if b"windfall.worker\0--server" in Path(f"/proc/{number}/cmdline").read_bytes():
+                found.append(int(number))
+    return found
 
 
 def test_a_worker_that_was_killed_is_followed_by_another_and_the_run_goes_on(shell, marking, tmp_path):
     process = shell.start(*marking)
     shell.eventually(lambda: started(shell) >= 3)
-    (worker,) = [number for number, line in command_lines_in(tmp_path).items() if "windfall.worker\0--server" in line]
-    os.kill(int(worker), signal.SIGKILL)
+    shell.eventually(lambda: len(workers_in(tmp_path)) == 1)
+    os.kill(min(workers_in(tmp_path)), signal.SIGKILL)
     ended = shell.finish(process)
     assert ended.code == 0, ended
     assert "8 tasks: 8 done" in ended.out
