@@ -17,7 +17,7 @@ from windfall.lab import gridbot_worlds as worlds
 from windfall.sim.replay import answer, fit
 from windfall.sim.run import run
 from windfall.sim.scenario import check, read
-from windfall.sim.sweep import compare, interval, summary, sweep, values_of
+from windfall.sim.sweep import compare, interval, measured, share, summary, sweep, values_of
 from windfall.sim.world import World
 from windfall.store import open_store
 from windfall.store.contract import Batch
@@ -153,3 +153,14 @@ def test_the_page_of_a_run_holds_its_figures(tmp_path):
     text = page.read_text()
     assert text.count("data:image/png;base64,") == 3 and "campus, seed 1" in text
     assert log.stat().st_size > 1000
+
+
+def test_no_interval_of_what_cannot_be_negative_reaches_below_nothing():
+    assert interval([0.0, 0.0, 90.0]).low < 0
+    assert (measured([0.0, 0.0, 90.0]).low, measured([0.0, 0.0, 90.0]).mean) == (0.0, 30.0)
+    assert measured([2.0]).low is None
+
+
+def test_twenty_deadlines_of_twenty_do_not_promise_the_next_one():
+    found = share([1.0] * 20)
+    assert found.mean == found.high == 1.0 and 0.8 < found.low < 0.9

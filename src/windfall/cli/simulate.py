@@ -73,14 +73,24 @@ def run_command(
         raise BadInput("--seed is one run, --seeds many", hint="give one of the two")
     if seeds is not None and seeds > 1 and (log or report):
         raise BadInput("--log and --report are of one run", hint="give --seed N instead of --seeds")
+    if server is not None and (log or report):
+        raise BadInput("--log and --report are written where the run is", hint="leave out --on")
     if replay is not None:
         _replay(replay, list(changes), seeds or 10, jobs, server, as_json)
         return
     read = read_scenario(scenario or "", changes)
-    if seeds is None or seeds == 1:
-        _one(read, 1 if seed is None else seed, log, report, as_json)
+    if seeds is not None and seeds > 1:
+        _show_many(many(read, range(1, seeds + 1), jobs, server), as_json)
+        return
+    number = 1 if seed is None else seed
+    if server is None:
+        outcome = _one(read, number, log, report)
     else:
-        _show_many(many(read, seeds, jobs, server), as_json)
+        (outcome,) = many(read, range(number, number + 1), jobs, server)
+    if as_json:
+        print_json(outcome)
+    else:
+        show_outcome(outcome)
 
 
 @simulate.command("compare")
@@ -104,8 +114,8 @@ def compare_command(
     """
     from windfall.sim.sweep import MEASURES, compare, values_of
 
-    first = many(read_scenario(a, (*changes, *changes_a)), seeds, jobs, server)
-    second = many(read_scenario(b, (*changes, *changes_b)), seeds, jobs, server)
+    first = many(read_scenario(a, (*changes, *changes_a)), range(1, seeds + 1), jobs, server)
+    second = many(read_scenario(b, (*changes, *changes_b)), range(1, seeds + 1), jobs, server)
     found = [
         compare(first, second, measure)
         for measure in MEASURES
@@ -156,7 +166,8 @@ def _list(as_json: bool) -> None:
         print_table(("scenario", "about"), rows)
 
 
-def _one(scenario: Any, seed: int, log: Path | None, report: Path | None, as_json: bool) -> None:
+def _one(scenario: Any, seed: int, log: Path | None, report: Path | None) -> Any:
+    """One run here, with its log and its page where asked for."""
     from windfall.sim.run import run
 
     for path in (log, report):
@@ -172,10 +183,7 @@ def _one(scenario: Any, seed: int, log: Path | None, report: Path | None, as_jso
         from windfall.cli.simulate_report import write
 
         write(report, outcome, world, seen)
-    if as_json:
-        print_json(outcome)
-    else:
-        show_outcome(outcome)
+    return outcome
 
 
 def _how_far(world: Any) -> str:
@@ -190,7 +198,7 @@ def _replay(state: Path, changes: list[str], seeds: int, jobs: int | None, serve
 
     fitted = fit(state)
     scenario = fitted.scenario(changes)
-    outcomes = many(scenario, seeds, jobs, server)
+    outcomes = many(scenario, range(1, seeds + 1), jobs, server)
     document = answer(fitted, outcomes, bool(changes))
     if as_json:
         print_json(document)

@@ -35,7 +35,7 @@ def planners_command(
     is_workflow = any(bag.edges for bag in read_scenario(scenario, changes).bags)
     chosen = list(dict.fromkeys(names)) or list(WORKFLOW_NAMES if is_workflow else PLANNERS)
     made = {name: read_scenario(scenario, (*changes, f"bag.*.planner={name}")) for name in chosen}
-    rows = _rows({name: many(one, seeds, jobs, server) for name, one in made.items()})
+    rows = _rows({name: many(one, range(1, seeds + 1), jobs, server) for name, one in made.items()})
     if as_json:
         print_json({"scenario": scenario, "seeds": seeds, "planners": rows})
         return

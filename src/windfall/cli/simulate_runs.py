@@ -35,18 +35,19 @@ def read_scenario(name: str, changes: tuple[str, ...] | list[str]) -> Any:
     return read(name, list(changes), root())
 
 
-def many(scenario: Any, seeds: int, jobs: int | None, server: str | None) -> list[Any]:
+def many(scenario: Any, seeds: range, jobs: int | None, server: str | None) -> list[Any]:
+    """The outcomes of these seeds, in their order."""
     from windfall.sim.sweep import sweep
 
     ready = 0
-    with _executor(jobs, server, seeds) as executor, progress(f"simulating {scenario.name}") as show:
+    with _executor(jobs, server, len(seeds)) as executor, progress(f"simulating {scenario.name}") as show:
 
         def done(outcome: Any) -> None:
             nonlocal ready
             ready += 1
-            show(f"{ready} of {plural(seeds, 'run')}")
+            show(f"{ready} of {plural(len(seeds), 'run')}")
 
-        return sweep(scenario, range(1, seeds + 1), executor, done)
+        return sweep(scenario, seeds, executor, done)
 
 
 @contextmanager

@@ -93,6 +93,23 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
+def measured(values: Sequence[float]) -> Interval:
+    """The interval of something that is never negative."""
+    found = interval(values)
+    return found if found.low is None else msgspec.structs.replace(found, low=max(0.0, found.low))
+
+
+def share(hits: Sequence[float]) -> Interval:
+    """How often something was so, by Wilson's interval: 20 of 20 does not mean always."""
+    n = len(hits)
+    found = stats.binomtest(round(sum(hits)), n).proportion_ci(CONFIDENCE, method="wilson")
+    return Interval(sum(hits) / n, float(found.low), float(found.high), n)
+
+
+def _interval_of(measure: str, values: Sequence[float]) -> Interval:
+    return share(values) if measure == "met" else measured(values)
+
+
 def values_of(outcomes: Sequence[Outcome], measure: str) -> list[float]:
     """One measure of every run that has it."""
     values = (getattr(outcome, measure) for outcome in outcomes)
@@ -104,12 +121,12 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     first = outcomes[0]
     bags = {
         bag.name: {
-            "turnaround_s": interval(
-                [run.bags[place].turnaround_s for run in outcomes if run.bags[place].turnaround_s is not None]
+            "turnaround_s": measured(
+                [run.bags[place].turnaround_s for run in outcomes if run.bags[place].turnaround_s is not None],
             ),
-            "replicas": interval([run.bags[place].replicas / run.bags[place].tasks for run in outcomes]),
-            "discarded": interval([run.bags[place].discarded / run.bags[place].tasks for run in outcomes]),
-            "failed": interval([run.bags[place].failed for run in outcomes]),
+            "replicas": measured([run.bags[place].replicas / run.bags[place].tasks for run in outcomes]),
+            "discarded": measured([run.bags[place].discarded / run.bags[place].tasks for run in outcomes]),
+            "failed": measured([run.bags[place].failed for run in outcomes]),
         }
         for place, bag in enumerate(first.bags)
     }
@@ -118,7 +135,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "scenario": first.scenario,
         "seeds": [outcome.seed for outcome in outcomes],
         "finished": sum(outcome.finished for outcome in outcomes),
-        **{name: interval(values) for name in MEASURES if (values := values_of(outcomes, name))},
+        **{name: _interval_of(name, values) for name in MEASURES if (values := values_of(outcomes, name))},
         "bags": bags,
         "pools": pools,
     }
@@ -126,13 +143,13 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def _pool_summary(books: list[Any]) -> dict[str, Interval]:
     return {
-        "hosts": interval([book.hosts for book in books]),
-        "done": interval([book.done for book in books]),
-        "lost": interval([book.lost for book in books]),
-        "failed": interval([book.failed for book in books]),
-        "useful_h": interval([book.useful_s / 3600 for book in books]),
-        "utilisation": interval([book.useful_s / book.present_s if book.present_s else 0.0 for book in books]),
-        "cost_usd": interval([book.cost_microusd / 1e6 for book in books]),
+        "hosts": measured([book.hosts for book in books]),
+        "done": measured([book.done for book in books]),
+        "lost": measured([book.lost for book in books]),
+        "failed": measured([book.failed for book in books]),
+        "useful_h": measured([book.useful_s / 3600 for book in books]),
+        "utilisation": measured([book.useful_s / book.present_s if book.present_s else 0.0 for book in books]),
+        "cost_usd": measured([book.cost_microusd / 1e6 for book in books]),
     }
 
 
@@ -145,8 +162,8 @@ def compare(a: Sequence[Outcome], b: Sequence[Outcome], measure: str) -> Compari
     mean = float(first.mean())
     return Comparison(
         measure=measure,
-        a=interval(first.tolist()),
-        b=interval(second.tolist()),
+        a=_interval_of(measure, first.tolist()),
+        b=_interval_of(measure, second.tolist()),
         difference=interval(gap.tolist()),
         relative=float(gap.mean()) / mean if mean else None,
         p_value=p_value,
