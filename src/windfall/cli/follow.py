@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from windfall.cli.foresee import Foresight
+from windfall.cli.money import plan_words
 from windfall.cli.output import note, span
 from windfall.cli.progress import Progress
 from windfall.client import Job
@@ -65,7 +66,9 @@ def is_idle(status: Json) -> bool:
 
 
 class StuckWatch:
-    """Says within seconds that no host can run anything of a job, and why; after `max_wait_s` it gives up."""
+    """Says within seconds that no host can run anything of a job, and why; after `max_wait_s` it gives up.
+
+    And that its plan comes too late."""
 
     def __init__(self, job: Job, progress: Progress, max_wait_s: float | None = None) -> None:
         self._job = job
@@ -74,9 +77,11 @@ class StuckWatch:
         self._idle_since_s: float | None = None
         self._broke_since_s: float | None = None
         self._said = ""
+        self._said_late = False
 
     def look(self, status: Json) -> None:
         """Missed (exit code 4) if nothing could run for too long."""
+        self._look_at_plan(status)
         now_s = time.monotonic()
         if not is_idle(status):
             self._idle_since_s, self._said, self._progress.trouble = None, "", ""
@@ -96,6 +101,17 @@ class StuckWatch:
                 f"no host could run anything of job {self._job.id} for {span(idle_s)}: {in_one_line(waiting)}",
                 hint=f"see: windfall explain {self._job.id}",
             )
+
+    def _look_at_plan(self, status: Json) -> None:
+        """Where no screen shows it: say once that its plan comes too late."""
+        plan = status.get("plan") or {}
+        finish_s, deadline_s = plan.get("finish_s"), status["deadline_s"]
+        if self._said_late or self._progress.is_seen or finish_s is None or deadline_s is None:
+            return
+        if finish_s > deadline_s:
+            self._said_late = True
+            note(f"windfall: job {self._job.id} will be late by its {plan_words(status)}")
+            note(f"  try: windfall plan {self._job.id}, which names the earliest possible deadline")
 
     def is_out_of_money(self, status: Json) -> bool:
         """For some time now nothing is rented, and nothing can be for what is left of the budget."""
