@@ -181,12 +181,13 @@ def _progress(ready: Ready, total: int) -> Iterator[Any]:
 
 def prepare(asked: Asked) -> Ready:
     """Everything read and checked before anything is simulated. BadInput says what is missing."""
+    from windfall.planning.choice import known_planner
     from windfall.sim.forecast import Question
 
     if _is_job(asked):
         return _running(asked)
     bag = _read(asked)
-    planner = known_planner(asked.planner or bag.spec.planner)
+    planner = known_planner(asked.planner or bag.spec.planner, is_workflow=False)
     confidence = bag.spec.confidence if asked.confidence is None else asked.confidence
     if not 0 < confidence < 1:
         raise BadInput(f"--confidence {confidence:g}: a share between 0 and 1", hint="as in: --confidence 0.99")
@@ -213,6 +214,7 @@ def _is_job(asked: Asked) -> bool:
 
 def _running(asked: Asked) -> Ready:
     """What is left of a job on a server, simulated from now on as if nothing were rented yet."""
+    from windfall.planning.choice import known_planner
     from windfall.planning.estimates import GUESSED
     from windfall.planning.offers import Offer
     from windfall.sim.forecast import Question, supply_of
@@ -248,7 +250,7 @@ def _running(asked: Asked) -> Ready:
         memory_bytes=tuple(each["memory_bytes"] for each in classes for _ in range(each["tasks"])),
         seen_s=seen_s, spread=GUESSED.spread if asked.spread is None else asked.spread,
         cpus=ceil(max(each["cpus"] for each in classes)), supplies=supplies,
-        planner=known_planner(asked.planner or left["planner"]),
+        planner=known_planner(asked.planner or left["planner"], is_workflow=False),
         confidence=left["confidence"] if asked.confidence is None else asked.confidence, budget_usd=budget_usd,
     )  # fmt: skip
     return Ready(left["name"], question, deadline_s, others_s, assumed, warnings)
@@ -263,17 +265,6 @@ def _read(asked: Asked) -> Submission:
         )
     named = {"job_file": path} if path.endswith(".toml") else {"tasks": path}
     return read_job(Request(settings=settings, **named))
-
-
-def known_planner(name: str) -> str:
-    """The planner's name, or what was meant."""
-    from windfall.planning.bags import DEFAULT, PLANNERS
-
-    if not name or name in PLANNERS:
-        return name or DEFAULT
-    near = get_close_matches(name, PLANNERS, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"planners of bags are: {', '.join(PLANNERS)}"
-    raise BadInput(f"there is no planner '{name}'", hint=hint)
 
 
 def _deadlines(asked: Asked, said_s: float | None) -> tuple[float, list[float]]:

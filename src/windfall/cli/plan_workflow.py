@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter, defaultdict
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -15,12 +14,13 @@ from msgspec import Struct
 from windfall.bags.units import parse_money
 from windfall.cli.units import parse_duration_s, show_duration, show_usd
 from windfall.errors import BadInput, Missed
+from windfall.planning.choice import known_planner
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.bounds import work_bound_usd
 from windfall.planning.workflow.budget import soonest_within
 from windfall.planning.workflow.model import US, NoOffer, Plan, Problem, earliest_finish, make_problem
-from windfall.planning.workflow.planners import NAMES, publish
 from windfall.planning.workflow.planners import plan as make_plan
+from windfall.planning.workflow.planners import publish
 from windfall.planning.workflow.risk import Risk
 from windfall.workflows import WorkflowSpec, read
 from windfall.workflows.offers import read_offers
@@ -45,10 +45,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 def plan_workflow(asked: Asked) -> None:
     """Print the plan; raises Missed where deadline or budget are not kept."""
-    if asked.planner not in NAMES:
-        near = get_close_matches(asked.planner, NAMES, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"planners of workflows are: {', '.join(NAMES)}"
-        raise BadInput(f"there is no planner '{asked.planner}'", hint=hint)
+    known_planner(asked.planner, is_workflow=True)
     deadline_s, budget_usd = _limits(asked)
     spec, offers = read(asked.workflow_file), _offers(asked)
     with _working(f"planning {len(spec.tasks):,} tasks", quiet=len(spec.tasks) < 20):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from windfall.errors import BadInput
 from windfall.planning import bags
 from windfall.planning.contract import Planner
@@ -11,10 +13,17 @@ from windfall.planning.workflow.planners import NAMES as WORKFLOW_NAMES
 DEFAULT = bags.DEFAULT
 
 
-def planner_named(name: str, is_workflow: bool) -> Planner:
-    """The planner, or BadInput with the names that there are."""
+def known_planner(name: str, is_workflow: bool) -> str:
+    """The name of a planner that there is, the default one for no name; or BadInput with what was meant."""
     known = WORKFLOW_NAMES if is_workflow else tuple(bags.PLANNERS)
-    if (name or DEFAULT) not in known:
-        what = "workflows" if is_workflow else "bags"
-        raise BadInput(f"there is no planner '{name}' for {what}", hint=f"there are: {', '.join(known)}")
-    return WorkflowPlanner(name or DEFAULT) if is_workflow else bags.PLANNERS[name or DEFAULT]
+    if (name or DEFAULT) in known:
+        return name or DEFAULT
+    what, near = "workflows" if is_workflow else "bags", get_close_matches(name, known, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"planners of {what} are: {', '.join(known)}"
+    raise BadInput(f"there is no planner '{name}' for {what}", hint=hint)
+
+
+def planner_named(name: str, is_workflow: bool) -> Planner:
+    """The planner of that name, which must be known."""
+    known = known_planner(name, is_workflow)
+    return WorkflowPlanner(known) if is_workflow else bags.PLANNERS[known]

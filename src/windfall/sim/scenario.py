@@ -17,7 +17,7 @@ from msgspec import Struct
 from windfall.core.events import Settings
 from windfall.errors import BadInput
 from windfall.planning.bags import PLANNERS
-from windfall.planning.workflow.planners import NAMES as WORKFLOW_NAMES
+from windfall.planning.choice import known_planner
 from windfall.policy import compile_policies
 from windfall.sim import flows, schema, traces
 from windfall.sim.cloud import Cloud, read_cloud
@@ -317,13 +317,10 @@ def _check_planner(bag: Bag, clouds: list[Cloud], has_pools: bool, place: str) -
             hint = "the clouds rent nothing by themselves; planner = " + " or ".join(f'"{name}"' for name in PLANNERS)
             raise BadInput(f"{place}.planner: nobody rents machines for it", hint=hint, code="bad-scenario")
         return
-    known = WORKFLOW_NAMES if bag.edges else tuple(PLANNERS)
-    if bag.planner not in known:
-        what = "workflows" if bag.edges else "bags"
-        raise BadInput(
-            f"{place}.planner: there is no planner '{bag.planner}' for {what}",
-            hint=f"one of {', '.join(known)}", code="bad-scenario",
-        )  # fmt: skip
+    try:
+        known_planner(bag.planner, is_workflow=bool(bag.edges))
+    except BadInput as fault:
+        raise BadInput(f"{place}.planner: {fault.message}", hint=fault.hint, code="bad-scenario") from None
     if bag.deadline_s == inf:
         raise BadInput(f"{place}.deadline: a planner needs one", hint='deadline = "6h"', code="bad-scenario")
     if unknown := next((cloud for cloud in bag.clouds if cloud not in names), None):
