@@ -214,15 +214,20 @@ def test_a_request_is_kept_to_its_memory_its_time_and_its_place_in_the_queue_tho
     hog = "b = bytearray(400 << 20); print(len(b))"
     over = made.typed("request", "--ram", "100", "--wait", "--", "python3", "-c", hog, code=1)
     assert over["cause"] == "oom" and over["stdout"] == ""
-    first = made.typed("request", "--vcpu", "2", "--for", "2s", "--", "sleep", "600")["name"]
-    second = made.typed("request", "--vcpu", "2", "--", "sh", "-c", "sleep 600 & sleep 600")["name"]
-    assert made.typed("why", second)["state"] == "waiting"
+    first = made.typed("request", "--vcpu", "2", "--", "sleep", "600")["name"]
+    short = made.typed("request", "--vcpu", "2", "--for", "2s", "--", "sleep", "600")["name"]
+    third = made.typed("request", "--vcpu", "2", "--", "sh", "-c", "sleep 600 & sleep 600")["name"]
+    assert made.typed("why", short)["state"] == "waiting"
     made.kill_server()
     made.start_server()
-    assert made.until_ended(first)[0]["cause"] == "time"
-    made.until(lambda: made.request(second)["state"] == "running")
-    made.typed("cancel", second)
-    assert made.until_ended(second)[0]["cause"] == "cancelled"
+    made.typed("cancel", first)
+    made.until(lambda: made.request(short)["state"] != "waiting")
+    made.kill_server()
+    made.start_server()
+    assert made.until_ended(short)[0]["cause"] == "time"
+    made.until(lambda: made.request(third)["state"] == "running")
+    made.typed("cancel", third)
+    assert made.until_ended(third)[0]["cause"] == "cancelled"
     assert processes(["sleep", "600"], made.directory) == []
 
 
