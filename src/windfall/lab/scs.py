@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ FIGURES = {"pipeline": 8, "parallel": 9, "hybrid": 10}
 Row = dict[str, Any]
 ERROR = 0.2
 PLAIN: Row = {"volume": 1.0, "run_error": 0.0, "boot_error": 0.0, "boot_bias": 0.0, "consolidates": True}
+STEPS = 24  # of the time left, in which jobs share an answer
 LOW, HIGH = 0.1, 10.0  # volumes beside 1
 
 
@@ -70,12 +72,14 @@ def all_cases(sets: int, hours: float) -> Iterable[Row]:
         judged = sets <= TUNED_ON or 0 <= number - TUNED_ON < 10
         # Rates over thousands of jobs need fewer sets than means of costs.
         extra = judged or number < max(1, sets * 2 // 5)
-        for pattern in PATTERNS:
-            for planner in (*PLANNERS, OURS) if judged else PLANNERS:
-                one = base | {"set": number, "pattern": pattern, "planner": planner, "application": "pipeline"}
-                for application in APPLICATIONS:
-                    for deadline in DEADLINES_H:
-                        yield one | {"application": application, "deadline_h": deadline}
+        for planner in (*PLANNERS, OURS) if judged else PLANNERS:
+            one = base | {"set": number, "planner": planner, "application": "pipeline"}
+            for application in APPLICATIONS:
+                for deadline in DEADLINES_H:
+                    for pattern in PATTERNS:  # side by side, as they share what is kept of a class of jobs
+                        yield one | {"pattern": pattern, "application": application, "deadline_h": deadline}
+            for pattern in PATTERNS:
+                one["pattern"] = pattern
                 if extra:
                     yield one | {"deadline_h": 1.0, "volume": LOW}
                     yield one | {"deadline_h": 0.5, "volume": LOW}
@@ -89,12 +93,18 @@ def all_cases(sets: int, hours: float) -> Iterable[Row]:
                         yield one | {"deadline_h": 1.0, "volume": volume, "consolidates": False}
 
 
+@lru_cache(maxsize=8)
+def _classes(application: str, number: int, deadline_h: float, planner: str) -> tuple[JobClass, TypeMix | None]:
+    """The class of jobs, and of Windfall's own its variants. What they keep depends on nothing else."""
+    workflow, offers = world_of_times(application, number)
+    shape = JobClass(workflow, offers, deadline_h * 3600, METHODS[planner], steps=STEPS)
+    return shape, TypeMix(workflow, offers, shape.deadline_s, steps=STEPS) if planner == OURS else None
+
+
 def one_case(case: Row) -> Row:
-    workflow, offers = world_of_times(case["application"], case["set"])
-    shape = JobClass(workflow, offers, case["deadline_h"] * 3600, METHODS[case["planner"]], steps=24)
+    shape, mix = _classes(case["application"], case["set"], case["deadline_h"], case["planner"])
     arrivals = arrivals_s(case["pattern"], case["set"], case["volume"], case["hours"])
     rng = np.random.default_rng([case["set"], 99])
-    mix = TypeMix(workflow, offers, shape.deadline_s, steps=24) if case["planner"] == OURS else None
     errors = {name: case[name] for name in ("run_error", "boot_error", "boot_bias", "consolidates")}
     world = World(shape, case["planner"], arrivals, rng, mix=mix, **errors)
     return structs.asdict(world.run())
@@ -192,7 +202,7 @@ def _movable(sets: list[int]) -> Row:
     tasks = interval = latest = 0
     for number in sets:
         workflow, offers = world_of_times("pipeline", number)
-        shape = JobClass(workflow, offers, 3600.0, steps=24)
+        shape = JobClass(workflow, offers, 3600.0, steps=STEPS)
         template = shape.assigned(0, 3600.0)
         for task in range(shape.n):
             others = np.delete(shape.duration_s[task], template.offer[task])

@@ -29,9 +29,15 @@ class TypeMix:
         self._workflow, self._offers = workflow, offers
         self._deadline_s, self._steps = deadline_s, steps
         self._variants: dict[frozenset[int], JobClass | None] = {}
+        self._best: dict[float, JobClass] = {}  # by rate, for rates that come again
 
     def best(self, jobs_per_hour: float) -> JobClass:
         """The variant with the lowest predicted bill per hour; all types where nothing can be said."""
+        if jobs_per_hour not in self._best:
+            self._best[jobs_per_hour] = self._find_best(jobs_per_hour)
+        return self._best[jobs_per_hour]
+
+    def _find_best(self, jobs_per_hour: float) -> JobClass:
         every = frozenset(range(len(self._offers)))
         if len(every) <= ALL_SUBSETS_UP_TO:
             subsets = [
