@@ -25,8 +25,13 @@ Case = dict[str, Any]
 LOOK_S = 0.5  # how often a worker looks whether the process that started it still lives
 
 
-def run(what: str, cases: Iterable[Case], work: Callable[[Case], Case], store: Path, jobs: int | None) -> list[Case]:
-    """Results in the order of the cases. `work` must be a module's function; its results must be JSON."""
+def run(
+    what: str, cases: Iterable[Case], work: Callable[[Case], Case], store: Path, jobs: int | None, together: int = 1
+) -> list[Case]:
+    """Results in the order of the cases. `work` must be a module's function; its results must be JSON.
+
+    So many neighbours go to one process `together`, where `work` keeps something that they share.
+    """
     cases = list(cases)
     store.parent.mkdir(parents=True, exist_ok=True)
     known = _stored(store)
@@ -35,7 +40,7 @@ def run(what: str, cases: Iterable[Case], work: Callable[[Case], Case], store: P
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress, open(store, "a") as kept:
         bar = progress.add_task(what, total=len(cases), completed=len(cases) - len(todo))
-        with closing(_worked_off(todo, work, jobs or os.cpu_count() or 1)) as results:
+        with closing(_worked_off(todo, work, jobs or os.cpu_count() or 1, together)) as results:
             for case, result in results:
                 known[_key(case)] = result
                 kept.write(json.dumps({"case": case, "result": result}) + "\n")
@@ -44,20 +49,27 @@ def run(what: str, cases: Iterable[Case], work: Callable[[Case], Case], store: P
     return [known[_key(case)] for case in cases]
 
 
-def _worked_off(todo: list[Case], work: Callable[[Case], Case], jobs: int) -> Generator[tuple[Case, Case], None, None]:
+def _worked_off(
+    todo: list[Case], work: Callable[[Case], Case], jobs: int, together: int
+) -> Generator[tuple[Case, Case], None, None]:
     """The cases with their results as these come. However it ends, no worker is left."""
     pool = ProcessPoolExecutor(max_workers=jobs, initializer=end_with_parent)
     try:
         with _ended_by_exception():
-            waiting = {pool.submit(work, case): case for case in todo}
+            parts = [todo[at : at + together] for at in range(0, len(todo), together)]
+            waiting = {pool.submit(_each, work, part): part for part in parts}
             for done in as_completed(waiting):
-                yield waiting[done], done.result()
+                yield from zip(waiting[done], done.result(), strict=True)
     except BaseException:
         for worker in list((pool._processes or {}).values()):  # shutdown alone waits for the cases that run
             worker.terminate()
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _each(work: Callable[[Case], Case], part: list[Case]) -> list[Case]:
+    return [work(case) for case in part]
 
 
 @contextmanager

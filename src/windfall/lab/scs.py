@@ -56,7 +56,8 @@ def command(out: str, sets: int, hours: float, jobs: int | None, fresh: bool, as
     if fresh:
         store.unlink(missing_ok=True)
     wanted = list(all_cases(sets, hours))
-    rows = [case | result for case, result in zip(wanted, cases.run("scs", wanted, one_case, store, jobs), strict=True)]
+    results = cases.run("scs", wanted, one_case, store, jobs, together=len(PATTERNS))
+    rows = [case | result for case, result in zip(wanted, results, strict=True)]
     overhead = measure_all(jobs=100_000 if hours >= HOURS else 1_000, classes=100, types=16, repeat=3)
     summary = summarise(rows, overhead)
     (target / "scs.json").write_text(json.dumps({"summary": summary, "cases": rows}, indent=1))
