@@ -30,7 +30,8 @@ class Checkpoints:
         self._transfers = transfers
         self._looked_s: dict[int, float] = {}
         self._sent: dict[int, int] = {}
-        self._sending: set[int] = set()
+        self._sending: dict[int, Callable[[], None]] = {}
+        """By attempt, what is to be done when its file has been sent."""
         self.rows: list[Row] = []
         """To be told in the next exchange."""
 
@@ -51,16 +52,21 @@ class Checkpoints:
         every_s = held.spec.checkpoint_s
         if every_s is None or now_s - self._looked_s.get(held.ident, now_s - run_s) < every_s:
             return
-        self._looked_s[held.ident] = now_s
-        self.send(held, run_s, lambda: None)
+        if held.ident not in self._sending:
+            self._looked_s[held.ident] = now_s
+            self.send(held, run_s, lambda: None)
 
     def send(self, held: Held, run_s: float, then: Callable[[], None]) -> None:
         """Send it now if it has changed, then go on. What cannot be sent is no progress, and no failure."""
+        if held.ident in self._sending:
+            # What is under way may be older than the file is now.
+            self._sending[held.ident] = lambda: self.send(held, run_s, then)
+            return
         try:
             changed_ns = os.stat(self.path(held)).st_mtime_ns
         except OSError:
             changed_ns = None
-        if changed_ns is None or changed_ns == self._sent.get(held.ident) or held.ident in self._sending:
+        if changed_ns is None or changed_ns == self._sent.get(held.ident):
             then()
             return
         # A copy that keeps still while it is sent; the task may replace its file meanwhile.
@@ -70,17 +76,17 @@ class Checkpoints:
         except OSError:
             then()
             return
-        self._sending.add(held.ident)
+        self._sending[held.ident] = then
 
         def sent(outcome: list[list[Any]] | Failed) -> None:
-            self._sending.discard(held.ident)
+            go_on = self._sending.pop(held.ident)
             with contextlib.suppress(OSError):
                 os.unlink(copy)
             if not isinstance(outcome, Failed):
                 self._sent[held.ident] = changed_ns
                 _, sha256, size, _ = outcome[0]
                 self.rows.append([*held.key, sha256, size, round(run_s, 3)])
-            then()
+            go_on()
 
         self._transfers.send([("checkpoint", copy, 0o600)], sent)
 
