@@ -7,10 +7,9 @@ name two or three attributes of some twenty, and every exchange needs new ads: s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from windfall.core.columns import DONE, FAILED, HELD, WAITING
-from windfall.core.events import TaskClass
 from windfall.core.patience import pool_advice
 from windfall.core.state import Attempt, Bag, Host, State
 
@@ -22,23 +21,30 @@ Makers = dict[str, Callable[[Any, float], Any]]
 class View(Mapping[str, Any]):
     """An ad that is looked up in the state. It shows what is true while one decision is made: do not keep it."""
 
-    __slots__ = ("_about", "_find_others", "_makers", "_others", "_t")
+    __slots__ = ("_about", "_others", "_t")
+    makers: ClassVar[Makers] = {}
 
-    def __init__(self, makers: Makers, about: Any, t: float, others: Callable[[Any], dict[str, Any]]) -> None:
-        self._makers, self._about, self._t, self._find_others = makers, about, t, others
+    def __init__(self, about: Any, t: float = 0.0) -> None:
+        self._about, self._t = about, t
         self._others: dict[str, Any] | None = None
+
+    def find_others(self, about: Any) -> dict[str, Any]:
+        """What has no maker: attributes of users, and what is dear to make."""
+        return {}
 
     @property
     def others(self) -> dict[str, Any]:
-        """What has no maker: attributes of users, and what is dear to make."""
         if self._others is None:
-            self._others = self._find_others(self._about)
+            self._others = self.find_others(self._about)
         return self._others
 
     def get(self, name: str, default: Any = None) -> Any:
-        maker = self._makers.get(name)
-        value = None if maker is None else maker(self._about, self._t)
-        return self.others.get(name, default) if value is None else value
+        maker = self.makers.get(name)
+        if maker is not None:
+            value = maker(self._about, self._t)
+            if value is not None:
+                return value
+        return self.others.get(name, default)
 
     def __getitem__(self, name: str) -> Any:
         value = self.get(name)
@@ -47,7 +53,7 @@ class View(Mapping[str, Any]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        names = dict.fromkeys([*self.others, *self._makers])
+        names = dict.fromkeys([*self.others, *self.makers])
         return (name for name in names if self.get(name) is not None)
 
     def __len__(self) -> int:
@@ -82,13 +88,19 @@ HOST: Makers = {
 }
 
 
-def _tags(host: Host) -> dict[str, Any]:
-    tags: dict[str, Any] = host.ad.get("tags") or {}
-    return tags | {f"Tag_{name}": value for name, value in tags.items()}
+class HostAd(View):
+    """With the tags that it reported."""
+
+    __slots__ = ()
+    makers = HOST
+
+    def find_others(self, about: Host) -> dict[str, Any]:
+        tags: dict[str, Any] = about.ad.get("tags") or {}
+        return tags | {f"Tag_{name}": value for name, value in tags.items()}
 
 
-def host_ad(host: Host, t: float) -> Ad:
-    return View(HOST, host, t, _tags)
+# Ads are made for every question of a host: the class itself is the function, as a call around it would cost as much.
+host_ad = HostAd
 
 
 # --- a bag ------------------------------------------------------------------------------------------------------------
@@ -120,19 +132,33 @@ BAG: Makers = {
 }
 
 
-def _attributes(bag: Bag) -> dict[str, Any]:
-    return bag.rules.attributes
+class BagAd(View):
+    """With the attributes that its owner gave it."""
+
+    __slots__ = ()
+    makers = BAG
+
+    def find_others(self, about: Bag) -> dict[str, Any]:
+        return about.rules.attributes
 
 
-def bag_ad(bag: Bag, t: float) -> Ad:
-    return View(BAG, bag, t, _attributes)
+bag_ad = BagAd
 
 
 # --- the queue, and a pool --------------------------------------------------------------------------------------------
 
 
-def queue_ad(state: State) -> Ad:
-    return {"BOTsInQueue": len(state.ready)}
+QUEUE: Makers = {"BOTsInQueue": lambda state, t: len(state.ready)}
+
+
+class QueueAd(View):
+    """The bags with tasks to hand out."""
+
+    __slots__ = ()
+    makers = QUEUE
+
+
+queue_ad = QueueAd
 
 
 def _best_timeout_s(place: tuple[State, str], t: float) -> float | None:
@@ -145,17 +171,6 @@ def _latency_95_s(place: tuple[State, str], t: float) -> float | None:
     return None if advice is None else advice.latency_95_s
 
 
-def _configured(place: tuple[State, str]) -> dict[str, Any]:
-    """A pool that nobody configured has a name and the clients that came by themselves."""
-    state, name = place
-    pool = state.pools.get(name)
-    if pool is None:
-        return {}
-    rules = pool.rules
-    ad = {"Kind": rules.kind, "Queued": pool.queued, "Price": rules.price_usd}
-    return ad if rules.joins_itself else ad | {"Limit": rules.limit}
-
-
 POOL: Makers = {
     "Name": lambda place, t: place[1],
     "Running": lambda place, t: place[0].clients.get(place[1], 0),
@@ -164,16 +179,46 @@ POOL: Makers = {
 }
 
 
-def pool_ad(state: State, name: str) -> Ad:
-    return View(POOL, (state, name), state.t, _configured)
+class PoolAd(View):
+    """A pool that nobody configured has a name and the clients that came by themselves."""
+
+    __slots__ = ()
+    makers = POOL
+
+    def __init__(self, state: State, name: str) -> None:
+        super().__init__((state, name), state.t)
+
+    def find_others(self, about: tuple[State, str]) -> dict[str, Any]:
+        state, name = about
+        pool = state.pools.get(name)
+        if pool is None:
+            return {}
+        rules = pool.rules
+        ad = {"Kind": rules.kind, "Queued": pool.queued, "Price": rules.price_usd}
+        return ad if rules.joins_itself else ad | {"Limit": rules.limit}
+
+
+pool_ad = PoolAd
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-def class_ad(rules: TaskClass) -> Ad:
+CLASS: Makers = {
+    "NumberOfReplicas": lambda rules, t: 0,
+    "Cpus": lambda rules, t: rules.cpus,
+    "Memory": lambda rules, t: rules.memory_for(1) >> 20,
+}
+
+
+class TaskClassAd(View):
     """What the tasks of a class share before they have replicas."""
-    return {"NumberOfReplicas": 0, "Cpus": rules.cpus, "Memory": rules.memory_for(1) >> 20}
+
+    __slots__ = ()
+    makers = CLASS
+
+
+class_ad = TaskClassAd
 
 
 Task = tuple[State, Bag, int, list[Attempt], float]
@@ -197,21 +242,25 @@ JOB: Makers = {
 }
 
 
-def _replicas(task: Task) -> dict[str, Any]:
-    """`Replica1` is the one that was sent first."""
-    state, _, _, attempts, t = task
-    return {
-        f"Replica{place}": {
-            "SentTime": attempt.sent,
-            "Host": host_ad(state.hosts[attempt.host], t) if attempt.host in state.hosts else {},
+class JobAd(View):
+    """A task with its running replicas; `Replica1` is the one that was sent first."""
+
+    __slots__ = ()
+    makers = JOB
+
+    def find_others(self, about: Task) -> dict[str, Any]:
+        state, _, _, attempts, t = about
+        return {
+            f"Replica{place}": {
+                "SentTime": attempt.sent,
+                "Host": host_ad(state.hosts[attempt.host], t) if attempt.host in state.hosts else {},
+            }
+            for place, attempt in enumerate(attempts, 1)
         }
-        for place, attempt in enumerate(attempts, 1)
-    }
 
 
 def job_ad(state: State, bag: Bag, task: int, attempts: list[Attempt], t: float) -> Ad:
-    """A task with its running replicas."""
-    return View(JOB, (state, bag, task, attempts, t), t, _replicas)
+    return JobAd((state, bag, task, attempts, t), t)
 
 
 def task_hash(job: int, task: int) -> float:

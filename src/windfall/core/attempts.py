@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-
 from windfall.core.columns import CANCELLED, FAILED, HELD, WAITING
 from windfall.core.events import Assigned
 from windfall.core.state import Attempt, Bag, Host, State
@@ -12,27 +10,26 @@ from windfall.core.state import Attempt, Bag, Host, State
 def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     """`assigned.count` tasks leave the queue for the host."""
     bag = state.bags[assigned.job]
-    columns, number = bag.columns, assigned.attempt
-    klass = bag.class_of(assigned.first)
-    memory = bag.classes[klass].memory_for(number)
-    replica = assigned.first in bag.live
-    if not replica:
-        if assigned.first in bag.reserved:
-            state.machines[bag.reserved[assigned.first]].queue.remove(assigned.first)
-            bag.withdraw(assigned.first)
+    columns, first, count, number = bag.columns, assigned.first, assigned.count, assigned.attempt
+    deadline, klass = assigned.deadline, bag.class_of(first)
+    if first not in bag.live:
+        # No replica: they have waited until now.
+        if first in bag.reserved:
+            state.machines[bag.reserved[first]].queue.remove(first)
+            bag.withdraw(first)
         else:
-            bag.queues[klass].take(assigned.first, assigned.count)
-        bag.counts[WAITING] -= assigned.count
-        bag.counts[HELD] += assigned.count
-    for task in range(assigned.first, assigned.first + assigned.count):
+            bag.queues[klass].take(first, count)
+        bag.counts[WAITING] -= count
+        bag.counts[HELD] += count
+    for task in range(first, first + count):
         columns.state[task] = HELD
         columns.attempts[task] = number
-        bag.add_attempt(task, Attempt(number, host.number, t, assigned.deadline, assigned.why))
-        host.held[(assigned.job, task, number)] = None
-        if assigned.deadline is not None:
-            heappush(state.deadlines, (assigned.deadline, assigned.job, task, number))
-    host.memory_held += memory * assigned.count
-    bag.attempts += assigned.count
+        bag.add_attempt(task, Attempt(number, host.number, t, deadline, assigned.why))
+        host.held[bag.number, task, number] = None
+        if deadline is not None:
+            state.deadlines.push((deadline, bag.number, task, number))
+    host.memory_held += bag.classes[klass].memory_for(number) * count
+    bag.attempts += count
     if bag.tail or not bag.waiting:
         # Otherwise it has tasks to hand out as before.
         state.refresh(bag)
@@ -68,14 +65,13 @@ def give_up(bag: Bag, task: int, number: int) -> Attempt | None:
 
 
 def requeue(state: State, bag: Bag, task: int) -> None:
-    """The task waits again: in its queue, or in none while it waits for a parent."""
+    """The task waits again: in its queue, or in none while it waits for a parent. The caller settles the bag."""
     bag.move(task, WAITING)
     if bag.shape is not None and bag.left[task]:
         bag.held += 1
     else:
         bag.queues[bag.class_of(task)].give_back(task)
     state.touch(bag.number)
-    state.refresh(bag)
 
 
 def cancel_attempts(state: State, bag: Bag, task: int) -> None:
@@ -118,13 +114,13 @@ def live_until(bag: Bag, task: int, number: int, deadline: float) -> bool:
 
 def forget_ended(state: State) -> None:
     """Drop deadlines of ended attempts from the front: the next look at the clock is for one that still matters."""
-    heap = state.deadlines
-    while heap:
-        deadline, job, task, number = heap[0]
+    deadlines = state.deadlines
+    while deadlines.front:
+        deadline, job, task, number = deadlines.front[0]
         bag = state.bags.get(job)
         if bag is not None and live_until(bag, task, number, deadline):
             return
-        heappop(heap)
+        deadlines.pop()
 
 
 def stop_job(state: State, bag: Bag, reason: str) -> None:

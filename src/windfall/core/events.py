@@ -83,7 +83,7 @@ class Settings(Struct, frozen=True, array_like=True):
 # --- events ---------------------------------------------------------------------------------------------------------
 
 
-class Event(Struct, tag=True, array_like=True):
+class Event(Struct, tag=True, array_like=True, gc=False):
     """Something that happened at `t`, the only clock there is."""
 
     t: float
@@ -387,7 +387,7 @@ FRESH, AGAIN, DEADLINE_REPLICA, TAIL_REPLICA, TEST = range(5)
 WHY_NAMES = ("first attempt", "tried again", "replaces a silent attempt", "replica in the tail", "test of a host")
 
 
-class Decision(Struct, tag=True, array_like=True):
+class Decision(Struct, tag=True, array_like=True, gc=False):
     """What was decided; `apply` follows it without looking again."""
 
 
@@ -539,7 +539,7 @@ AnyDecision = (
 )
 
 
-class Record(Struct, array_like=True):
+class Record(Struct, array_like=True, gc=False):
     """One line of the log: the event and what was decided on it."""
 
     seq: int

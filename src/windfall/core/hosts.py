@@ -8,7 +8,7 @@ HALF_LIFE_S = 3600.0
 """Old sins fade: after an hour a success or an error counts half."""
 
 
-class Reliability(Struct, array_like=True):
+class Reliability(Struct, array_like=True, gc=False):
     """A host's record. The weights fade with time; the plain counts do not."""
 
     done: int = 0
@@ -48,9 +48,11 @@ class Reliability(Struct, array_like=True):
         if t > self.weighed_t:
             factor = 0.5 ** ((t - self.weighed_t) / HALF_LIFE_S)
             self.ok_weight *= factor
-            self.error_weight *= factor
-            self.loss_weight *= factor
             self.cpu_s *= factor
+            if self.error_weight:
+                self.error_weight *= factor
+            if self.loss_weight:
+                self.loss_weight *= factor
             self.weighed_t = t
         day = int(t // 86400)
         if day != self.day:

@@ -43,7 +43,7 @@ def _wants(state: State, policies: Policies, t: float) -> list[tuple[int, Pools]
     """The slots that each bag could fill, and the pools that its GridPolicy admits for them."""
     if not state.pools:
         return []
-    ads = {name: pool_ad(state, name) for name in sorted(state.pools)}
+    ads: dict[str, Ad] = {name: pool_ad(state, name) for name in sorted(state.pools)}
     queue = queue_ad(state)
     return [want for bag in state.ready.values() for want in _wants_of(state, policies, bag, ads, queue, t)]
 
@@ -101,7 +101,7 @@ class Outlook(Struct):
 def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) -> list[Outlook]:
     """Of every pool that can be asked: will it give clients for tasks of this bag that take `width` slots?"""
     supply = supply_of(state, t)
-    ads = {name: pool_ad(state, name) for name in state.pools}
+    ads: dict[str, Ad] = {name: pool_ad(state, name) for name in state.pools}
     admitted = _admitted(policies, bag, ads, queue_ad(state), t)
     found = []
     for name, pool in with_room(state).items():

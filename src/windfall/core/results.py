@@ -43,10 +43,13 @@ def on_results_reported(state: State, event: ResultsReported, policies: Any) -> 
 
 def judge(state: State, result: Result) -> int:
     """The verdict on one result."""
-    bag = state.bags.get(result.job)
-    if bag is None or not 0 <= result.task < bag.total or not 0 < result.attempt <= bag.columns.attempts[result.task]:
+    bag, task = state.bags.get(result.job), result.task
+    if bag is None:
         return STALE
-    if bag.columns.state[result.task] in FINAL:
+    columns = bag.columns
+    if not 0 <= task < len(columns.state) or not 0 < result.attempt <= columns.attempts[task]:
+        return STALE
+    if columns.state[task] in FINAL:
         return WASTE if result.cause == SUCCESS else DROPPED
     if result.cause == SUCCESS:
         return ACCEPTED
@@ -80,12 +83,12 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
     if host is not None:
         host.record.fade(event.t)
     touched: dict[int, Bag] = {}
-    learned = 0
+    learned, bags = 0, state.bags
     for result, verdict in zip(event.results, decided.verdicts, strict=True):
-        bag = state.bags.get(result.job)
+        bag = bags.get(result.job)
         if bag is None:
             continue
-        touched[bag.number] = bag
+        touched[result.job] = bag
         if verdict == ACCEPTED:
             turnaround_s = _accept(state, bag, host, result)
             if host is not None and learned < patience.OBSERVED_PER_RECORD:
@@ -108,8 +111,10 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     if task in bag.live or task in bag.given_up:
         attempts.cancel_attempts(state, bag, task)
     bag.move(task, DONE)
-    bag.forget_checkpoint(task)
-    bag.release_children(task)
+    if bag.saved:
+        bag.forget_checkpoint(task)
+    if bag.shape is not None:
+        bag.release_children(task)
     _note(bag, host, result)
     bag.run_s += result.end - result.start
     if bag.number in state.plans:
@@ -120,7 +125,7 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     bag.last_result_t = max(bag.last_result_t or 0.0, result.end)
     if host is not None:
         host.record.succeeded(turnaround_s, result.cpu_s)
-    for number in bag.blame.pop(task, ()):
+    for number in bag.blame.pop(task, ()) if bag.blame else ():
         if host is None or number != host.number:
             blamed = state.hosts.get(number)
             if blamed is not None:
@@ -170,10 +175,10 @@ def charge(bag: Bag, host: Host | None, result: Result, verdict: int) -> None:
 
 
 def _note(bag: Bag, host: Host | None, result: Result) -> None:
-    columns, task = bag.columns, result.task
+    columns, task, exit_ = bag.columns, result.task, result.exit
     columns.attempt[task] = result.attempt
     columns.host[task] = 0 if host is None else host.number
     columns.start[task] = result.start
     columns.end[task] = result.end
-    columns.exit[task] = NO_EXIT if result.exit is None else max(-32767, min(32767, result.exit))
+    columns.exit[task] = NO_EXIT if exit_ is None else exit_ and max(-32767, min(32767, exit_))
     columns.cause[task] = result.cause

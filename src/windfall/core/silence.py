@@ -6,7 +6,6 @@ Silence is not death: nothing is torn down because of it, and a result that come
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop
 from itertools import chain
 from math import inf
 from typing import Any
@@ -21,13 +20,13 @@ from windfall.wire.messages import CAUSES, LOST
 LOST_CODE = CAUSES.index(LOST)
 Loss = tuple[int, int, int, int]
 """(job, task, attempt, verdict)."""
-Due = tuple[float, int, int, int]
-"""(deadline, job, task, attempt)."""
 
 
 def next_look(state: State) -> float | None:
     """When silence or a deadline will next have a meaning; early is harmless."""
-    at = min(state.plan_look_t, state.deadlines[0][0] if state.deadlines else inf)
+    at, deadlines = state.plan_look_t, state.deadlines.front
+    if deadlines and deadlines[0][0] < at:
+        at = deadlines[0][0]
     lease_s = state.settings.lease_s
     if lease_s < inf:
         for number in state.live_hosts:
@@ -44,11 +43,13 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
     judged = TimeJudged()
     judged.unknown = _silent(state, state.live_hosts, lease_s, event.t)
     lost = _silent(state, chain(state.unknown_hosts, judged.unknown), 2 * lease_s, event.t)
-    judged.lost_hosts = lost
-    judged.unknown = [number for number in judged.unknown if number not in lost]
-    judged.lost = losses_of(state, [state.hosts[number] for number in lost])
-    gone = {entry[:3] for entry in judged.lost}
-    for deadline, job, task, number in _due(state.deadlines, event.t):
+    gone: set[Key] = set()
+    if lost:
+        judged.lost_hosts = lost
+        judged.unknown = [number for number in judged.unknown if number not in lost]
+        judged.lost = losses_of(state, [state.hosts[number] for number in lost])
+        gone.update(entry[:3] for entry in judged.lost)
+    for deadline, job, task, number in state.deadlines.due(event.t):
         bag = state.bags.get(job)
         key = (job, task, number)
         if bag is None or key in gone or not attempts.live_until(bag, task, number, deadline):
@@ -79,19 +80,10 @@ def _silent(state: State, numbers: Iterable[int], allowed_s: float, t: float) ->
     return found
 
 
-def _due(heap: list[Due], t: float) -> list[Due]:
-    """The entries of a heap that are due, in order, without taking them off: costs what it finds, not the heap."""
-    found = []
-    places = [0]
-    for place in places:
-        if place < len(heap) and heap[place][0] <= t:
-            found.append(heap[place])
-            places += (2 * place + 1, 2 * place + 2)
-    return sorted(found)
-
-
 def losses_of(state: State, hosts: list[Host], except_: frozenset[Key] = frozenset()) -> list[Loss]:
     """The live attempts that go with these hosts, each with its verdict. A task's last live attempt decides."""
+    if not any(host.held for host in hosts):
+        return []
     gone: set[Key] = {key for host in hosts for key in host.held if key not in except_}
     found: list[Loss] = []
     last: dict[tuple[int, int], int] = {}
@@ -114,10 +106,11 @@ def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> N
         _fall_silent(state, state.hosts[number], UNKNOWN)
     for number in decided.lost_hosts:
         _fall_silent(state, state.hosts[number], GONE)
-    apply_losses(state, decided.lost, event.t)
-    apply_losses(state, decided.expired, event.t)
-    while state.deadlines and state.deadlines[0][0] <= event.t:
-        heappop(state.deadlines)
+    for losses in (decided.lost, decided.expired):
+        if losses:
+            apply_losses(state, losses, event.t)
+    while state.deadlines and state.deadlines.front[0][0] <= event.t:
+        state.deadlines.pop()
     attempts.forget_ended(state)
     _make_due(state, event.t)
 

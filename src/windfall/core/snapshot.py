@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from windfall.core import dag
+from windfall.core.agenda import Agenda
 from windfall.core.columns import Columns
 from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
 from windfall.core.fleet import MachineState, PlanState, Seen
@@ -177,7 +178,7 @@ def _saved_state(state: State, bags: list[SavedBag]) -> SavedState:
     ]
     return SavedState(
         state.seq, state.t, state.settings, bags, hosts, list(state.live_hosts),
-        list(state.unknown_hosts), state.deadlines, state.next_job, state.next_host,
+        list(state.unknown_hosts), list(state.deadlines), state.next_job, state.next_host,
         pools=list(state.pools.values()), flow=state.matching.listed(), memory=state.memory, advice=state.advice,
         sites=list(state.sites.values()),
         shapes=[
@@ -198,7 +199,7 @@ def load(data: bytes) -> State:
     state = State()
     state.seq, state.t, state.settings = saved.seq, saved.t, saved.settings
     state.next_job, state.next_host = saved.next_job, saved.next_host
-    state.deadlines = saved.deadlines
+    state.deadlines = Agenda(saved.deadlines)
     state.pools = {pool.rules.name: pool for pool in saved.pools}
     state.matching = Matching.of(saved.flow)
     state.memory, state.advice = saved.memory, saved.advice

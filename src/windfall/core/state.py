@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from windfall.core import dag
+from windfall.core.agenda import Agenda
 from windfall.core.columns import CANCELLED, DONE, FAILED, WAITING, Columns
 from windfall.core.events import Assigned, JobRules, Key, Settings, TaskClass
 from windfall.core.fleet import MachineState, PlanState, Seen
@@ -29,9 +30,11 @@ from windfall.timeouts.online import Decision, Memory
 LIVE, UNKNOWN, GONE, ASLEEP = "live", "unknown", "gone", "asleep"
 """`ASLEEP`: its machine is hibernated, so its silence means nothing."""
 FINAL = frozenset({DONE, FAILED, CANCELLED})
+Due = tuple[float, int, int, int]
+"""(deadline, job, task, attempt)."""
 
 
-class Attempt(Struct, array_like=True):
+class Attempt(Struct, array_like=True, gc=False):
     """One execution of a task on one host that the server still counts on, or has given up but may yet hear of."""
 
     number: int
@@ -125,6 +128,14 @@ class TaskQueue:
 class Bag:
     """A job: its rules, its tasks as columns, its queues, and the attempts that are out. With a shape: a workflow."""
 
+    # With slots, as Python keeps more than thirty attributes in a dict of their own, which is slower to look into.
+    __slots__ = (
+        "aside", "attempts", "blame", "causes", "checkpoints", "classes", "columns", "counts", "estimates",
+        "finished_t", "given_up", "held", "last_result_t", "left", "levels", "live", "number", "order", "queues",
+        "reserved", "rules", "run_s", "saved", "sealed", "segments", "shape", "stopped", "submitted_t", "tail",
+        "turnarounds", "waste",
+    )  # fmt: skip
+
     def __init__(self, number: int, rules: JobRules, classes: list[TaskClass], t: float) -> None:
         self.number = number
         self.rules = rules
@@ -184,8 +195,9 @@ class Bag:
 
     @property
     def dispatchable(self) -> bool:
-        open_ = self.sealed or self.rules.streaming
-        return open_ and self.counts[WAITING] > self.held + self.aside and not self.rules.paused and not self.stopped
+        if self.counts[WAITING] <= self.held + self.aside or self.stopped or self.rules.paused:
+            return False
+        return self.sealed or self.rules.streaming
 
     @property
     def replicable(self) -> bool:
@@ -308,21 +320,21 @@ class Bag:
     def add_attempt(self, task: int, attempt: Attempt) -> None:
         attempts = self.live.get(task)
         if attempts is None:
-            self.live[task] = [attempt]
-            self.levels.setdefault(1, OrderedDict())[task] = None
-        else:
-            attempts.append(attempt)
-            self._level(task, len(attempts) - 1, len(attempts))
+            attempts = self.live[task] = []
+        attempts.append(attempt)
+        self._level(task, len(attempts) - 1, len(attempts))
 
     def drop_attempt(self, task: int, number: int) -> Attempt | None:
         """Take a live attempt off; None if it is not live."""
         attempts = self.live.get(task, [])
+        level = len(attempts)
         for attempt in attempts:
             if attempt.number == number:
-                attempts.remove(attempt)
-                self._level(task, len(attempts) + 1, len(attempts))
-                if not attempts:
+                if level == 1:
                     del self.live[task]
+                else:
+                    attempts.remove(attempt)
+                self._level(task, level, level - 1)
                 return attempt
         return None
 
@@ -338,7 +350,9 @@ class Bag:
             if not level:
                 del self.levels[old]
         if new:
-            self.levels.setdefault(new, OrderedDict())[task] = None
+            if new not in self.levels:
+                self.levels[new] = OrderedDict()
+            self.levels[new][task] = None
 
     def stop(self, reason: str) -> None:
         """No further attempts: everything that waits is cancelled. What is out is cancelled by the caller."""
@@ -397,6 +411,13 @@ class Host:
         self.cancelled: list[Key] = []
         self.record = Reliability()
 
+    def copy(self) -> Host:
+        """Another view of the same host: what it holds and its record are shared."""
+        view = Host.__new__(Host)
+        for name in Host.__slots__:
+            setattr(view, name, getattr(self, name))
+        return view
+
 
 def pool_of(ad: dict[str, Any]) -> str:
     """The pool that a host belongs to, by what it says of itself."""
@@ -414,6 +435,14 @@ class Advice(Struct, array_like=True):
 
 class State:
     """Everything that decisions depend on."""
+
+    __slots__ = (
+        "_ready", "_ready_in_order", "advice", "bags", "clients", "deadlines", "hosts", "hosts_to_tell", "keys",
+        "live_hosts", "live_slots", "machines", "machines_by_job", "markets", "matching", "memory", "names",
+        "next_host", "next_job", "next_machine", "offers", "plan_look_t", "plans", "plans_due", "pools",
+        "ready_version", "run_times", "seq", "settings", "shapes", "site_views", "sites", "strangers", "t", "tails",
+        "there", "unknown_hosts",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.seq = 0
@@ -442,8 +471,8 @@ class State:
         """The overlay's last answer; the next one mends it."""
         self.hosts_to_tell: dict[int, None] = {}
         """Hosts with something to cancel: a driver may wake them if they wait for an answer."""
-        self.deadlines: list[tuple[float, int, int, int]] = []
-        """A heap of (deadline, job, task, attempt); those of attempts that have ended are skipped when they surface."""
+        self.deadlines: Agenda[Due] = Agenda()
+        """Those of attempts that have ended are skipped when they surface."""
         self.memory = Memory()
         """Latencies by pool and by bag, and below what they advise: see core.patience."""
         self.advice: dict[str, Advice] = {}
@@ -514,12 +543,12 @@ class State:
                 self._ready[bag.number] = bag
         elif self._ready.pop(bag.number, None) is not None:
             self.ready_version += 1
-        if bag.replicable:
+        if bag.tail and bag.replicable:
             if bag.number not in self.tails:
                 self.ready_version += 1
                 self.tails[bag.number] = bag
                 self.tails = dict(sorted(self.tails.items()))
-        elif self.tails.pop(bag.number, None) is not None:
+        elif self.tails and self.tails.pop(bag.number, None) is not None:
             self.ready_version += 1
 
     def replicable(self) -> list[Bag]:

@@ -1,4 +1,4 @@
-"""The driver in virtual time: a heap of calls, and the same engine that the live server drives. Touches nothing.
+"""The driver in virtual time: an agenda of calls, and the same engine that the live server drives. Touches nothing.
 
 A simulated world schedules calls (`at`, `after`) and hands events to the engine (`submit`). There is no other clock
 than the time of the call that runs, and calls of the same time run in the order in which they were scheduled. Where a
@@ -8,11 +8,11 @@ plan is due the job's planner is called, as the live server would call it, after
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
 from windfall.core import plans
+from windfall.core.agenda import Agenda
 from windfall.core.engine import Engine, wake_at
 from windfall.core.events import AnyEvent, PlanProposed, Record, ServerStarted, Settings, TimerFired
 from windfall.core.snapshot import load, save
@@ -43,7 +43,7 @@ class Simulated:
         self.events = 0
         """Calls that have run: what a benchmark counts."""
         self._keep = keep
-        self._heap: list[tuple[float, int, Call, tuple[Any, ...]]] = []
+        self._agenda: Agenda[tuple[float, int, Call, tuple[Any, ...]]] = Agenda()
         self._scheduled = 0
         self._timer_at = inf
         self._saved: bytes | None = None
@@ -54,9 +54,10 @@ class Simulated:
         self.submit(ServerStarted(0.0, settings or Settings()))
 
     def at(self, t: float, call: Call, *args: Any) -> None:
-        """Run `call(*args)` at time `t`, or now if that has passed."""
-        self._scheduled += 1
-        heappush(self._heap, (t if t > self.now else self.now, self._scheduled, call, args))
+        """Run `call(*args)` at time `t`, or now if that has passed; what is never due is not kept."""
+        if t < inf:
+            self._scheduled += 1
+            self._agenda.push((t if t > self.now else self.now, self._scheduled, call, args))
 
     def after(self, seconds: float, call: Call, *args: Any) -> None:
         self.at(self.now + seconds, call, *args)
@@ -143,9 +144,9 @@ class Simulated:
 
     def run(self, until: float = inf, done: Callable[[], bool] | None = None) -> None:
         """Let time pass until nothing is scheduled, `until` has come, or `done()` holds."""
-        heap = self._heap
-        while heap and heap[0][0] <= until:
-            self.now, _, call, args = heappop(heap)
+        agenda = self._agenda
+        while agenda.front and agenda.front[0][0] <= until:
+            self.now, _, call, args = agenda.pop()
             call(*args)
             self.events += 1
             if done is not None and done():

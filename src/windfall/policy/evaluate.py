@@ -57,7 +57,7 @@ def is_true(value: Any) -> bool:
 
 def number(value: Any) -> float | None:
     """A finite number, with true as one (so that a condition can be a rank); None for everything else."""
-    if isinstance(value, (bool, int, float)) and math.isfinite(value):
+    if isinstance(value, (int, float)) and math.isfinite(value):
         return float(value)
     return None
 
@@ -117,8 +117,10 @@ class Expression:
         key = self._key(*scopes)
         if not self._remembers:
             return self._evaluate(key[1::2])
-        value = _recalled(key)
-        return _noted(key, self._evaluate(key[1::2])) if value is _UNKNOWN else value
+        try:
+            return _remembered[key]
+        except (KeyError, TypeError):
+            return _noted(key, self._evaluate(key[1::2]))
 
     def _evaluate(self, values: tuple[Any, ...]) -> Any:
         for place, value in enumerate(values):
@@ -145,14 +147,8 @@ class Expression:
                 ad[slot] = _plain(value)
 
 
-def _recalled(key: tuple[Any, ...]) -> Any:
-    try:
-        return _remembered.get(key, _UNKNOWN)
-    except TypeError:  # An attribute is a list or an ad, which has no hash.
-        return _UNKNOWN
-
-
 def _noted(key: tuple[Any, ...], value: Any) -> Any:
+    """Remembered, unless an attribute is a list or an ad: these have no hash, and raise a TypeError."""
     if len(_remembered) >= REMEMBERED:
         _remembered.clear()
     with suppress(TypeError):
@@ -177,8 +173,10 @@ class Answer:
         if not self._remembers:
             return self._make(scopes)
         key = self._key(*scopes)
-        value = _recalled(key)
-        return _noted(key, self._make(scopes)) if value is _UNKNOWN else value
+        try:
+            return _remembered[key]
+        except (KeyError, TypeError):
+            return _noted(key, self._make(scopes))
 
 
 class Sheet:

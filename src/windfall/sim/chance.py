@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import blake2b
 
+import numpy as np
+
 _MASK = 0xFFFFFFFFFFFFFFFF
 _GOLDEN, _OTHER = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
 _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -19,9 +21,16 @@ Stream = Callable[..., float]
 """`stream(a, b)`: the number at place (a, b), never 0 and never 1."""
 
 
+BLOCK, BLOCKS_KEPT = 1024, 64
+
+
+def _key(seed: int, purpose: str) -> int:
+    return int.from_bytes(blake2b(f"{seed}/{purpose}".encode(), digest_size=8).digest(), "little")
+
+
 def stream(seed: int, purpose: str) -> Stream:
     """The numbers of one purpose under one seed."""
-    key = int.from_bytes(blake2b(f"{seed}/{purpose}".encode(), digest_size=8).digest(), "little")
+    key = _key(seed, purpose)
 
     def at(a: int, b: int = 0) -> float:
         x = (key + a * _GOLDEN + b * _OTHER) & _MASK
@@ -34,3 +43,39 @@ def stream(seed: int, purpose: str) -> Stream:
         return ((x >> 11) + 0.5) * _SCALE
 
     return at
+
+
+def stream_in_turn(seed: int, purpose: str, usual_b: int = 0) -> Stream:
+    """The same numbers, for who asks for nearly all of a b and roughly in the order of a: these are made by the block.
+
+    A block is made when it is the furthest so far. Who comes back after it was dropped gets his number by itself.
+    """
+    key, alone = _key(seed, purpose), stream(seed, purpose)
+    blocks: dict[int, list[float]] = {}
+
+    def at(a: int, b: int = 0) -> float:
+        if b != usual_b:
+            return alone(a, b)
+        number = a // BLOCK
+        block = blocks.get(number)
+        if block is None:
+            if blocks and number < next(reversed(blocks)):
+                return alone(a, b)
+            block = blocks[number] = _block(key, number * BLOCK, b)
+            if len(blocks) > BLOCKS_KEPT:
+                del blocks[next(iter(blocks))]
+        return block[a % BLOCK]
+
+    return at
+
+
+def _block(key: int, first: int, b: int) -> list[float]:
+    """The numbers at (first, b), (first + 1, b), ...: as in `stream`, in arithmetic that wraps at 64 bits."""
+    x = np.arange(first, first + BLOCK, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64((key + b * _OTHER) & _MASK)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(_M1)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(_M2)
+    x ^= x >> np.uint64(31)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(_M1) + np.uint64(_GOLDEN)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(_M2)
+    numbers: list[float] = (((x >> np.uint64(11)).astype(np.float64) + 0.5) * _SCALE).tolist()
+    return numbers

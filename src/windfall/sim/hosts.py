@@ -92,9 +92,6 @@ class Host:
         self.results: list[Result] = []
         pool.describe(self)
 
-    def speed_for(self, task_class: str) -> float:
-        return self.speed if self.offer is None else self.offer.speed_for(task_class)
-
 
 class Ground:
     """A pool with its laws ready to draw from."""

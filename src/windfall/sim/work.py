@@ -8,7 +8,7 @@ from statistics import fmean
 from windfall.core import dag, money
 from windfall.core.events import JobRules, TaskClass
 from windfall.policy.compiled import named_policies
-from windfall.sim.chance import stream
+from windfall.sim.chance import stream, stream_in_turn
 from windfall.sim.scenario import Bag
 
 MEAN_OF = 200
@@ -23,11 +23,12 @@ class Work:
         self.bag, self.copy, self.submit_s = bag, copy, submit_s
         self.priority = bag.priority + copy * bag.priority_step
         self._law = bag.run.quantile()
-        self._length = stream(seed, f"bag/{self.name}/run")
+        self._length = stream_in_turn(seed, f"bag/{self.name}/run")
         self._factor = None if bag.error.kind == "fixed" else bag.error.quantile()
         self._constant = bag.error.parameters.get("value", 1.0)
         self._wrong = stream(seed, f"bag/{self.name}/error")
-        self.luck = stream(seed, f"bag/{self.name}/luck")
+        # Nearly every task has a first attempt, begun in the order of the tasks or nearly so.
+        self.luck = stream_in_turn(seed, f"bag/{self.name}/luck", usual_b=1)
         self.moment = stream(seed, f"bag/{self.name}/moment")
         self.delay = stream(seed, f"bag/{self.name}/delay")
         self.drag = stream(seed, f"bag/{self.name}/drag")
@@ -50,7 +51,8 @@ class Work:
 
     def run_s(self, task: int) -> float:
         """How long a task runs on a host of speed 1."""
-        return self.named_s(task) * (self._constant if self._factor is None else self._factor(self._wrong(task)))
+        named_s = self.named_s(task)
+        return named_s * self._constant if self._factor is None else named_s * self._factor(self._wrong(task))
 
     def rules(self, clouds: list[str]) -> JobRules:
         bag = self.bag

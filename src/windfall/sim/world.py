@@ -115,7 +115,7 @@ class World:
                 look(self)
             return self._is_over()
 
-        driver.run(until, ended)
+        driver.run(until, self._is_over if look is None else ended)
         for host in self.hosts:
             if host.here:
                 self.go(host)
@@ -123,10 +123,13 @@ class World:
             self.provider.close()
 
     def _is_over(self) -> bool:
+        """Asked after every call: one look at the last job is all it takes until that has ended."""
         unfinished, bags = self._unfinished, self.driver.state.bags
-        while unfinished and bags[unfinished[-1]].finished_t is not None:
+        while unfinished:
+            if bags[unfinished[-1]].finished_t is None:
+                return False
             unfinished.pop()
-        return not unfinished and not self._to_come
+        return not self._to_come
 
     # --- the server's side --------------------------------------------------------------------------------------------
 
@@ -286,7 +289,8 @@ class World:
         for piece in answer.assigned:  # type: ignore[union-attr]
             for task in range(piece.first, piece.first + piece.count):
                 host.queue.append((piece.job, task, piece.attempt))
-        self._fill(host)
+        if host.queue:
+            self._fill(host)
         if not host.running:
             self._wait_for_work(host)
         if host.offer is not None and self.provider is not None:
@@ -366,12 +370,12 @@ class World:
 
     def _fill(self, host: Host) -> None:
         """Begin what waits, on every free slot."""
-        queue, running, slots = host.queue, host.running, host.pool.pool.slots
+        queue, running, slots, at = host.queue, host.running, host.pool.pool.slots, self.driver.at
         while queue and len(running) < slots:
             key = queue.pop(0)
             running[key] = begun = self._begin(host, key)
             host.idle_since = inf
-            self.driver.at(begun.end_s, self._end, host, host.epoch, key)
+            at(begun.end_s, self._end, host, host.epoch, key)
             if begun.saves is not None:
                 self._plan_save(host, key, begun)
 
@@ -382,7 +386,7 @@ class World:
         pool, now = ground.pool, self.driver.now
         if host.black_hole:
             return Running(now, now + pool.black_hole_after_s, 0.0, EXIT_CODE)
-        cpu_s = work.run_s(task) / host.speed_for(work.class_of(task))
+        cpu_s = work.run_s(task) / (host.speed if host.offer is None else host.offer.speed_for(work.class_of(task)))
         if pool.stragglers and work.drag(task, attempt) < pool.stragglers:
             cpu_s *= max(1.0, ground.drag(work.drag(task, -attempt)))
         saves = None
@@ -427,8 +431,8 @@ class World:
         if running is None:
             return
         now, cause = self.driver.now, running.cause
-        exit_code = 0 if cause == DONE_CODE else 1
-        host.results.append(Result(*key, cause, exit_code, running.awake_since_s, now, running.cpu_s))
+        exit_code, start_s = 0 if cause == DONE_CODE else 1, running.start_s + running.slept_s
+        host.results.append(Result(*key, cause, exit_code, start_s, now, running.cpu_s))
         if self._watch:
             self._watch(host.name, key, running.start_s, now, cause)
         if host.queue:
