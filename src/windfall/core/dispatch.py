@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.core import attempts, hosts, overlay, patience, replicas, silence
 from windfall.core.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import DONE, WAITING
+from windfall.core.elsewhere import note_taken
 from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, Key
 from windfall.core.fleet import MachineState, machine_of
 from windfall.core.machines import free_slots, joined, note_idle, reserved_for
@@ -402,6 +403,7 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     if state.machines:
         joined(state, host, event.t)
         note_idle(state, host)
+        note_taken(state, host, decided.assigned)
     if event.leaving:
         silence.leave(state, host, event.leaving)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from typing import Any
 
 from msgspec.structs import replace
 
-from windfall.core import attempts, fleet, machines, money, silence
+from windfall.core import attempts, elsewhere, fleet, machines, money, silence
 from windfall.core.columns import HELD, WAITING
 from windfall.core.events import RETURNED, CheckpointSaved, Nothing, PlanProposed, PlanTaken, TasksEstimated
 from windfall.core.fleet import ENDED, HIBERNATED, PENDING, MachineState, PlanState
@@ -26,8 +27,11 @@ GIB = 1024.0**3
 
 def follow(state: State, bag: Bag) -> None:
     """A job that may rent machines gets a plan, once all its tasks are there; called when its rules may change."""
-    if bag.rules.rent_from and (bag.sealed or bag.rules.streaming):
-        state.plans.setdefault(bag.number, PlanState(bag.number))
+    if bag.rules.rent_from and (bag.sealed or bag.rules.streaming) and bag.number not in state.plans:
+        state.plans[bag.number] = planned = PlanState(bag.number)
+        if (look_t := elsewhere.chance_t(state, bag)) > -math.inf:
+            planned.look_again_t, state.plan_look_t = look_t, min(state.plan_look_t, look_t)
+            return
     state.touch(bag.number)
 
 
@@ -55,11 +59,14 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
     bag = state.bags[job]
     names_tasks = bag.counts[WAITING] + bag.counts[HELD] <= names_up_to
     looks = [Outlook(state, bag, index, bag.rules.confidence, t) for index in range(len(bag.classes))]
-    shown = tuple(_shown(state, bag, machine, t, looks) for machine in _there(state, job))
+    left = elsewhere.left_to_them(state, bag, t)
+    shown = tuple(_shown(state, bag, machine, t, looks, left) for machine in _there(state, job))
+    hidden = left.running | left.waiting
     if names_tasks:
-        open_ = [task for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD)]
+        unfinished = (task for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
+        open_ = [task for task in unfinished if task not in hidden]
     else:
-        open_ = sorted({*bag.reserved, *bag.live})
+        open_ = sorted({*bag.reserved, *bag.live} - hidden)
     finished = bag.finished_t is not None
     return Snapshot(
         t=t,
@@ -67,7 +74,7 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
         tasks={} if finished else {task: _task(bag, task, looks) for task in open_},
         machines=shown,
         offers=tuple(_on_offer(state, bag, t)),
-        groups=() if finished or names_tasks else _groups(bag, looks),
+        groups=() if finished or names_tasks else _groups(bag, looks, left),
         markets={key: seen.market() for key, seen in state.markets.items()},
         begun_t=bag.submitted_t,
         spent_usd=money.usd(machines.spent_microusd(state, job, t)),
@@ -92,17 +99,18 @@ def _task(bag: Bag, task: int, looks: list[Outlook]) -> Task:
     )  # fmt: skip
 
 
-def _groups(bag: Bag, looks: list[Outlook]) -> tuple[Group, ...]:
+def _groups(bag: Bag, looks: list[Outlook], left: elsewhere.Left) -> tuple[Group, ...]:
     found = []
+    not_shown = Counter(bag.class_of(task) for task in left.waiting if task not in bag.reserved)
     for index, queue in enumerate(bag.queues):
-        if queue.size:
+        if queue.size > not_shown[index]:
             rules, look = bag.classes[index], looks[index]
             memory_gb = rules.memory_for(1) / GIB
             cores = max(1, math.ceil(rules.cpus))
             unit_s = math.fsum(unit_of(bag, task) for task in queue) / queue.size if bag.estimates else 1.0
             seconds, mean_s = look.runtime_s * unit_s, look.mean_s * unit_s
             alike = Task(-1, seconds, memory_gb, rules.name, rules.checkpoint_mb, 0.0, mean_s, cores)
-            found.append(Group(alike, queue.size))
+            found.append(Group(alike, queue.size - not_shown[index]))
     return tuple(found)
 
 
@@ -119,9 +127,12 @@ def _parents(bag: Bag, open_: list[int]) -> dict[int, tuple[int, ...]]:
     return {child: tuple(found) for child, found in parents.items()}
 
 
-def _shown(state: State, bag: Bag, machine: MachineState, t: float, looks: list[Outlook]) -> Machine:
+def _shown(
+    state: State, bag: Bag, machine: MachineState, t: float, looks: list[Outlook], left: elsewhere.Left
+) -> Machine:
     running = tuple(_running(state, bag, machine, t, looks))
-    waiting = tuple(machines.queue_of(state, machine))
+    freed = left.freed.get(machine.number, ())
+    waiting = tuple(task for task in machines.queue_of(state, machine) if task not in freed)
     if machine.phase == PENDING:
         phase = Phase.PENDING
     elif machine.phase == HIBERNATED:
@@ -242,6 +253,7 @@ def _available(state: State, bag: Bag, start: Start, chosen: list[str]) -> tuple
 
 def _assignments(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, numbers: dict[str, int]) -> None:
     named: set[int] = set()
+    patience = elsewhere.patience(state, bag, event.t)
     for label, tasks in event.plan.assign.items():
         number = numbers.get(label) or _number(label)
         if label not in numbers and not _is_ours(state.machines.get(number), bag):
@@ -252,21 +264,37 @@ def _assignments(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, 
             if task in named or not 0 <= task < bag.total:
                 continue
             value = bag.columns.state[task]
-            asleep = _asleep_attempts(state, bag, task, number) if value == HELD else []
-            if value == WAITING or asleep:
+            given_up = _given_up(state, bag, task, number, patience, event.t) if value == HELD else []
+            if value == WAITING or given_up:
                 named.add(task)
                 queue.append(task)
-                taken.moved += [(bag.number, task, attempt, RETURNED) for attempt in asleep]
+                taken.moved += [(bag.number, task, attempt, RETURNED) for attempt in given_up]
         taken.queues.append((number, queue))
+    _free(state, bag, event, taken)
 
 
-def _asleep_attempts(state: State, bag: Bag, task: int, elsewhere: int) -> list[int]:
-    """The attempts of a task if all of them sleep, on other machines than this."""
+def _free(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> None:
+    """What is left to hosts that cost nothing, and was not shown to the planner, is reserved for no machine."""
+    queues = {number for number, _ in taken.queues}
+    for number, tasks in elsewhere.left_to_them(state, bag, event.t).freed.items():
+        if number not in queues:
+            queue = machines.queue_of(state, state.machines[number])
+            taken.queues.append((number, [task for task in queue if task not in tasks]))
+
+
+def _given_up(
+    state: State, bag: Bag, task: int, machine: int, patience: elsewhere.Patience, t: float
+) -> list[int]:  # fmt: skip
+    """The attempts of a task if all of them may be given up for one on this machine.
+
+    They sleep on other machines, or take too long on hosts that nobody pays to be there.
+    """
     found = []
     for attempt in bag.live.get(task, ()):
         host = state.hosts.get(attempt.host)
-        machine = None if host is None else fleet.machine_of(state, host)
-        if machine is None or machine.phase != HIBERNATED or machine.number == elsewhere:
+        other = None if host is None else fleet.machine_of(state, host)
+        asleep = other is not None and other.phase == HIBERNATED and other.number != machine
+        if not asleep and not (other is None and patience.has_ended(bag, task, attempt.sent, t)):
             return []
         found.append(attempt.number)
     return found
@@ -340,8 +368,11 @@ def _remember(state: State, planned: PlanState, event: PlanProposed, decided: Pl
     planned.refused, planned.error = decided.refused, event.error
     bag = state.bags[event.job]
     planned.look_again_t = min(
-        plan.look_again_t, _reopens_t(state, bag, event.t), _unsure_until_t(state, bag, event.t)
-    )  # fmt: skip
+        plan.look_again_t,
+        _reopens_t(state, bag, event.t),
+        _unsure_until_t(state, bag, event.t),
+        elsewhere.left_to_them(state, bag, event.t).look_t,
+    )
     if not planned.plans:
         planned.first_cost_usd, planned.first_finish_t = plan.predicted_cost_usd, plan.predicted_finish_t
     planned.plans += 1
