@@ -297,3 +297,10 @@ def test_seeded_clouds_keep_every_promise(tmp_path, batch):
         jobs = [submit(made, 10, 1.0, f"cloud{seed}", planner=PLANNERS[seed % 2]) for seed in seeds]
         rows = judge(made, jobs)
     assert any(row["sleeps"] or row["cause"] == "taken" for row in rows), "nothing was interrupted"
+
+
+def test_nothing_is_rented_while_a_host_that_costs_nothing_will_be_in_time(tmp_path):
+    with served(tmp_path, pool()) as made:
+        made.start_worker("own", slots=2)
+        until(lambda: made.client().hosts())
+        assert judge(made, [submit(made, 20, seconds=0.5)]) == []
