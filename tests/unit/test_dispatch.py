@@ -215,3 +215,28 @@ def test_a_retry_that_finds_nothing_leaves_a_cancelled_job_cancelled():
     hand.step(JobCancelled(hand.t, bag.number))
     hand.step(JobRetried(hand.t, bag.number))
     assert bag.stopped and bag.state == "cancelled"
+
+
+def test_what_a_steady_policy_said_is_asked_again_when_ad_rules_or_phase_have_changed():
+    hand = Hand(compile_policies)
+    texts = {"JobRequirements": 'Host.Pool == "a" && !BOT.Tail', "Concurrency": "9", "Deadline": "Host.Speed * 100"}
+    bag = hand.submit(10, policies=texts)
+    deadline_of = lambda answer: answer.assigned[0].deadline - hand.t  # noqa: E731
+    assert deadline_of(hand.ask("h", slots=3, pool="a", speed=1.0)) == 100.0
+    assert deadline_of(hand.ask("h", slots=3)) == 100.0
+    assert deadline_of(hand.ask("h", slots=3, pool="a", speed=2.0)) == 200.0
+    assert not hand.ask("h", slots=3, pool="b").assigned
+    assert deadline_of(hand.ask("h", slots=3, pool="a", speed=2.0)) == 200.0
+    hand.step(JobChanged(hand.t, bag.number, JobRules("bag", policies=texts | {"Deadline": "50"})))
+    assert deadline_of(hand.ask("h", slots=3)) == 50.0
+    assert not bag.tail
+    assert hand.ask("h", want=2, slots=3).tails == [(bag.number, True)]
+    assert not hand.ask("h", slots=9).assigned, "its requirements do not hold in the tail"
+
+
+def test_a_decision_that_was_never_applied_changes_no_later_one():
+    hand = Hand(compile_policies)
+    hand.submit(10, policies={"JobRequirements": 'Host.Pool == "a"'})
+    asked = [HostAsked(hand.t, "h", "b", 1, 1, 1, {"pool": pool}) for pool in ("a", "b", "a")]
+    answers = [hand.engine.decide(hand.state, event).decided.assigned for event in asked]
+    assert [bool(assigned) for assigned in answers] == [True, False, True]

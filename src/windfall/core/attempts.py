@@ -114,11 +114,12 @@ def live_until(bag: Bag, task: int, number: int, deadline: float) -> bool:
 
 def forget_ended(state: State) -> None:
     """Drop deadlines of ended attempts from the front: the next look at the clock is for one that still matters."""
-    deadlines = state.deadlines
+    deadlines, bags = state.deadlines, state.bags
     while deadlines.front:
         deadline, job, task, number = deadlines.front[0]
-        bag = state.bags.get(job)
-        if bag is not None and live_until(bag, task, number, deadline):
+        # Nearly all of them have ended long before: then the task has no live attempt, and that is quickly seen.
+        bag = bags.get(job)
+        if bag is not None and task in bag.live and live_until(bag, task, number, deadline):
             return
         deadlines.pop()
 

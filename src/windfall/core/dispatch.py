@@ -6,7 +6,6 @@ Matching costs O(bags): the tasks of a bag look alike to a policy unless they ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import copy
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, Ho
 from windfall.core.fleet import MachineState, machine_of
 from windfall.core.machines import free_slots, joined, note_idle, reserved_for
 from windfall.core.policy import BagPolicy, Seen
-from windfall.core.ranking import UNLIMITED, Wants
+from windfall.core.ranking import UNLIMITED, Known, Wants
 from windfall.core.state import GONE, LIVE, UNKNOWN, Bag, Host, State, TaskQueue, pool_of
 from windfall.core.tail import TailRule, in_tail
 
@@ -39,7 +38,7 @@ NO_ADS: tuple[Ad, Ad, Ad] = ({}, {}, {})
 
 
 def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAnswered:
-    host = state.host(event.host)
+    host = state.names.get(event.host)
     if host is None:
         fresh = Host(state.next_host, event.host, event.t)
         _describe(fresh, event)
@@ -55,7 +54,7 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         lost = [] if event.holds is None else silence.losses_of(state, [host], frozenset(event.holds))
     view = host
     if event.ad is not None or event.slots != host.slots:
-        view = copy(host)
+        view = host.copy()
         _describe(view, event)
     cancel = [] if event.leaving else list(host.to_cancel)
     return _answer(state, view, event, policies, HostAnswered(host.number, lost=lost, cancel=cancel))
@@ -63,9 +62,9 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
 
 def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answer: HostAnswered) -> HostAnswered:
     """Fill in what the host gets, and what follows from it."""
-    if event.leaving or event.want <= 0 or host.draining or is_blocked(host, event.t):
+    if event.leaving or event.want <= 0 or host.draining or (host.blocked and is_blocked(host, event.t)):
         return answer
-    machine = machine_of(state, host)
+    machine = machine_of(state, host) if state.machines else None
     if machine is None and not state.ready and not state.tails:
         return answer
     if answer.lost and any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
@@ -74,7 +73,7 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     want = event.want
     record = host.record
     if record.probation_until is None:
-        reason = _excluded_because(state, host)
+        reason = "" if hosts.is_spotless(record) else _excluded_because(state, host)
         if reason:
             answer.probation = (event.t + hosts.probation_s(record), reason)
             return answer
@@ -90,7 +89,8 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if answer.test:
         for assigned in answer.assigned:
             assigned.why = TEST
-    answer.tails = _tail_changes(state, host, answer.assigned)
+    if answer.assigned or state.tails:
+        answer.tails = _tail_changes(state, host, answer.assigned)
     return answer
 
 
@@ -119,8 +119,6 @@ def is_blocked(host: Host, t: float) -> bool:
 
 def _excluded_because(state: State, host: Host) -> str:
     """Why to starve this host, unless too many are starved already."""
-    if hosts.is_spotless(host.record):
-        return ""
     failed_in = state.bags.get(host.record.failed_job)
     reason = hosts.suspicion(host.record, _witnesses(failed_in, host) if failed_in else 0)
     if not reason:
@@ -156,12 +154,13 @@ def _tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tu
             taken[piece.job] = taken.get(piece.job, 0) + piece.count
     if state.tails and state.settings.tail_leave is not None:
         taken = dict.fromkeys(state.tails, 0) | taken
-    if not taken:
-        return []
-    rule = tail_rule(state, host)
+    rule: TailRule | None = None
     found: list[tuple[int, bool]] = []
     for job, count in taken.items():
         bag = state.bags[job]
+        if bag.tail and state.settings.tail_leave is None:
+            continue
+        rule = rule or tail_rule(state, host)
         now = in_tail(bag.tail, bag.counts[WAITING] - count, rule)
         if now != bag.tail and bag.sealed:
             found.append((job, now))
@@ -206,6 +205,7 @@ class Matcher:
         """Slots that are taken, and attempts on the host: one may take several slots."""
         self.memory_free = host.memory_bytes - host.memory_held
         self._ads: tuple[Ad, Ad, Ad] | None = None
+        self._known: Known | None = None
         self.seen: Seen = {}
         self.looks = replicas.LOOKED_AT_IN_ALL
 
@@ -262,7 +262,12 @@ class Matcher:
     def by_rank(self) -> Iterable[list[Wants]]:
         """The bags that want this host in groups of equal rank, the highest first."""
         ranking = self.policies.ranking(self.state)
-        return ranking.by_rank(self.ads if ranking.needs_ads else NO_ADS, self.t, self.seen)
+        self._known = ranking.known(self.host)
+        if self._known is not None:
+            return self._known.groups
+        groups = ranking.by_rank(self.ads if ranking.needs_ads else NO_ADS, self.t, self.seen)
+        self._known = ranking.remember(self.host, groups)
+        return groups
 
     def _fair_share(self, bag: Bag, want: int) -> int:
         """How many a host may hold ready of what is left, so that the last tasks spread over all hosts."""
@@ -283,7 +288,9 @@ class Matcher:
             width = max(1, ceil(rules.cpus))
             if queue.size and width <= self.host.slots and room - used >= width:
                 taken = self._take(bag, index, queue, min(most, (room - used) // width))
-                seconds = self.deadline_s(bag, policy, class_ad(rules)) if taken else None
+                if not taken:
+                    continue
+                seconds = self._class_deadline_s(bag, policy, index)
                 for piece in taken:
                     used += width * piece.count
                     most -= piece.count
@@ -291,6 +298,16 @@ class Matcher:
                         piece.deadline = self.t + seconds
                 picked += taken
         return picked, used
+
+    def _class_deadline_s(self, bag: Bag, policy: BagPolicy, index: int) -> float | None:
+        """Of tasks that have no replicas; what a policy says of it is asked once where it stays the same."""
+        known = self._known
+        if known is None or "Deadline" not in policy.expressions:
+            return self.deadline_s(bag, policy, class_ad(bag.classes[index]))
+        key = (bag.number, index)
+        if key not in known.deadlines_s:
+            known.deadlines_s[key] = self.deadline_s(bag, policy, class_ad(bag.classes[index]))
+        return known.deadlines_s[key]
 
     def deadline_s(self, bag: Bag, policy: BagPolicy, job: Mapping[str, Any]) -> float | None:
         if "Deadline" not in policy.expressions:
@@ -368,11 +385,11 @@ def needs_failover(bag: Bag, task: int) -> bool:
 
 
 def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -> None:
-    host = state.host(event.host)
+    host = state.names.get(event.host)
     if host is None:
         host = Host(decided.host, event.host, event.t)
         state.hosts[host.number] = host
-        state.names[host.name] = host.number
+        state.names[host.name] = host
         state.next_host = host.number + 1
         host.state = GONE
     if decided.refused:
@@ -397,6 +414,7 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         attempts.hand_out(state, host, assigned, event.t)
     for job, tail in decided.tails:
         state.bags[job].tail = tail
+        state.ready_version += 1
         state.refresh(state.bags[job])
     if host.pool in state.pools:
         _apply_use(state, host, event, decided)
@@ -441,10 +459,14 @@ def _describe(host: Host, event: HostAsked) -> None:
 
 
 def _come_alive(state: State, host: Host, event: HostAsked) -> None:
+    host.seen_t = host.heard_t = event.t
     was, pool = host.state, host.pool
     if was == LIVE:
-        state.live_slots -= host.slots
         state.live_hosts.move_to_end(host.number)
+        if event.ad is None and event.slots == host.slots and not host.left:
+            # Nearly always: it only says that it is still there.
+            return
+        state.live_slots -= host.slots
     else:
         if was == UNKNOWN:
             del state.unknown_hosts[host.number]
@@ -459,7 +481,6 @@ def _come_alive(state: State, host: Host, event: HostAsked) -> None:
         state.count_client(pool, -1)
         state.count_client(host.pool, 1)
     host.left = ""
-    host.seen_t = host.heard_t = event.t
     state.live_slots += host.slots
 
 

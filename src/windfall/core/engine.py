@@ -165,9 +165,8 @@ class Engine:
         return record
 
 
-def wake_at(state: State) -> float | None:
-    """The time of the next `TimerFired` that the engine wants, or None. Drivers keep one timer, set to this."""
-    return silence.next_look(state)
+wake_at = silence.next_look
+"""The time of the next `TimerFired` that the engine wants, or None. Drivers keep one timer, set to this."""
 
 
 __all__ = ["Engine", "HostAnswered", "Policies", "Record", "ResultsJudged", "TimeJudged", "wake_at"]

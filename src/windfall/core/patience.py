@@ -29,7 +29,7 @@ def key_of(pool: str, bag: Bag) -> str:
 
 def learn(state: State, host: Host, bag: Bag, turnaround_s: float, run_s: float) -> None:
     """An attempt came back after `turnaround_s`, of which it ran `run_s`."""
-    if _knows_enough(state, host, bag):
+    if state.seq % LEARN_EVERY and _knows_enough(state, host, bag):
         return
     state.memory.observe(host.pool, bag.rules.name, max(1e-3, turnaround_s - run_s))
     _advise(state, host.pool, bag)
@@ -37,7 +37,7 @@ def learn(state: State, host: Host, bag: Bag, turnaround_s: float, run_s: float)
 
 def learn_silence(state: State, host: Host, bag: Bag, waited_s: float) -> None:
     """An attempt was given up after so long: its latency is at least that, no more is known (censored)."""
-    if _knows_enough(state, host, bag):
+    if state.seq % LEARN_EVERY and _knows_enough(state, host, bag):
         return
     waited_s -= _run_s(bag)
     if waited_s > 0:
@@ -46,9 +46,9 @@ def learn_silence(state: State, host: Host, bag: Bag, waited_s: float) -> None:
 
 
 def _knows_enough(state: State, host: Host, bag: Bag) -> bool:
-    """Whether to pass over this report. Of what came back and of what did not alike: else the share of the lost, and
-    with it the timeout, would be wrong by as much."""
-    return bool(state.seq % LEARN_EVERY) and state.memory.of(host.pool, bag.rules.name).samples > WELL_KNOWN
+    """Whether to pass over the reports between: of what came back and of what did not alike, or else the share of the
+    lost, and with it the timeout, would be wrong by as much."""
+    return state.memory.of(host.pool, bag.rules.name).samples > WELL_KNOWN
 
 
 def _run_s(bag: Bag) -> float:

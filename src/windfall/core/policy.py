@@ -66,6 +66,12 @@ class BagPolicy(Protocol):
         ...
 
     @property
+    def is_steady(self) -> bool:
+        """Do `match` and `deadline_s` answer a host the same until its ad, its slots, the bag's rules or its phase
+        change? Then they are asked once."""
+        ...
+
+    @property
     def may_replicate(self) -> bool:
         """Could there be a task that ReplicationRequirements wants replicated?"""
         ...
@@ -129,6 +135,10 @@ class DefaultPolicy(Struct, frozen=True):
 
     @property
     def looks_at_bag(self) -> bool:
+        return True
+
+    @property
+    def is_steady(self) -> bool:
         return True
 
     @property

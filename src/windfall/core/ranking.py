@@ -7,13 +7,14 @@ different sentences in the policies, not the number of bags, and bags that do no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from windfall.core.ads import Ad, bag_ad, class_ad
 from windfall.core.policy import NOTHING, UNREPLICATED, BagPolicy, Seen, Verdict
-from windfall.core.state import Bag, State
+from windfall.core.state import Bag, Host, State
 
 if TYPE_CHECKING:
     from windfall.core.engine import Policies
@@ -27,6 +28,17 @@ Shapes = list[tuple[Ad, tuple[int, ...] | None]]
 """What tasks look like to policies, and the classes that look so (None: all)."""
 Ads = tuple[Ad, Ad, Ad]
 """Host, queue and pool."""
+REMEMBERED_HOSTS = 100_000
+
+
+class Known(Struct):
+    """What steady policies have said to a host, as long as its ad and its slots are these."""
+
+    ad: dict[str, Any]
+    slots: int
+    groups: list[list[Wants]]
+    deadlines_s: dict[tuple[int, int], float | None] = {}
+    """By job and class, for those that were asked for."""
 
 
 class Sentences:
@@ -106,6 +118,24 @@ class Ranking:
             alike = []
         self._crowd = Crowd(policies, alike) if alike else None
         self.needs_ads = bool(alike or self._looking or self._ending)
+        # Of several classes those count that have tasks waiting: these change without notice.
+        steady = all(known is not None and policy.is_steady for _, policy, known in self._looking)
+        self._is_steady = bool(self._looking) and steady and not self._ending and self._crowd is None
+        self._known: dict[int, Known] = {}
+
+    def known(self, host: Host) -> Known | None:
+        """What this host was told the last time it asked, if it would be told the same again."""
+        known = self._known.get(host.number)
+        # The very same ad, not the same number of it: a decision that was never applied leaves no trace in the host.
+        return known if known is not None and known.ad is host.ad and known.slots == host.slots else None
+
+    def remember(self, host: Host, groups: Iterable[list[Wants]]) -> Known | None:
+        if not self._is_steady:
+            return None
+        if len(self._known) >= REMEMBERED_HOSTS:
+            self._known.clear()
+        known = self._known[host.number] = Known(host.ad, host.slots, list(groups))
+        return known
 
     def _add(self, bag: Bag, policy: BagPolicy) -> None:
         """A bag that is asked on its own."""

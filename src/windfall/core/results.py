@@ -79,7 +79,7 @@ def judge_loss(bag: Bag, task: int, others: bool, started: bool = True) -> int:
 
 
 def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) -> None:
-    host = state.host(event.host)
+    host = state.names.get(event.host)
     if host is not None:
         host.record.fade(event.t)
     touched: dict[int, Bag] = {}

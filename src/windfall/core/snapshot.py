@@ -222,7 +222,7 @@ def load(data: bytes) -> State:
         host.held = dict.fromkeys(saved_host.held)
         host.pool = pool_of(host.ad)
         state.hosts[host.number] = host
-        state.names[host.name] = host.number
+        state.names[host.name] = host
         if host.state == LIVE:
             state.live_slots += host.slots
         if host.state != GONE:

@@ -320,9 +320,11 @@ class Bag:
     def add_attempt(self, task: int, attempt: Attempt) -> None:
         attempts = self.live.get(task)
         if attempts is None:
-            attempts = self.live[task] = []
-        attempts.append(attempt)
-        self._level(task, len(attempts) - 1, len(attempts))
+            self.live[task] = [attempt]
+            self._level(task, 0, 1)
+        else:
+            attempts.append(attempt)
+            self._level(task, len(attempts) - 1, len(attempts))
 
     def drop_attempt(self, task: int, number: int) -> Attempt | None:
         """Take a live attempt off; None if it is not live."""
@@ -452,12 +454,13 @@ class State:
         self._ready: dict[int, Bag] = {}
         self._ready_in_order = True
         self.ready_version = 0
-        """Changes with `ready` and with the rules of any bag: what was made of both is made anew."""
+        """Changes with `ready`, with the rules and with the phase of any bag: what was made of these is made anew."""
         self.shapes: dict[str, dag.Shape] = {}
         """The shapes of workflows, each once, however many jobs have it."""
         self.keys: dict[str, int] = {}
         self.hosts: dict[int, Host] = {}
-        self.names: dict[str, int] = {}
+        self.names: dict[str, Host] = {}
+        """The same hosts by name."""
         self.live_hosts: OrderedDict[int, None] = OrderedDict()
         self.unknown_hosts: OrderedDict[int, None] = OrderedDict()
         """Both with the longest silent first, so that a look at the clock costs only what it finds."""
@@ -516,8 +519,7 @@ class State:
         return self._ready
 
     def host(self, name: str) -> Host | None:
-        number = self.names.get(name)
-        return None if number is None else self.hosts[number]
+        return self.names.get(name)
 
     def others_there(self, host: Host, t: float) -> bool:
         """Is there another host that could take a task over? One that is live by its lease alone may be long dead."""

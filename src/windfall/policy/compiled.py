@@ -80,6 +80,8 @@ class ClassAdPolicy:
         asked = (self._requirements, self._rank, self._concurrency)
         given = [expression for expression in asked if expression is not None]
         self._looks_at_bag = not all(expression.is_of_host for expression in given)
+        timed = given if self._deadline is None else [*given, self._deadline]
+        self.is_steady = all(expression.is_steady for expression in timed)
         ranked_by = [] if self._rank else [("BOT", "Priority")]
         self._verdict = Answer(self._answer, given, self.expressions, ranked_by)
 

@@ -20,7 +20,7 @@ from typing import Any
 from classad2 import ClassAd, ClassAdException, ExprTree, Value
 
 from windfall.core.policy import NOTHING, Ad, default_concurrency, default_rank
-from windfall.policy.names import Reference, resolve, spelling
+from windfall.policy.names import Reference, is_steady, resolve, spelling
 from windfall.policy.syntax import Node, parse, straighten, walk
 
 Scopes = tuple[Ad, Ad, Ad, Ad, Ad, float]  # Host, Job, BOT, Queue, Pool, Now
@@ -100,6 +100,7 @@ class Expression:
         self.text = text
         self.references = references(text)
         self.is_constant = not self.references
+        self.is_steady = all(is_steady(reference) for reference in self.references)
         self.is_of_host = all(reference.ad in OF_HOST for reference in self.references)
         self.slots = tuple(_slot(reference) for reference in self.references)
         self._tree = ExprTree(_flattened(text))

@@ -22,6 +22,13 @@ REPLICA = re.compile(r"replica([1-9][0-9]*)", re.IGNORECASE)
 SIMILAR = 0.78
 # Attributes of Job that all tasks of a class share as long as they have no replicas (GridBot 6.4).
 SHARED_BY_TASKS = ("NumberOfReplicas", "Cpus", "Memory")
+# Attributes that stay what they are until a host sends another ad, or a bag gets other rules or enters another phase.
+STEADY = {
+    "Host": frozenset({"Name", "Cpus", "Memory", "OS", "Arch", "Pool", "Speed", "Slots"}),
+    "Job": frozenset(SHARED_BY_TASKS),
+    "BOT": frozenset({"Name", "Owner", "Priority", "Tail", "SubmitTime", "DeadlineTime"}),
+    "Pool": frozenset({"Name"}),
+}
 
 
 class Attribute(Struct, frozen=True):
@@ -156,6 +163,10 @@ class Reference(Struct, frozen=True):
 
     def __str__(self) -> str:
         return ".".join((self.ad, *self.steps)) if self.ad in ADS else ".".join(self.written)
+
+
+def is_steady(reference: Reference) -> bool:
+    return reference.known and len(reference.steps) == 1 and reference.steps[0] in STEADY.get(reference.ad, ())
 
 
 def policy_name(name: str) -> str | None:

@@ -29,27 +29,27 @@ def _fixed(value: float) -> Quantile:
 
 
 def _uniform(low: float, high: float) -> Quantile:
-    return lambda u: low + (high - low) * u
+    return lambda u: round(low + (high - low) * u, 6)
 
 
 def _exponential(mean: float) -> Quantile:
-    return lambda u: -mean * log(1.0 - u)
+    return lambda u: round(-mean * log(1.0 - u), 6)
 
 
 def _lognormal(median: float, sigma: float) -> Quantile:
-    return lambda u: median * exp(sigma * _normal(u))
+    return lambda u: round(median * exp(sigma * _normal(u)), 6)
 
 
 def _weibull(scale: float, shape: float) -> Quantile:
-    return lambda u: scale * (-log(1.0 - u)) ** (1.0 / shape)
+    return lambda u: round(scale * (-log(1.0 - u)) ** (1.0 / shape), 6)
 
 
 def _pareto(least: float, shape: float) -> Quantile:
-    return lambda u: least * (1.0 - u) ** (-1.0 / shape)
+    return lambda u: round(least * (1.0 - u) ** (-1.0 / shape), 6)
 
 
 def _power(low: float, high: float, shape: float) -> Quantile:
-    return lambda u: low + (high - low) * u**shape
+    return lambda u: round(low + (high - low) * u**shape, 6)
 
 
 def _never() -> Quantile:
@@ -81,10 +81,7 @@ class Law(Struct, frozen=True):
         """The function from u to a value, made once and called often."""
         if self.kind == "seen":
             return _seen(self.values)
-        exact = LAWS[self.kind].quantile(**self.parameters)
-        if self.kind in ("fixed", "never"):
-            return exact
-        return lambda u: round(exact(u), 6)
+        return LAWS[self.kind].quantile(**self.parameters)
 
 
 NEVER = Law("never")

@@ -289,7 +289,7 @@ class World:
         for piece in answer.assigned:  # type: ignore[union-attr]
             for task in range(piece.first, piece.first + piece.count):
                 host.queue.append((piece.job, task, piece.attempt))
-        if host.queue:
+        if host.queue and len(host.running) < ground.pool.slots:
             self._fill(host)
         if not host.running:
             self._wait_for_work(host)
