@@ -11,7 +11,7 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     """`assigned.count` tasks leave the queue for the host."""
     bag = state.bags[assigned.job]
     columns, first, count, number = bag.columns, assigned.first, assigned.count, assigned.attempt
-    deadline, klass = assigned.deadline, bag.class_of(first)
+    deadline, klass = assigned.deadline, bag.class_of(first) if len(bag.classes) > 1 else 0
     if first not in bag.live:
         # No replica: they have waited until now.
         if first in bag.reserved:
@@ -28,7 +28,8 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
         host.held[bag.number, task, number] = None
         if deadline is not None:
             state.deadlines.push((deadline, bag.number, task, number))
-    host.memory_held += bag.classes[klass].memory_for(number) * count
+    if bag.classes[klass].memory_bytes:
+        host.memory_held += bag.classes[klass].memory_for(number) * count
     bag.attempts += count
     if bag.tail or not bag.waiting:
         # Otherwise it has tasks to hand out as before.

@@ -45,8 +45,7 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         return _answer(state, fresh, event, policies, HostAnswered(fresh.number))
     if event.boot == host.boot and event.n < host.n:
         return HostAnswered(host.number, refused="another worker uses this id")
-    promised = bool(host.assigned or host.cancelled)
-    if event.boot == host.boot and event.n == host.n and promised:
+    if event.boot == host.boot and event.n == host.n and (host.assigned or host.cancelled):
         return HostAnswered(host.number, repeat=True)
     if event.boot != host.boot or event.leaving:
         lost = silence.losses_of(state, [host])
@@ -148,6 +147,13 @@ def _witnesses(bag: Bag, host: Host) -> int:
 
 
 def _tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tuple[int, bool]]:
+    """Bags that enter or leave their tail phase once these tasks are handed out."""
+    if not state.tails and len(assigned) == 1:
+        # Nearly always there is far more left than any threshold.
+        bag = state.bags[assigned[0].job]
+        left = bag.counts[WAITING] - assigned[0].count
+        if not bag.tail and left > state.settings.tail_enter * max(state.live_slots, host.slots) + 1:
+            return []
     taken: dict[int, int] = {}
     for piece in assigned:
         if piece.first not in state.bags[piece.job].live:
@@ -275,7 +281,8 @@ class Matcher:
         free = slots - self.held
         if want <= free:
             return want
-        return min(want, max(free, ceil(bag.waiting * slots / (2 * max(self.state.live_slots, slots)))))
+        share = bag.waiting * slots / (2 * max(self.state.live_slots, slots))
+        return want if want <= share else min(want, max(free, ceil(share)))
 
     def _take_bag(
         self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, room: int, most: int
@@ -328,7 +335,7 @@ class Matcher:
                 self.memory_free -= need
             picked.append(Assigned(bag.number, task, 1, number, None, AGAIN))
             left -= 1
-        need = rules.memory_for(1)
+        need = rules.memory_bytes and rules.memory_for(1)
         if need and self.host.memory_bytes:
             left = min(left, self.memory_free // need)
         for start, end in queue.fresh:

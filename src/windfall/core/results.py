@@ -122,7 +122,8 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     turnaround_s = result.end - (attempt.sent if attempt else result.start)
     cell = cell_of(turnaround_s)
     bag.turnarounds[cell] = bag.turnarounds.get(cell, 0) + 1
-    bag.last_result_t = max(bag.last_result_t or 0.0, result.end)
+    if bag.last_result_t is None or result.end > bag.last_result_t:
+        bag.last_result_t = max(0.0, result.end)
     if host is not None:
         host.record.succeeded(turnaround_s, result.cpu_s)
     for number in bag.blame.pop(task, ()) if bag.blame else ():

@@ -54,7 +54,7 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
         key = (job, task, number)
         if bag is None or key in gone or not attempts.live_until(bag, task, number, deadline):
             continue
-        if _is_asleep(state, bag, task, number):
+        if state.machines and _is_asleep(state, bag, task, number):
             # How long it may sleep is its plan's business.
             continue
         gone.add(key)

@@ -13,7 +13,7 @@ LEAST_S = 1e-6
 
 
 def cell_of(seconds: float) -> int:
-    mantissa, exponent = frexp(max(LEAST_S, seconds))
+    mantissa, exponent = frexp(seconds if seconds > LEAST_S else LEAST_S)
     return exponent * PER_OCTAVE + int((mantissa - 0.5) * 2 * PER_OCTAVE)
 
 

@@ -51,7 +51,7 @@ class Work:
 
     def run_s(self, task: int) -> float:
         """How long a task runs on a host of speed 1."""
-        named_s = self.named_s(task)
+        named_s = self.named_s(task) if self.bag.run_times_s else self._law(self._length(task))
         return named_s * self._constant if self._factor is None else named_s * self._factor(self._wrong(task))
 
     def rules(self, clouds: list[str]) -> JobRules:

@@ -299,8 +299,9 @@ class World:
     def _report(self, host: Host) -> None:
         results, books = host.results, host.pool.books
         host.results = []
-        verdicts = self.driver.submit(ResultsReported(self.driver.now, host.name, results)).decided.verdicts  # type: ignore[union-attr]
-        arrived, hour = self.arrived[host.pool.pool.name], int(self.driver.now // 3600)
+        now = self.driver.now
+        verdicts = self.driver.submit(ResultsReported(now, host.name, results)).decided.verdicts  # type: ignore[union-attr]
+        arrived, hour = self.arrived[host.pool.pool.name], int(now // 3600)
         for result, verdict in zip(results, verdicts, strict=True):
             if verdict == ACCEPTED:
                 arrived[hour] = arrived.get(hour, 0) + 1
