@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import msgspec
+import numpy as np
 
 from windfall.errors import BadInput
 from windfall.lab import cases, data
@@ -66,48 +67,70 @@ def work(case: cases.Case) -> cases.Case:
     return result
 
 
-def starts_of(series: Series, longest_h: float, count: int) -> list[int]:
-    """Evenly spread first ticks that leave the longest deadline inside the series; none where it is too short."""
+def starts_of(series: Series, longest_h: float, count: int, rng: np.random.Generator | None = None) -> list[int]:
+    """First ticks that leave the longest deadline inside the series; none where it is too short.
+
+    One in each of `count` equal parts: in its middle, or anywhere in it.
+    """
     last = len(series.available) - int(longest_h * 3600.0 / series.tick_s)
-    return sorted({int((place + 0.5) * last / count) for place in range(count)}) if last > 0 else []
+    within = np.full(count, 0.5) if rng is None else rng.random(count)
+    return sorted({int((place + part) * last / count) for place, part in enumerate(within)}) if last > 0 else []
 
 
-def all_cases(root: Path, deadlines_h: list[float], starts: int, terms: dict[str, float]) -> list[cases.Case]:
+def all_cases(
+    root: Path, deadlines_h: list[float], starts: int, terms: dict[str, float], seed: int | None = None
+) -> list[cases.Case]:
+    rng = None if seed is None else np.random.default_rng(seed)
     return [
         {"root": str(root), "series": path, "start": start, "planner": name, "terms": terms | {"deadline_h": hours}}
         for path in _everything(str(root))
-        for start in starts_of(load(path), max(deadlines_h), starts)
+        for start in starts_of(load(path), max(deadlines_h), starts, rng)
         for hours in deadlines_h
         for name in (BOUND, *PLANNERS, LEFT_OUT)
     ]
 
 
+def ratio_of_sums(costs: list[float], bounds: list[float]) -> tuple[float, float]:
+    """The sum of costs over that of bounds, and its standard error as if the runs were independent."""
+    cost, bound = np.array(costs), np.array(bounds)
+    ratio = cost.sum() / bound.sum()
+    return float(ratio), float(np.sqrt(((cost - ratio * bound) ** 2).sum()) / bound.sum())
+
+
 def summarise(done: list[cases.Case], results: list[cases.Case]) -> dict[str, Any]:
-    """Sums of costs over sums of omniscient costs: by deadline, group of series and planner."""
-    sums: dict[tuple[float, str, str], float] = defaultdict(float)
+    """Sums of costs over sums of omniscient costs, and their errors: by deadline, group of series and planner."""
+    costs: dict[tuple[float, str, str], list[float]] = defaultdict(list)
     misses: dict[tuple[float, str], int] = defaultdict(int)
     for case, result in zip(done, results, strict=True):
         hours, name = case["terms"]["deadline_h"], case["planner"]
         series = str(Path(case["series"]).relative_to(case["root"]))
         for group in ("all", ONE_NODE if series.startswith(ONE_NODE) else "other", series):
-            sums[hours, group, name] += result["cost_usd"]
+            costs[hours, group, name].append(result["cost_usd"])
         misses[hours, name] += not result["met"]
     ratios: dict[str, Any] = {}
-    for (hours, group, name), cost in sums.items():
+    errors: dict[str, Any] = {}
+    for (hours, group, name), paid in costs.items():
         if name != BOUND:
-            ratio = round(cost / sums[hours, group, BOUND], 4)
-            ratios.setdefault(f"{hours:g}", {}).setdefault(group, {})[name] = ratio
+            ratio, error = ratio_of_sums(paid, costs[hours, group, BOUND])
+            ratios.setdefault(f"{hours:g}", {}).setdefault(group, {})[name] = round(ratio, 4)
+            errors.setdefault(f"{hours:g}", {}).setdefault(group, {})[name] = round(error, 4)
     missed = {f"{hours:g}": {n: count for (h, n), count in misses.items() if h == hours} for hours, _ in misses}
-    return {"ratio": ratios, "missed": missed, "runs": len(results)}
+    return {"ratio": ratios, "error": errors, "missed": missed, "runs": len(results)}
 
 
-def markdown(summary: dict[str, Any], starts: int) -> str:
+def markdown(summary: dict[str, Any], starts: int, seed: int | None = None) -> str:
     """The report: the figure by planner and deadline, then each series."""
     names = [*PLANNERS, LEFT_OUT]
+    chosen = "evenly spread" if seed is None else f"random (seed {seed})"
+
+    def cell(hours: str, group: str, name: str) -> str:
+        return f"{summary['ratio'][hours][group][name]:.3f} ± {summary['error'][hours][group][name]:.3f}"
+
     lines = [
         "# Spot and on-demand against the omniscient planner",
         "",
-        f"Sum of costs over sum of omniscient costs; {starts} evenly spread starts a series, {summary['runs']} runs.",
+        f"Sum of costs over sum of omniscient costs; {starts} {chosen} starts a series, {summary['runs']} runs.",
+        "± is the standard error over the runs: how far another choice of starts may lie from this one.",
         f"“{LEFT_OUT}” plans with a prior fitted without any series of the same folder: it is the figure to",
         "expect on series that were never seen.",
     ]
@@ -116,7 +139,7 @@ def markdown(summary: dict[str, Any], starts: int) -> str:
         lines += ["", f"## Deadline {hours} h" + (f" (goal: at most {goal})" if goal else ""), ""]
         lines += ["| series | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
         for group in sorted(groups, key=lambda group: (group.endswith(".json"), group)):
-            lines.append(f"| {group} | " + " | ".join(f"{groups[group][name]:.3f}" for name in names) + " |")
+            lines.append(f"| {group} | " + " | ".join(cell(hours, group, name) for name in names) + " |")
         lines.append("| deadlines missed | " + " | ".join(str(summary["missed"][hours][name]) for name in names) + " |")
     return "\n".join(lines) + "\n"
 
@@ -142,13 +165,15 @@ def draw(summary: dict[str, Any], path: Path) -> None:
     save(figure, path)
 
 
-def run_one(root: Path, deadlines: list[float], starts: int, terms: dict[str, float], run: Run) -> dict[str, Any]:
+def run_one(
+    root: Path, deadlines: list[float], starts: int, terms: dict[str, float], run: Run, seed: int | None = None
+) -> dict[str, Any]:
     """One machine on every series long enough; writes spot.md, spot.json and spot.png."""
-    todo = all_cases(root, deadlines, starts, terms)
+    todo = all_cases(root, deadlines, starts, terms, seed)
     if not todo:
         raise BadInput(f"no series in {root} lasts {max(deadlines):g} h", hint="name a folder of series with --data")
     summary = summarise(todo, run("spot", todo, work))
-    report = markdown(summary, starts)
+    report = markdown(summary, starts, seed)
     (run.out / "spot.md").write_text(report)
     (run.out / "spot.json").write_text(json.dumps(summary, indent=1) + "\n")
     draw(summary, run.out / "spot.png")
@@ -183,6 +208,7 @@ class Run:
 )
 @click.option("--data", "root", type=click.Path(path_type=Path), help="Folder of series [default: the shared traces].")
 @click.option("--starts", type=click.IntRange(1), default=12, show_default=True, help="Starts per series.")
+@click.option("--seed", type=int, help="One machine from random starts [default: evenly spread ones].")
 @click.option("--deadline-h", "deadlines", type=float, multiple=True, default=(52.0, 70.0), show_default=True)
 @click.option("--work-h", type=float, default=48.0, show_default=True, help="Hours of work for each machine.")
 @click.option("--changeover-s", type=float, default=720.0, show_default=True)
@@ -196,6 +222,7 @@ def command(
     experiment: str,
     root: Path | None,
     starts: int,
+    seed: int | None,
     deadlines: tuple[float, ...],
     jobs: int | None,
     resume: bool,
@@ -224,7 +251,7 @@ def command(
     found = {}
     for name in NAMES if experiment == "all" else [experiment]:
         if name == "one":
-            found[name] = run_one(root, list(deadlines), starts, terms, run)
+            found[name] = run_one(root, list(deadlines), starts, terms, run, seed)
         else:
             found[name] = run_worlds(name, root, list(deadlines), starts, terms, run)
     if as_json:
