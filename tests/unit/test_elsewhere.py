@@ -7,7 +7,7 @@ from typing import Any
 from tests.unit.test_machines import SPOT, SURE, Cloud
 from windfall.core import plans
 from windfall.core.engine import wake_at
-from windfall.core.events import TimerFired
+from windfall.core.events import OffersConfigured, TimerFired
 from windfall.core.state import Bag
 from windfall.planning.contract import Snapshot
 
@@ -125,3 +125,26 @@ def test_what_runs_there_for_much_longer_than_it_should_is_shown_long_before_the
     mixed.at(0.2, bag)
     assert list(mixed.shown(bag).tasks) == [0]
     assert mixed.plan(bag, start=[SPOT], assign={"new-0": [0]}).queues == [(1, [0])]
+
+
+def test_a_job_whose_pools_offer_nothing_is_shown_as_it_is() -> None:
+    mixed = Mixed()
+    mixed.step(OffersConfigured(mixed.t, "cloud", []))
+    bag = mixed.rent(30)
+    mixed.own()
+    assert len(mixed.shown(bag).tasks) == 30
+    assert mixed.plan(bag).refused == []
+
+
+def test_a_rented_machine_takes_what_is_left_to_hosts_only_in_time_that_is_paid_anyway() -> None:
+    mixed = Mixed()
+    bag = mixed.rent(20)
+    mixed.plan(bag, start=[SURE], assign={"new-0": [0, 1]})
+    running = mixed.boot(1)
+    assert len(running) == 2
+    mixed.t += 300.0
+    mixed.report(mixed.state.machines[1].host_name, *running)
+    assert len(mixed.boot(1)) == 2, "300 s of work, 600 s are left of 900 s that are paid"
+    mixed.t += 400.0
+    mixed.report(mixed.state.machines[1].host_name, *[(bag.number, task, 1) for task in bag.live])
+    assert mixed.boot(1) == []

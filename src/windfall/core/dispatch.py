@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.core import attempts, hosts, overlay, patience, replicas, silence
 from windfall.core.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.columns import DONE, WAITING
-from windfall.core.elsewhere import note_taken
+from windfall.core.elsewhere import may_help, note_taken
 from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, Key
 from windfall.core.fleet import MachineState, machine_of
 from windfall.core.machines import free_slots, joined, note_idle, reserved_for
@@ -105,7 +105,7 @@ def _for_machine(
     room = min(want, free_slots(state, host))
     picked, used = reserved_for(state, machine, host, room)
     bag = state.bags[machine.job]
-    if used < room and bag.number in state.ready:
+    if used < room and bag.number in state.ready and may_help(state, bag, machine, t):
         matcher = Matcher(state, host, t, policies)
         matcher.held, matcher.jobs = matcher.held + used, matcher.jobs + len(picked)
         picked += matcher.choose_from(bag, room - used)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from windfall.core.columns import HELD, WAITING
 from windfall.core.events import Assigned
-from windfall.core.fleet import machine_of
+from windfall.core.fleet import MachineState, machine_of, paid_until_t
 from windfall.core.machines import machines_of, queue_of
 from windfall.core.runtimes import Outlook, unit_of
 from windfall.core.state import Bag, Host, State
@@ -30,6 +30,8 @@ CHANCE_S, CHANCE_SHARE = 30.0, 1 / 50
 """So long, and not more than this share of its time, a new job is offered to them before anything is rented for it."""
 SLOW = 2.0
 """What runs so many times as long as the slowest task should may begin again on a machine."""
+SURELY = 1.5
+"""Being surer than the job asks for takes at most so many times as long: of guesses the extremes say little."""
 MANY = 20
 LOOKS = 8
 """Times at which their pace is looked at again, until everything must be safe."""
@@ -61,33 +63,35 @@ def chance_t(state: State, bag: Bag) -> float:
 
 def left_to_them(state: State, bag: Bag, t: float) -> Left:
     """What is left to them at this moment. A workflow's plan holds every task of it."""
-    if bag.finished_t is not None or bag.shape is not None or bag.rules.deadline_s is None or not _free_hosts(state):
+    if bag.finished_t is not None or bag.shape is not None or bag.rules.deadline_s is None:
         return NOTHING
-    deadline_t = bag.submitted_t + bag.rules.deadline_s
+    if not _offers(state, bag) or not _free_hosts(state):
+        return NOTHING
     looks, limits = _looks(state, bag, t), patience(state, bag, t)
-    run_s, last_t = _rented_s(state, bag, looks)[0], limits.last_t
-    if t >= last_t:
+    if t >= limits.last_t:
         return NOTHING
     running, pace = _running(state, bag, t, looks, limits)
-    # As many as they do until rented machines would have to begin with them, as many at once as can be had.
-    count = TRUST * pace * (last_t - t) / (1.0 + TRUST * pace * run_s / _steady_cores(state, bag))
-    safe_t = min(last_t - run_s, t + count / (TRUST * pace) if pace else math.inf)
-    if t >= safe_t:
-        return Left(running=running, look_t=last_t)
+    if t >= limits.safe_t:
+        return Left(running=running, look_t=limits.last_t)
+    # As many as they will do, and no more than rented machines could do in time if they all left now.
+    if_they_leave = (limits.last_t - t) / limits.run_s * _steady_cores(state, bag)
+    count = math.floor(min(TRUST * pace * (limits.safe_t - t), if_they_leave))
     # Of many, one is always left to them: whoever comes later and takes it shows that there is somebody.
     lure = min(1, (bag.counts[WAITING] + bag.counts[HELD]) // MANY)
-    count = max(lure, math.floor(min(count, TRUST * pace * (safe_t - t))))
-    look_t = t + max((safe_t - t) / LOOKS, (deadline_t - bag.submitted_t) / 100)
-    waiting = frozenset(islice(chain.from_iterable(bag.queues), count))
-    freed = _freed(state, bag, count - len(waiting))
-    return Left(running, waiting.union(*freed.values()), freed, min(look_t, safe_t))
+    waiting = frozenset(islice(chain.from_iterable(bag.queues), max(lure, count)))
+    freed = _freed(state, bag, max(lure, count) - len(waiting))
+    look_t = t + max((limits.safe_t - t) / LOOKS, bag.rules.deadline_s / 100)
+    return Left(running, waiting.union(*freed.values()), freed, min(look_t, limits.safe_t))
 
 
 class Patience(Struct, frozen=True):
-    """Until when what runs on hosts that cost nothing is left to them: the last moment, and by class a longest run."""
+    """Until when something is left to hosts that cost nothing: what waits until `safe_t`, what runs until `last_t` or
+    until it has run so long. `run_s` is what a rented machine takes for a task."""
 
+    safe_t: float
     last_t: float
     longest_s: list[float]
+    run_s: float
 
     def has_ended(self, bag: Bag, task: int, sent_t: float, t: float) -> bool:
         return t >= self.last_t or t - sent_t > self.longest_s[bag.class_of(task)] * unit_of(bag, task)
@@ -96,17 +100,34 @@ class Patience(Struct, frozen=True):
 def patience(state: State, bag: Bag, t: float) -> Patience:
     looks = _looks(state, bag, t)
     run_s, lag_s = _rented_s(state, bag, looks)
-    deadline_s = math.inf if bag.rules.deadline_s is None else bag.rules.deadline_s
-    return Patience(bag.submitted_t + deadline_s - lag_s - run_s, [SLOW * look.runtime_s for look in looks])
+    # If the slowest of all that run now shall be as sure as the job asks for, one of them must be surer.
+    share = (1.0 - bag.rules.confidence) / (1 + bag.counts[HELD])
+    surely = _looks(state, bag, t, 1.0 - share)
+    sure_s = min(_rented_s(state, bag, surely)[0], SURELY * run_s)
+    deadline_t = bag.submitted_t + (math.inf if bag.rules.deadline_s is None else bag.rules.deadline_s)
+    return Patience(deadline_t - lag_s - 2 * run_s, deadline_t - lag_s - sure_s, _longest_s(looks, surely), run_s)
+
+
+def _longest_s(looks: list[Outlook], surely: list[Outlook]) -> list[float]:
+    pairs = zip(looks, surely, strict=True)
+    return [SLOW * min(sure.runtime_s, SURELY * look.runtime_s) for look, sure in pairs]
+
+
+def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
+    """Whether a rented machine takes what waits for anybody: all of it where a plan names no tasks, else what it will
+    have done in the time that is paid anyway, so that nothing is paid for what costs nothing elsewhere."""
+    planned = state.plans[bag.number].plan if bag.number in state.plans else None
+    if planned is None or not planned.assign or not _free_hosts(state):
+        return True
+    return t + _run_s(bag, machine.offer, _looks(state, bag, t)) <= paid_until_t(machine, t)
 
 
 def _free_hosts(state: State) -> bool:
     return any(machine_of(state, state.hosts[number]) is None for number in state.live_hosts)
 
 
-def _looks(state: State, bag: Bag, t: float) -> list[Outlook]:
-    """How long tasks take, so that the slowest of all that run now is as sure as the job asks for."""
-    sure = 1.0 - (1.0 - bag.rules.confidence) / (1 + bag.counts[HELD])
+def _looks(state: State, bag: Bag, t: float, confidence: float | None = None) -> list[Outlook]:
+    sure = bag.rules.confidence if confidence is None else confidence
     return [Outlook(state, bag, index, sure, t) for index in range(len(bag.classes))]
 
 
@@ -116,13 +137,14 @@ def _rented_s(state: State, bag: Bag, looks: list[Outlook]) -> tuple[float, floa
     if not offers:
         return 0.0, 0.0
     steady = [offer for offer in offers if offer.market == ONDEMAND] or offers
-    unit_s = max(bag.estimates, default=1.0) if bag.estimates else 1.0
+    quickest = min(steady, key=lambda offer: offer.lag_s + _run_s(bag, offer, looks))
+    return _run_s(bag, quickest, looks), quickest.lag_s
 
-    def run_s(offer: Offer) -> float:
-        return max(look.runtime_s * unit_s / offer.speed_for(look.rules.name) for look in looks)
 
-    quickest = min(steady, key=lambda offer: offer.lag_s + run_s(offer))
-    return run_s(quickest), quickest.lag_s
+def _run_s(bag: Bag, offer: Offer, looks: list[Outlook]) -> float:
+    """What the slowest of its tasks takes there."""
+    unit_s = max(bag.estimates) if bag.estimates else 1.0
+    return max(look.runtime_s * unit_s / offer.speed_for(look.rules.name) for look in looks)
 
 
 def _steady_cores(state: State, bag: Bag) -> float:
