@@ -11,7 +11,7 @@ from windfall.sim.scenario import load_document, read
 SMALL = {
     "spot": ["bag.tasks=25", "bag.deadline=4h"],
     "spot-law": ["bag.tasks=25", "bag.deadline=4h"],
-    "mixed": ["bag.*.tasks=40", "bag.*.deadline=4h", "pool.*.hosts=5"],
+    "mixed": ["bag.tasks=200", "bag.deadline=90m", "pool.*.hosts=2"],
     "workflows": ["bag.*.copies=1"],
 }
 
