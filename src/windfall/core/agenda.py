@@ -1,13 +1,14 @@
-"""What is due when: entries by time, in a heap of small heaps, one for each stretch of time that has any. Pure.
+"""What is due when: entries by time, those of the present minute in a heap, later ones in a list for each minute. Pure.
 
 In one heap of half a million entries every pop walks twenty levels down, and misses the processor's cache on most of
-them. Here it looks only at what is due in the present minute, however much is due in the days after that.
+them. Here it looks only at what is due in the present minute, and an entry for a later one is put down and not compared
+with anything until that minute has come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Generic, TypeVar
 
@@ -19,51 +20,62 @@ STRETCH_S = 64.0
 class Agenda(Generic[Entry]):
     """A queue by time, smallest entry first."""
 
-    __slots__ = ("_order", "_stretches", "front")
+    __slots__ = ("_later", "_number", "_order", "front")
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._stretches: dict[float, list[Entry]] = {}
+        self._number = -inf
+        self._later: dict[float, list[Entry]] = {}
         self._order: list[float] = []
         self.front: list[Entry] = []
-        """The first stretch, itself a heap: `front[0]` is the next entry. Empty only if there are no entries at all."""
+        """A heap of all entries up to the end of stretch `_number`: `front[0]` is the next one. Empty only if there are
+        no entries at all."""
         for entry in entries:
             self.push(entry)
 
     def push(self, entry: Entry) -> None:
         number = entry[0] // STRETCH_S
-        stretch = self._stretches.get(number)
-        if stretch is not None:
-            heappush(stretch, entry)
+        if number <= self._number:
+            heappush(self.front, entry)
             return
-        stretch = self._stretches[number] = [entry]
+        stretch = self._later.get(number)
+        if stretch is not None:
+            stretch.append(entry)
+            return
+        self._later[number] = [entry]
         heappush(self._order, number)
-        if self._order[0] == number:
-            self.front = stretch
+        if not self.front:
+            self._open_next()
 
     def pop(self) -> Entry:
         entry = heappop(self.front)
         if not self.front:
-            del self._stretches[heappop(self._order)]
-            self.front = self._stretches[self._order[0]] if self._order else []
+            self._open_next()
         return entry
 
+    def _open_next(self) -> None:
+        if self._order:
+            self._number = heappop(self._order)
+            self.front = self._later.pop(self._number)
+            heapify(self.front)
+
     def due(self, t: float) -> list[Entry]:
-        """What is due by `t`, in order, without taking it off: costs what it finds, not the whole agenda."""
-        if not self.front or self.front[0][0] > t:
-            return []
-        stretches = _up_to(self._order, t // STRETCH_S)
-        return sorted(entry for number in stretches for entry in _up_to(self._stretches[number], (t, inf)))
+        """What is due by `t`, in order, without taking it off: costs what it finds and little more."""
+        found = _up_to(self.front, (t, inf))
+        for number in _up_to(self._order, t // STRETCH_S):
+            found += [entry for entry in self._later[number] if entry[0] <= t]
+        return sorted(found)
 
     def __bool__(self) -> bool:
         return bool(self.front)
 
     def __len__(self) -> int:
-        return sum(len(stretch) for stretch in self._stretches.values())
+        return len(self.front) + sum(len(stretch) for stretch in self._later.values())
 
     def __iter__(self) -> Iterator[Entry]:
         """All entries in order."""
+        yield from sorted(self.front)
         for number in sorted(self._order):
-            yield from sorted(self._stretches[number])
+            yield from sorted(self._later[number])
 
 
 def _up_to(heap: list[Any], most: Any) -> list[Any]:
