@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -196,3 +197,77 @@ def test_refused_spot_is_waited_for_while_on_demand_costs_no_more_later_and_not_
     late = planned(4 * 3600.0 - 700.0)
     assert {start.offer.name for start in late.start} == {"sure"}
     assert len(late.start) == 4
+
+
+BY_THE_HOUR = Offer(name="h", pool="c", market=SPOT, price_usd=0.9, cores=1, lag_s=200.0, limit=40)
+SURE_BY_THE_HOUR = Offer(name="o", pool="c", price_usd=3.0, cores=1, lag_s=200.0, limit=60)
+
+
+def doubtful(count: int) -> dict[int, Task]:
+    return {number: Task(number, 2400.0, mean_s=1350.0) for number in range(count)}
+
+
+def test_by_the_second_it_rents_far_fewer_machines_than_there_are_tasks():
+    terms = {"cycle_s": 1.0, "minimum_s": 60.0}
+    tariffs = (
+        replace(BY_THE_HOUR, price_usd=0.9 / 3600, **terms),
+        replace(SURE_BY_THE_HOUR, price_usd=3.0 / 3600, **terms),
+    )
+    assert len(WINDFALL(snapshot(tasks=doubtful(40), offers=tariffs, deadline_t=4 * 3600.0)).start) <= 12
+
+
+def test_no_paid_machine_is_idle_while_another_has_a_queue():
+    idle = [machine(name=f"m{number}", paid_until_t=600.0) for number in range(3)]
+    plan = WINDFALL(snapshot(*idle, count=6))
+    assert plan.start == []
+    assert sorted(len(plan.assign[one.id]) for one in idle) == [2, 2, 2]
+
+
+def test_where_all_machines_are_being_taken_no_more_are_rented_and_the_rest_waits():
+    leaving = machine(Phase.BUSY, BY_THE_HOUR, running=(Running(0, 600.0),), paid_until_t=3600.0, noticed_t=300.0)
+    shown = snapshot(leaving, tasks=doubtful(4), offers=(BY_THE_HOUR, SURE_BY_THE_HOUR), t=300.0, deadline_t=8 * 3600.0)
+    plan = WINDFALL(shown)
+    assert plan.start == []
+    assert any("wait for spot" in reason for reason in plan.because)
+
+
+def test_an_hour_that_is_free_when_the_machine_is_taken_is_not_expected_to_be_paid():
+    shown = snapshot(offers=(replace(BY_THE_HOUR, interruptions_per_h=1.0), SURE_BY_THE_HOUR), deadline_t=4 * 3600.0)
+    charged = snapshot(
+        offers=(replace(BY_THE_HOUR, interruptions_per_h=1.0, free_if_taken=False), SURE_BY_THE_HOUR),
+        deadline_t=4 * 3600.0,
+    )
+    free_usd, charged_usd = (
+        float(Prices(seen, 1350.0, 40, 5.0).paid_cycles(seen.offers[0], np.array([2.0]))[0])
+        for seen in (shown, charged)
+    )
+    assert free_usd == pytest.approx(math.exp(-1) + math.exp(-2))
+    assert charged_usd == pytest.approx(1 + math.exp(-1))
+
+
+def test_forty_machines_that_go_at_once_tell_less_than_forty_that_go_one_by_one():
+    seen = {BY_THE_HOUR.key: Market(taken=40, up_s=40 * 200.0)}
+    together, apart = learned(BY_THE_HOUR, seen, 200.0), learned(BY_THE_HOUR, seen, 40 * 200.0)
+    assert together.interrupts < apart.interrupts / 2
+
+
+def test_no_alternative_that_is_shown_costs_less_than_what_was_chosen():
+    for offers_ in ((CHEAP, DEAR), (BY_THE_HOUR, SURE_BY_THE_HOUR), (replace(CHEAP, interruptions_per_h=9.0), DEAR)):
+        for deadline_t in (2_000.0, 7_200.0, 28_800.0):
+            for count in (4, 40):
+                plan = WINDFALL(snapshot(count=count, offers=offers_, deadline_t=deadline_t))
+                assert all(r.cost_usd >= plan.predicted_cost_usd - 1e-6 for r in plan.rejected)
+
+
+def test_an_idle_spot_machine_ends_where_a_task_without_a_name_could_not_be_rescued_from_it():
+    spare, sure = machine(name="spare", paid_until_t=2400.0), machine(offer=DEAR, name="sure", paid_until_t=2400.0)
+    late = snapshot(spare, sure, tasks={}, groups=(Group(Task(-1, 100.0), 1),), total=1, t=1800.0)
+    assert WINDFALL(late).stop == ["spare"]
+
+
+def test_what_waits_behind_others_on_demand_is_looked_at_while_it_could_still_be_moved():
+    busy = machine(Phase.BUSY, SURE_BY_THE_HOUR, running=(Running(0, 1200.0),), waiting=(1,), paid_until_t=3600.0)
+    shown = snapshot(busy, tasks=doubtful(2), offers=(SURE_BY_THE_HOUR,), deadline_t=7200.0)
+    plan = WINDFALL(shown)
+    assert plan.start == []
+    assert plan.look_again_t <= 7200.0 - 2400.0 - 200.0

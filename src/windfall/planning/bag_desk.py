@@ -8,7 +8,7 @@ counted in (`bag_prices`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -20,12 +20,15 @@ from windfall.planning.bag_packing import (
     Item,
     Placed,
     existing,
+    expected,
     fill,
     fresh,
     is_awake,
+    is_leaving,
     lease_usd,
     longest_first,
     ondemand_offers,
+    spread,
     width,
 )
 from windfall.planning.bag_prices import Prices
@@ -35,6 +38,8 @@ from windfall.planning.offers import Offer
 # Of the room in a row of tasks of unequal length so much is used.
 TIGHT = 0.97
 LONGEST_LEASE_STEPS = 3
+# Room that begins sooner may cost so much more; less where what is taken is not charged and only time is lost.
+HARDLY, HARDLY_IF_FREE = 0.25, 0.1
 
 
 class Sleeper(Struct):
@@ -53,10 +58,19 @@ class Choice(Struct, frozen=True):
     per_task_usd: float
 
 
+def _likeness(bin: Bin) -> tuple[tuple[str, str], float, float, float]:
+    """Machines that are alike in this are worth the same."""
+    free_t = bin.free_t
+    if len(free_t) == 1:
+        return ident(bin.offer), bin.keep_t, free_t[0], free_t[0]
+    return ident(bin.offer), bin.keep_t, min(free_t), max(free_t)
+
+
 class Desk:
     """One look at a snapshot: what is to be done, what there is, what was decided. Rivals decide otherwise."""
 
     risk_weight = 1.0
+    sure_only = False
 
     def __init__(
         self, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer], before: Desk | None = None
@@ -66,10 +80,14 @@ class Desk:
         self.snapshot, self.t, self.margin_s = snapshot, snapshot.t, margin_s
         self.by_t = snapshot.deadline_t - margin_s
         self.left = left_of_each(snapshot)
+        # Where the provider takes back all that we have it will not give more.
+        self.leaving = {ident(offer) for offer in snapshot.offers if is_leaving(offer, snapshot.machines)}
+        self.left |= dict.fromkeys(self.leaving, 0)
         self.bought_usd = 0.0
         self.awake = {m.id: m for m in snapshot.machines if is_awake(m)}
         self.bins = [existing(machine, snapshot) for machine in self.awake.values()]
         self.bins.sort(key=lambda bin: (bin.offer.market == SPOT, bin.name))
+        self.places = {bin.name: place for place, bin in enumerate(self.bins)}
         for offer in forced:
             self._open(fresh(f"new-{len(self.bins)}", offer, self.t, offer.cycle_s))
         self.net = Net(snapshot, [], self.left, margin_s)
@@ -121,18 +139,11 @@ class Desk:
 
     def _due(self, item: Item) -> Item:
         """A task on spot must end so early that on-demand could still do it from the beginning."""
+        item = expected(item)
         alone_s = self.net.alone_s(item)
         # A margin more than the net has: a task that is due ends a little before the net would have to be let down.
         item.due_t = self.by_t - self.margin_s - alone_s if math.isfinite(alone_s) else self.by_t
-        item.task = self._paced(item.task, item.count)
         return item
-
-    def _paced(self, task: Task, count: int) -> Task:
-        """Many tasks in a row are late by less than each of them alone: the doubt grows with the root of the number."""
-        if task.mean_s is None or task.mean_s >= task.runtime_s:
-            return task
-        in_a_row = max(1.0, min(float(count), (self.by_t - self.t) / max(task.mean_s, 1e-6)))
-        return replace(task, runtime_s=task.mean_s + (task.runtime_s - task.mean_s) / math.sqrt(in_a_row), mean_s=None)
 
     def _limit_t(self, machine: Machine, items: Sequence[Item]) -> float:
         """Until when it may sleep on: awake by then, it ends its tasks while a rescue would still be in time."""
@@ -156,6 +167,8 @@ class Desk:
         `in_need`: first of all in time, the longest first, whatever cycles that begins.
         """
         left = [item.count for item in self.items]
+        if not in_need:
+            spread(self.bins, self.items, left, self.by_t)
         for bin in self.bins:
             paid_until_t = bin.keep_t
             bin.keep_t = math.inf if in_need else paid_until_t
@@ -200,8 +213,13 @@ class Desk:
         spot = [offer for offer in self.snapshot.offers if offer.market == SPOT]
         seen = [self.snapshot.markets.get(offer.key) for offer in spot]
         refused = [
-            market is not None and market.refused_t is not None and market.refused_t >= (market.started_t or -math.inf)
-            for market in seen
+            ident(offer) in self.leaving
+            or (
+                market is not None
+                and market.refused_t is not None
+                and market.refused_t >= (market.started_t or -math.inf)
+            )
+            for offer, market in zip(spot, seen, strict=True)
         ]
         return bool(spot) and all(refused) and not any(self.left[ident(offer)] > 0 for offer in spot)
 
@@ -215,10 +233,12 @@ class Desk:
         return max(self.margin_s, (self.by_t - self.snapshot.begun_t) / 24.0)
 
     def worth_putting_off(self, now_usd: float, later_usd: float) -> bool:
-        return later_usd <= now_usd * (1.0 + 1e-9) < math.inf
+        return not self.sure_only and later_usd <= now_usd * (1.0 + 1e-9) < math.inf
 
     def wanted(self, choices: list[Choice]) -> list[Choice]:
         """Those that may be bought."""
+        if self.sure_only:
+            return [choice for choice in choices if choice.bin.offer.market == ONDEMAND]
         return choices
 
     def _relieve(self, sleeper: Sleeper) -> None:
@@ -240,19 +260,18 @@ class Desk:
             choices = self.wanted(self._choices(left, useless))
             if not choices:
                 return
-            best = min(choices, key=lambda choice: (choice.per_task_usd, choice.bin.offer.key, choice.bin.keep_t))
+            best = self.best(choices)
             self._note_other(best, choices, count)
+            before = self._there(best.bin)
             placed = fill(best.bin, self.items, left, self.by_t)
             if not placed:
                 useless.add((best.bin.name, best.bin.offer.key, best.bin.keep_t))
                 continue
             self._take(best)
             # Of a large bag the next few machines are like this one.
-            for _ in range(min(count // (8 * placed), self.left[ident(best.bin.offer)]) if best.bin.is_new else 0):
-                keep_s = best.bin.keep_t - self.t
-                more = fresh(f"new-{len(self.bins)}", best.bin.offer, self.t, keep_s)
+            for more in self._alike(best.bin, before, count // (8 * placed)):
                 fill(more, self.items, left, self.by_t)
-                self._take(Choice(more, best.price_usd, best.per_task_usd))
+                self._take(replace(best, bin=more))
 
     def _note_other(self, best: Choice, choices: Sequence[Choice], count: int) -> None:
         """The best of the other market, for who asks why not that."""
@@ -262,18 +281,47 @@ class Desk:
             extra_usd = (other.per_task_usd - best.per_task_usd) * count
             self.rejected.append(Rejected(f"{count} tasks on {other.bin.offer.name}", extra_usd))
 
+    def best(self, choices: Sequence[Choice]) -> Choice:
+        """The cheapest per task, or, on spot, one that is hardly dearer and begins sooner: less is at risk later."""
+        cheapest = min(choices, key=lambda c: (c.per_task_usd, c.bin.offer.key, c.bin.keep_t))
+        if cheapest.bin.offer.market == ONDEMAND:
+            return cheapest
+        is_free = cheapest.bin.offer.when_taken == "terminate" and cheapest.bin.offer.free_if_taken
+        most_usd = cheapest.per_task_usd * (1.0 + (HARDLY_IF_FREE if is_free else HARDLY))
+        near = [c for c in choices if c.per_task_usd <= most_usd and c.bin.offer.market == SPOT]
+        return min(near, key=lambda c: (min(c.bin.free_t), c.per_task_usd, c.bin.offer.key, c.bin.keep_t))
+
+    def _there(self, bin: Bin) -> Bin | None:
+        """The machine of which this is a longer lease, where it is in the plan already."""
+        place = self.places.get(bin.name)
+        return None if place is None else self.bins[place]
+
+    def _alike(self, bin: Bin, before: Bin | None, most: int) -> Iterator[Bin]:
+        """More of the same: new machines where this one is new, else longer leases of those like it."""
+        if before is None:
+            for _ in range(min(most, self.left[ident(bin.offer)])):
+                yield fresh(f"new-{len(self.bins)}", bin.offer, self.t, bin.keep_t - self.t)
+            return
+        same, keep_t = _likeness(before), before.keep_t
+        for other in [o for o in self.bins if most and o.keep_t == keep_t and _likeness(o) == same][:most]:
+            yield replace(other, keep_t=bin.keep_t, free_t=list(other.free_t), placed=list(other.placed))
+
     def _take(self, choice: Choice) -> None:
         self.bought_usd += choice.price_usd
-        if choice.bin.is_new and choice.bin.name not in {bin.name for bin in self.bins}:
-            self.bins.append(choice.bin)
-            self.left[ident(choice.bin.offer)] -= 1
-            return
-        self.bins = [choice.bin if bin.name == choice.bin.name else bin for bin in self.bins]
+        place = self.places.get(choice.bin.name)
+        if place is None:
+            self._add(choice.bin)
+        else:
+            self.bins[place] = choice.bin
+
+    def _add(self, bin: Bin) -> None:
+        self.places[bin.name] = len(self.bins)
+        self.bins.append(bin)
+        self.left[ident(bin.offer)] -= 1
 
     def _open(self, bin: Bin) -> None:
         """A machine that the net demands: paid for, whatever it is used for."""
-        self.bins.append(bin)
-        self.left[ident(bin.offer)] -= 1
+        self._add(bin)
         self.bought_usd += bin.offer.price_usd
 
     def _choices(self, left: Sequence[int], useless: set[tuple[str, str, float]]) -> list[Choice]:
@@ -281,18 +329,15 @@ class Desk:
         waiting = [item for item, count in zip(self.items, left, strict=True) if count > 0]
         found: dict[tuple[object, ...], tuple[Bin, float]] = {}
         for bin in self.bins:
-            if math.isfinite(bin.keep_t) and bin.keep_t < self.by_t:
-                shortest_s = min(item.task.seconds_on(bin.offer) for item in waiting)
-                steps = math.ceil(max(1.0, (min(bin.free_t) + shortest_s - bin.keep_t) / self._step_s(bin.offer)))
-                keep_t = bin.keep_t + steps * self._step_s(bin.offer)
-                price = lease_usd(bin.offer, keep_t - bin.keep_t + bin.offer.lag_s * (not bin.offer.bills_boot))
-                # Machines alike are looked at once.
-                alike = (ident(bin.offer), bin.keep_t, min(bin.free_t), max(bin.free_t))
-                if alike not in found and (bin.name, bin.offer.key, keep_t) not in useless:
-                    found[alike] = (
-                        replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed)),
-                        price,
-                    )
+            # Machines alike are looked at once.
+            if not bin.keep_t < self.by_t or (alike := _likeness(bin)) in found:
+                continue
+            shortest_s = min(item.task.seconds_on(bin.offer) for item in waiting)
+            step_s = self._step_s(bin.offer)
+            keep_t = bin.keep_t + step_s * math.ceil(max(1.0, (alike[2] + shortest_s - bin.keep_t) / step_s))
+            if (bin.name, bin.offer.key, keep_t) not in useless:
+                longer = replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed))
+                found[alike] = longer, self._renewal_usd(bin, keep_t)
         name = f"new-{len(self.bins)}"
         for offer in self.snapshot.offers:
             if self.left[ident(offer)] <= 0:
@@ -317,6 +362,14 @@ class Desk:
         price = lease_usd(offer, keep_s)
         cycles = np.array([max(1.0, price / offer.price_usd)])
         return float(self.prices.paid_cycles(offer, cycles)[0]) * offer.price_usd
+
+    def _renewal_usd(self, bin: Bin, keep_t: float) -> float:
+        """The price of more cycles of a machine that may be gone before they begin."""
+        offer = bin.offer
+        price = lease_usd(offer, keep_t - bin.keep_t + offer.lag_s * (not offer.bills_boot))
+        cycles = (bin.keep_t - self.t) / offer.cycle_s + np.array([0.0, price / offer.price_usd])
+        before, after = self.prices.paid_cycles(offer, cycles)
+        return float(after - before) * offer.price_usd
 
     def _step_s(self, offer: Offer) -> float:
         """What is bought at once: a billing cycle, or of short ones as many as are a twelfth of the time."""
@@ -408,19 +461,21 @@ class Desk:
 
     def at_risk(self) -> list[Item]:
         """Everything that would have to be rescued if all spot machines vanished."""
-        found: dict[Task, Item] = {}
+        found: dict[tuple[Task, float], Item] = {}
         sleeping = [item.ids[0] for sleeper in self.waits for item in sleeper.items]
         spot = [m for m in self.snapshot.machines if m.offer.market == SPOT and m.phase is not Phase.HIBERNATED]
         running = [entry.task for machine in spot for entry in machine.running]
         for number in (*sleeping, *running):
-            task = self._paced(self.snapshot.tasks[number], 1)
-            found.setdefault(replace(task, id=-1), Item(task, 0, [])).count += 1
+            item = expected(Item(self.snapshot.tasks[number], 1, []))
+            key = replace(item.task, id=-1), item.slack_s
+            found.setdefault(key, replace(item, count=0)).count += 1
         for bin in self.bins:
             for entry in bin.placed if bin.offer.market == SPOT else ():
-                task = self.items[entry.item].task
-                found.setdefault(replace(task, id=-1), Item(task, 0, [])).count += entry.count
+                item = self.items[entry.item]
+                key = replace(item.task, id=-1), item.slack_s
+                found.setdefault(key, replace(item, count=0)).count += entry.count
         for item in self.put_off:
-            found.setdefault(replace(item.task, id=-1), Item(item.task, 0, [])).count += item.count
+            found.setdefault((replace(item.task, id=-1), item.slack_s), replace(item, count=0)).count += item.count
         return longest_first(found.values())
 
     def netted(self) -> Net:

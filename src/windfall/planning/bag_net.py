@@ -33,7 +33,8 @@ class Net:
         """The machines that would be started at this time for these tasks, and how many of each fit nowhere."""
         left = [item.count for item in items]
         for bin in self.bins:
-            idle = replace(bin, free_t=[max(free_t, at_t) for free_t in bin.free_t], placed=[])
+            free_t = [max(free_t, at_t) for free_t in bin.free_t]
+            idle = replace(bin, free_t=free_t, placed=[], since_t=max(bin.since_t, at_t))
             fill(replace(idle, keep_t=math.inf), items, left, self.by_t)
         opened: list[Bin] = []
         for offer in self.offers:
@@ -73,12 +74,12 @@ class Net:
     def alone_s(self, item: Item) -> float:
         """The quickest rescue of one such task by a machine that is not there yet; infinite where there is none."""
         able = [offer for offer in self.offers if width(item.task, offer) <= offer.cores]
-        return min((offer.lag_s + item.task.seconds_on(offer) for offer in able), default=math.inf)
+        return min((offer.lag_s + item.surely_s(offer) for offer in able), default=math.inf)
 
     def _there_s(self, item: Item) -> float:
         """The same by a machine that is there, whatever else it has to do."""
         able = [bin.offer for bin in self.bins if width(item.task, bin.offer) <= bin.offer.cores]
-        return min((item.task.seconds_on(offer) for offer in able), default=math.inf)
+        return min((item.surely_s(offer) for offer in able), default=math.inf)
 
 
 def price_usd(bins: Iterable[Bin], at_t: float) -> float:

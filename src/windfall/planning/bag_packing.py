@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Snapshot, Task
 from windfall.planning.offers import Offer
@@ -21,12 +22,31 @@ MOST_TIGHT = 300
 
 
 class Item(Struct):
-    """Tasks alike: how many there are to place, and which, where they have names; on spot they must end by `due_t`."""
+    """Tasks alike: how many there are to place, and which, where they have names; on spot they must end by `due_t`.
+
+    The task's `runtime_s` is what is expected; `slack_s` how much longer one may take by the confidence of the job.
+    """
 
     task: Task
     count: int
     ids: list[int]
     due_t: float = math.inf
+    slack_s: float = 0.0
+
+    def surely_s(self, offer: Offer) -> float:
+        """What one of them takes there at most, as far as the confidence goes."""
+        return self.task.seconds_on(offer) + self.slack_s / offer.speed_for(self.task.task_class)
+
+    def expected_end_t(self, offer: Offer, since_t: float, by_t: float) -> float:
+        """When a row of them that begins at `since_t` must be expected to end, so that it surely ends by `by_t`.
+
+        Many in a row are late by less than each of them alone: the doubt grows with the root of their number.
+        """
+        if self.slack_s <= 0.0 or not math.isfinite(by_t) or by_t <= since_t:
+            return by_t
+        seconds, slack_s = self.task.seconds_on(offer), self.surely_s(offer) - self.task.seconds_on(offer)
+        root = (math.sqrt(slack_s * slack_s + 4.0 * seconds * (by_t - since_t)) - slack_s) / (2.0 * seconds)
+        return since_t + seconds * root * root
 
 
 class Placed(Struct, frozen=True):
@@ -47,10 +67,21 @@ class Bin(Struct):
     keep_t: float
     placed: list[Placed] = []
     is_new: bool = False
+    since_t: float = -math.inf
+    """When it could begin with its first task, one that it has already included."""
 
     def end_t(self) -> float:
         """When the last of what was put there ends."""
         return max((entry.end_t for entry in self.placed), default=-math.inf)
+
+
+def expected(item: Item) -> Item:
+    """The same with what is to be expected of the task, and the doubt about it apart."""
+    task = item.task
+    if task.mean_s is None or task.mean_s >= task.runtime_s:
+        return item
+    slack_s = task.runtime_s - task.mean_s
+    return Item(replace(task, runtime_s=task.mean_s, mean_s=None), item.count, item.ids, item.due_t, slack_s)
 
 
 def width(task: Task, offer: Offer) -> int:
@@ -66,11 +97,11 @@ def fill(bin: Bin, items: Sequence[Item], left: list[int], until_t: float = math
     """Put as many as fit into the bin before it is given back, in order; `left` counts down. Returns how many."""
     before = sum(entry.count for entry in bin.placed)
     _fill_tight(bin, items, left, until_t)
-    end_t, on_spot, free_t = min(bin.keep_t, until_t), bin.offer.market == SPOT, min(bin.free_t)
+    free_t = min(bin.free_t)
     for place, item in enumerate(items):
         if left[place] <= 0:
             continue
-        limit_t = (min(end_t, item.due_t) if on_spot else end_t) + TOLERANCE_S
+        limit_t = _limit_t(bin, item, until_t)
         seconds = item.task.seconds_on(bin.offer)
         if free_t + seconds > limit_t:
             continue
@@ -85,6 +116,40 @@ def fill(bin: Bin, items: Sequence[Item], left: list[int], until_t: float = math
     return sum(entry.count for entry in bin.placed) - before
 
 
+def spread(bins: Sequence[Bin], items: Sequence[Item], left: list[int], until_t: float = math.inf) -> None:
+    """Where all of them have room, put each where it ends the soonest, so that no machine is idle while others queue.
+
+    Where there is more than fits, nothing is placed: then each core is to be filled to the brim.
+    """
+    if not 0 < sum(left) <= MOST_TIGHT or any(width(item.task, bin.offer) != 1 for bin in bins for item in items):
+        return
+    lanes = [(list(bin.free_t), bin, list[Placed]()) for bin in bins]
+    for place, item in enumerate(items):
+        for _ in range(left[place]):
+            ends = [
+                (min(free_t) + item.task.seconds_on(bin.offer), number)
+                for number, (free_t, bin, _) in enumerate(lanes)
+                if min(free_t) + item.task.seconds_on(bin.offer) <= _limit_t(bin, item, until_t)
+            ]
+            if not ends:
+                return
+            end_t, number = min(ends)
+            free_t, _, placed = lanes[number]
+            core = free_t.index(min(free_t))
+            placed.append(Placed(place, 1, free_t[core], end_t))
+            free_t[core] = end_t
+    for free_t, bin, placed in lanes:
+        bin.free_t, bin.placed = free_t, [*bin.placed, *placed]
+    left[:] = [0] * len(left)
+
+
+def _limit_t(bin: Bin, item: Item, until_t: float) -> float:
+    """When such a task must be expected to end there, so that it is not late and, on spot, could still be rescued."""
+    since_t = min(bin.free_t) if math.isinf(bin.since_t) else bin.since_t
+    safe_t = min(until_t, item.due_t) if bin.offer.market == SPOT else until_t
+    return min(bin.keep_t, item.expected_end_t(bin.offer, since_t, safe_t)) + TOLERANCE_S
+
+
 def _fill_tight(bin: Bin, items: Sequence[Item], left: list[int], until_t: float) -> None:
     """Where there is more than fits, fill each core to the brim: the longest, and the best companions for it."""
     until_t = min(bin.keep_t, until_t)
@@ -95,12 +160,11 @@ def _fill_tight(bin: Bin, items: Sequence[Item], left: list[int], until_t: float
     room_s = math.fsum(max(0.0, until_t - free_t) for free_t in bin.free_t)
     if math.fsum(seconds[place] * left[place] for place in able) <= room_s:
         return
-    on_spot = bin.offer.market == SPOT
     for lane in sorted(range(len(bin.free_t)), key=bin.free_t.__getitem__):
         now_t = bin.free_t[lane]
         for place in _brimful(until_t - now_t, [(p, seconds[p]) for p in able for _ in range(left[p])]):
             end_t = now_t + seconds[place]
-            if end_t <= min(until_t, items[place].due_t if on_spot else math.inf) + TOLERANCE_S:
+            if end_t <= _limit_t(bin, items[place], until_t):
                 bin.placed.append(Placed(place, 1, now_t, end_t))
                 left[place] -= 1
                 now_t = end_t
@@ -185,9 +249,15 @@ def existing(machine: Machine, snapshot: Snapshot) -> Bin:
         task = snapshot.tasks[entry.task]
         for _ in range(width(task, machine.offer)):
             if lane < len(free_t):
-                free_t[lane] = snapshot.t + entry.left_s
+                free_t[lane] = snapshot.t + expected_left_s(task, entry.left_s)
                 lane += 1
-    return Bin(machine.id, machine.offer, free_t, kept_until_t(machine, max(free_t) if lane else -math.inf), [])
+    keep_t = kept_until_t(machine, max(free_t) if lane else -math.inf)
+    return Bin(machine.id, machine.offer, free_t, keep_t, [], since_t=ready_t)
+
+
+def expected_left_s(task: Task, left_s: float) -> float:
+    """Of what a running task still takes at most, what is to be expected."""
+    return left_s if task.mean_s is None else left_s * min(1.0, task.mean_s / max(task.runtime_s, 1e-9))
 
 
 def kept_until_t(machine: Machine, busy_until_t: float) -> float:
@@ -200,7 +270,8 @@ def kept_until_t(machine: Machine, busy_until_t: float) -> float:
 
 def fresh(name: str, offer: Offer, t: float, keep_s: float) -> Bin:
     """A machine that would be started at t and kept for so long from then on."""
-    return Bin(name, offer, [t + offer.lag_s] * offer.cores, t + keep_s, [], is_new=True)
+    ready_t = t + offer.lag_s
+    return Bin(name, offer, [ready_t] * offer.cores, t + keep_s, [], is_new=True, since_t=ready_t)
 
 
 def lease_usd(offer: Offer, lease_s: float) -> float:
@@ -218,3 +289,9 @@ def ondemand_offers(snapshot: Snapshot, task_class: str = "") -> list[Offer]:
 def is_awake(machine: Machine) -> bool:
     """Whether tasks may be given to it: not one that sleeps or is about to be taken."""
     return machine.phase is not Phase.HIBERNATED and machine.noticed_t is None
+
+
+def is_leaving(offer: Offer, machines: Iterable[Machine]) -> bool:
+    """Whether every machine of the offer that we have is about to be taken."""
+    noticed = [m.noticed_t is not None for m in machines if m.offer.key == offer.key and m.offer.market == offer.market]
+    return bool(noticed) and all(noticed)

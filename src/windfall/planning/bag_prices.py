@@ -33,6 +33,9 @@ GUESS_WEIGHT = 4.0
 POOL_WEIGHT = 4.0
 # A task that is late costs this many times what it would cost on demand in a cycle of its own.
 LATE = 20.0
+# How like the fates of two machines of one offer are that are rented at the same time.
+TOGETHER = 0.5
+MOST_TOGETHER = 50.0
 
 
 class Law(Struct, frozen=True):
@@ -55,13 +58,16 @@ def exposed(snapshot: Snapshot) -> dict[str, Market]:
     return found
 
 
-def learned(offer: Offer, markets: dict[str, Market]) -> Law:
-    """The guess of the offer, or what is usual, corrected by what was seen of its pool and then of itself."""
+def learned(offer: Offer, markets: dict[str, Market], since_s: float = math.inf) -> Law:
+    """The guess of the offer, or what is usual, corrected by what was seen of its pool and then of itself.
+
+    `since_s`: how long it has been looked at. What is taken together with others tells less than what is taken alone.
+    """
     pool = [market for key, market in sorted(markets.items()) if key.rpartition("/")[0] == offer.pool]
     own = markets.get(offer.key, Market())
     known = offer.interruptions_per_h is not None
     guess = max(offer.interruptions_per_h or 0.0, 1e-3) if known else USUAL_INTERRUPTIONS_PER_H
-    ends = [(market.taken + market.slept, market.up_s) for market in (*pool, own)]
+    ends = [_alone(market.taken + market.slept, market.up_s, since_s) for market in (*pool, own)]
     interrupts = _two_layers(guess / 3600.0, GUESS_WEIGHT if known else USUAL_WEIGHT, ends)
     if offer.when_taken == "terminate":
         return Law(interrupts, 0.0)
@@ -71,7 +77,14 @@ def learned(offer: Offer, markets: dict[str, Market]) -> Law:
     return Law(interrupts, _two_layers(guess / 3600.0, GUESS_WEIGHT if known else USUAL_WEIGHT, wakes))
 
 
-def _two_layers(guess: float, weight: float, seen: Sequence[tuple[int, float]]) -> float:
+def _alone(events: int, up_s: float, since_s: float) -> tuple[float, float]:
+    """Machines of one offer often go together, for want of capacity: so many at once weigh as fewer would alone."""
+    at_once = up_s / since_s if since_s > 0.0 else 1.0
+    weight = 1.0 / (1.0 + TOGETHER * (min(max(at_once, 1.0), MOST_TOGETHER) - 1.0))
+    return events * weight, up_s * weight
+
+
+def _two_layers(guess: float, weight: float, seen: Sequence[tuple[float, float]]) -> float:
     """A rate from (events, seconds) of the pool, the offer's own last: a guess, then the pool, count as events."""
     *pool, own = seen
     rate = (weight + sum(events for events, _ in pool)) / (weight / guess + math.fsum(seconds for _, seconds in pool))
@@ -96,7 +109,11 @@ class Prices:
         self.count = max(1.0, count * self.per_task)
         markets = exposed(snapshot)
         markets = {offer.key: markets.get(offer.key, Market()) for offer in snapshot.offers if offer.market == SPOT}
-        self.laws = {offer.key: learned(offer, markets) for offer in snapshot.offers if offer.market == SPOT}
+        self.laws = {
+            offer.key: learned(offer, markets, snapshot.t - snapshot.begun_t)
+            for offer in snapshot.offers
+            if offer.market == SPOT
+        }
         self.spot = self._worthwhile([o for o in snapshot.offers if o.market == SPOT], snapshot)
         self.ondemand = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
         self.rescue_s = min((o.lag_s + self.seconds / self.speed(o) for o in self.ondemand), default=0.0)
@@ -144,10 +161,13 @@ class Prices:
         return rows
 
     def paid_cycles(self, offer: Offer, cycles: Array) -> Array:
-        """How many of them are paid for on average: a machine that is gone begins no more."""
+        """How many of them are paid for on average: a machine that is gone begins no more, and may not pay its last."""
         rate = self.laws[offer.key].interrupts * offer.cycle_s if offer.market == SPOT else 0.0
         if rate < 1e-6:
             return cycles
+        if offer.when_taken == "terminate" and offer.free_if_taken:
+            ended: Array = np.expm1(-rate * cycles) / -math.expm1(rate)
+            return ended
         result: Array = np.maximum(1.0, -np.expm1(-rate * cycles) / -math.expm1(-rate))
         return result
 

@@ -16,7 +16,7 @@ from windfall.planning.bag_desk import Desk
 from windfall.planning.bag_net import ident
 from windfall.planning.bag_packing import Item, fill, fresh, ondemand_offers
 from windfall.planning.bag_writing import written
-from windfall.planning.contract import Plan, Snapshot
+from windfall.planning.contract import ONDEMAND, Plan, Rejected, Snapshot
 from windfall.planning.offers import Offer
 
 
@@ -53,15 +53,29 @@ class Windfall:
             forced += [more] * min(max(1, len(forced) // 2), desk.left[ident(more)])
 
     def _decided(self, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer]) -> Desk:
-        """Buying the cheapest piece each time is not always the cheapest whole, nor in time: two ways are tried."""
+        """Buying the cheapest piece each time is not always the cheapest whole, nor in time: three ways are tried."""
         desk = self.desk(snapshot, margin_s, forced)
         desk.decide()
         if desk.bought_usd <= 0.0 and not desk.late:
             return desk
         other = self.desk(snapshot, margin_s, forced, desk)
         other.decide(in_need=desk.late > 0)
-        better = (*other.shortfall(), other.cost_usd()) < (*desk.shortfall(), desk.cost_usd() - 1e-9)
-        return other if better else desk
+        best = min(desk, other, key=lambda desk: (*desk.shortfall(), round(desk.cost_usd(), 9)))
+        return best if self.desk is not Desk else self._or_sure(best, snapshot, margin_s, forced)
+
+    def _or_sure(self, desk: Desk, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer]) -> Desk:
+        """On-demand alone for what is to be bought, where that is expected to cost less; else its price is told."""
+        if all(bin.offer.market == ONDEMAND for bin in desk.bins if bin.is_new):
+            return desk
+        sure = self.desk(snapshot, margin_s, forced, desk)
+        sure.sure_only = True
+        sure.decide()
+        if any(sure.shortfall()):
+            return desk
+        chosen, left = (desk, sure) if desk.cost_usd() <= sure.cost_usd() or any(desk.shortfall()) else (sure, desk)
+        what = "all on on-demand machines now" if left is sure else "spot machines first"
+        chosen.rejected = [Rejected(what, left.cost_usd() - chosen.cost_usd())]
+        return chosen
 
 
 def bounded(snapshot: Snapshot) -> Snapshot:

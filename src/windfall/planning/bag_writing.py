@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from windfall.planning.bag_desk import Desk
-from windfall.planning.bag_net import Net, price_usd
-from windfall.planning.bag_packing import Item, is_awake
-from windfall.planning.contract import ONDEMAND, Phase, Plan, Rejected, Start
+from windfall.planning.bag_net import Net
+from windfall.planning.bag_packing import TOLERANCE_S, Item, is_awake
+from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Plan, Rejected, Start
 
 
 def written(desk: Desk, net: Net, at_risk: Sequence[Item], latest_t: float, forced: int) -> Plan:
@@ -25,6 +25,7 @@ def written(desk: Desk, net: Net, at_risk: Sequence[Item], latest_t: float, forc
             plan.assign[machine.id] = queue
     if latest_t > snapshot.t:
         plan.look_again_t = latest_t
+    plan.look_again_t = min(plan.look_again_t, _queues_late_t(desk))
     _release(desk, plan, net, at_risk)
     for sleeper in desk.waits:
         limit_t = min(sleeper.limit_t, max(desk.prices.gives_up_t(), snapshot.t + desk.margin_s))
@@ -38,6 +39,22 @@ def written(desk: Desk, net: Net, at_risk: Sequence[Item], latest_t: float, forc
         plan.because.append(f"{count} tasks wait for spot machines to be had again: on demand they cost no more later")
     _explain(desk, plan, net, at_risk, latest_t, forced)
     return plan
+
+
+def _queues_late_t(desk: Desk) -> float:
+    """The last moment at which what waits behind others on demand could be moved, should those take too long."""
+    waiting = {
+        entry.item
+        for bin in desk.bins
+        if bin.offer.market == ONDEMAND
+        for entry in bin.placed
+        if entry.end_t - entry.start_t > desk.items[entry.item].task.seconds_on(bin.offer) + TOLERANCE_S
+        or entry.start_t > max(desk.t, bin.since_t) + TOLERANCE_S
+    }
+    # Where no doubt is left nobody can be late.
+    doubtful = [desk.items[place] for place in waiting if desk.items[place].slack_s > 0.0]
+    moments = [desk.by_t - desk.margin_s - desk.net.alone_s(item) for item in doubtful]
+    return min((moment for moment in moments if moment > desk.t + desk.margin_s), default=math.inf)
 
 
 def _queues(desk: Desk) -> dict[str, list[int]]:
@@ -63,6 +80,10 @@ def _release(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item]) -> None:
     for machine in desk.snapshot.machines:
         if machine.running or machine.id in used or not is_awake(machine) or machine.phase is Phase.PENDING:
             continue
+        if machine.offer.market == SPOT and _would_strand(desk, machine):
+            plan.stop.append(machine.id)
+            plan.because.append(f"{machine.id} ends: no task that it might take could be rescued from there in time")
+            continue
         at_t = machine.paid_until_t - min(desk.margin_s, machine.offer.cycle_s / 10.0)
         if at_t > desk.t + 1e-6:
             plan.look_again_t = min(plan.look_again_t, at_t)
@@ -73,9 +94,17 @@ def _release(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item]) -> None:
             if not rest.holds(at_risk, desk.t + desk.margin_s):
                 plan.because.append(f"{machine.id} is idle and stays: the net hangs on it")
                 continue
+            # Without it the net is cut sooner.
+            plan.look_again_t = min(plan.look_again_t, max(rest.latest_t(at_risk), desk.t + desk.margin_s))
         net.bins = without
         plan.stop.append(machine.id)
         plan.because.append(f"{machine.id} is idle and its cycle ends")
+
+
+def _would_strand(desk: Desk, machine: Machine) -> bool:
+    """Tasks without names are taken by any machine that is idle: also by one from which they could not be rescued."""
+    items = [item for item in desk.items if not item.ids]
+    return bool(items) and all(desk.t + item.task.seconds_on(machine.offer) > item.due_t for item in items)
 
 
 def _explain(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item], latest_t: float, forced: int) -> None:
@@ -103,8 +132,4 @@ def _explain(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item], latest_t
         plan.because.append("on-demand alone could not do the rest in time any more")
     if any(desk.stranded):
         plan.because.append(f"{sum(desk.stranded)} tasks fit on no machine that can be had")
-    opened, missing = net.rescue(at_risk, snapshot.t)
-    if at_risk and not any(missing):
-        cost_usd = snapshot.spent_usd + price_usd(opened, snapshot.t)
-        plan.rejected.append(Rejected("all on on-demand machines now", cost_usd))
     plan.rejected += [Rejected(r.what, (plan.predicted_cost_usd or 0.0) + r.cost_usd) for r in desk.rejected]
