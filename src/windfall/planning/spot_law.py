@@ -4,22 +4,18 @@ Availability is bursty: a spell that has just begun is likely to end soon, one t
 rate at which a spell ends depends on its age (a semi-Markov law). It is learned in layers, each weighed by how much it
 has seen: a prior for spot markets at large, the level of this market, its own rates by age, and its hours of the day.
 On top of that a market has better and worse days: a few regimes that nobody sees, of which a belief is kept.
-Where a market changes only on a beat (`spot_beat`), that is found too.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
-
-from windfall.planning.spot_beat import MOST_CHANGES, find_beat
 
 Array = NDArray[np.float64]
 
@@ -179,7 +175,6 @@ class Watcher:
         self.regimes = learning.regimes()
         self.belief: Array = np.full(len(self.regimes), 1.0 / len(self.regimes))
         self.switching = learning.switching(tick_s / 3600.0)
-        self.changes: deque[int] = deque(maxlen=MOST_CHANGES)
         self.relearn_ticks = max(1, round(self.RELEARN_H * 3600.0 / tick_s))
 
     @property
@@ -215,8 +210,6 @@ class Watcher:
         self.belief = believe(
             self.belief, usual * self.regimes[:, kind], ended, self.tick_s / 3600.0, self.switching
         )  # fmt: skip
-        if ended:
-            self.changes.append(self.memory.ticks)
         if ended or self.memory.ticks % self.relearn_ticks == 0:
             self.law = learn(self.memory, self.prior, self.learning)
 
@@ -234,9 +227,3 @@ class Watcher:
     def rates(self, ahead_h: Array) -> Array:
         """Ends per hour by (hours ahead, regime, kind of spell, age class)."""
         return rates(self.law, self.learning, (self.hour + ahead_h).astype(int) % DAY_H)
-
-    def beats(self, ahead_ticks: Array) -> Array:
-        """By how much a change is likelier so many ticks ahead than on average; one where there is no beat."""
-        # Several zones watched as one follow several beats, if any.
-        beat = None if self.memory.replaced else find_beat(tuple(self.changes))
-        return np.ones_like(ahead_ticks) if beat is None else beat.factors(self.memory.ticks + ahead_ticks)

@@ -105,10 +105,7 @@ def _programme(
 ) -> Programme:
     """The problem in steps of `factor` fine ones; `now` is the present in fine steps before the deadline."""
     step_h = factor * grid.step * terms.tick_s / 3600.0
-    ahead = np.maximum(0.0, now / factor - np.arange(steps + 1, dtype=np.float64))
-    rates = watcher.rates(ahead * step_h)
-    if grid.factor * grid.step == 1:  # a beat in the next hours but not after them would make these look different
-        rates *= watcher.beats(ahead + 1.0)[:, None, None, None]
+    ahead_h = np.maximum(0.0, now / factor - np.arange(steps + 1, dtype=np.float64)) * step_h
     return Programme(
         steps=steps,
         low=low,
@@ -116,7 +113,7 @@ def _programme(
         changeover=math.ceil(terms.changeover_ticks / (factor * grid.step)),
         spot_price=factor * terms.spot_usd,
         ondemand_price=factor * terms.ondemand_usd,
-        ends=1.0 - np.exp(-rates * step_h),
+        ends=1.0 - np.exp(-watcher.rates(ahead_h) * step_h),
         ages=np.minimum(1.0, step_h / np.diff(np.array([*AGES_H, math.inf]))),
         switching=watcher.learning.switching(step_h),
         replaced=watcher.replacement(),
