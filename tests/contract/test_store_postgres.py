@@ -1,5 +1,7 @@
 """What can happen to a store in PostgreSQL alone: the connection breaks, the database is not there."""
 
+import threading
+
 import pytest
 
 from tests.support import postgres
@@ -60,3 +62,14 @@ def test_a_database_that_cannot_be_reached_is_refused_in_one_line(server, tmp_pa
         open_store(server.format(name="nosuch"))
     with pytest.raises(BadInput, match="cannot do it now"):
         open_store(f"postgresql://windfall@/x?host={tmp_path}")
+
+
+def test_a_lock_that_is_let_go_in_a_moment_is_waited_for(server):
+    kit = PostgresKit(postgres.new_database(server, "handover"))
+    letting_go = threading.Timer(0.3, kit.store.close)
+    letting_go.start()
+    after = open_store(kit.where)
+    after.append(batch(1))
+    letting_go.join()
+    assert after.last_seq() == 1
+    after.close()

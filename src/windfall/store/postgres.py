@@ -59,7 +59,10 @@ WRITE_VERSION: Sql = "INSERT INTO windfall.meta VALUES ('schema', %s)"
 
 # One server per database: the lock lives as long as the writer's connection, wherever that server runs.
 LOCK_KEY = 0x57494E4446  # "WINDF"
-TAKE_LOCK: Sql = "SELECT pg_try_advisory_lock(%s)"
+# The lock of a process that has just ended is let go a moment later, when its end of the connection is noticed.
+LET_GO: Sql = "SET lock_timeout = '2s'"
+NO_LIMIT: Sql = "SET lock_timeout = 0"
+TAKE_LOCK: Sql = "SELECT pg_advisory_lock(%s)"
 LOCK_HOLDER: Sql = """SELECT application_name FROM pg_stat_activity a JOIN pg_locks l USING (pid)
     WHERE locktype = 'advisory' AND granted AND a.datname = current_database() AND l.database = a.datid
     AND (classid::bigint << 32 | objid::bigint) = %s"""
@@ -153,14 +156,18 @@ class PostgresStore:
     def _connect_writer(self) -> Connection:
         connection = self._connect()
         try:
-            if not connection.execute(TAKE_LOCK, (LOCK_KEY,)).fetchone()[0]:  # type: ignore[index]
-                holder = connection.execute(LOCK_HOLDER, (LOCK_KEY,)).fetchone()
-                who = holder[0].removeprefix("windfall: ") if holder else "another process"
-                raise BadInput(
-                    f"this database is in use by {who}",
-                    hint="talk to that server, stop it, or use another state: --state DIR",
-                    code="state-in-use",
-                )
+            connection.execute(LET_GO)
+            connection.execute(TAKE_LOCK, (LOCK_KEY,))
+            connection.execute(NO_LIMIT)
+        except errors.LockNotAvailable:
+            holder = connection.execute(LOCK_HOLDER, (LOCK_KEY,)).fetchone()
+            who = holder[0].removeprefix("windfall: ") if holder else "another process"
+            connection.close()
+            raise BadInput(
+                f"this database is in use by {who}",
+                hint="talk to that server, stop it, or use another state: --state DIR",
+                code="state-in-use",
+            ) from None
         except BaseException:
             connection.close()
             raise
