@@ -106,3 +106,15 @@ def test_a_plan_is_told_with_what_was_refused_of_it():
     assert [row["offer"] for row in told["started"]] == ["sure", "sure"]
     assert told["refused"] == ["start sure: all 2 are rented"]
     assert told["because"] == ["the net demands them"]
+
+
+def test_it_is_said_how_many_tasks_are_left_to_hosts_that_cost_nothing():
+    cloud = Cloud()
+    cloud.tasks("own", 0, 2)
+    bag = cloud.rent(6)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1]})
+    because = explain_plan.coming(cloud.state, bag, cloud.t).because
+    assert because == (
+        "2 tasks are reserved for its machines; 4 are left to hosts that cost nothing; "
+        "1 machine is rented for it: 1 boots"
+    )

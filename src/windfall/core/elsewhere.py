@@ -56,7 +56,7 @@ NOTHING = Left()
 def chance_t(state: State, bag: Bag) -> float:
     """Until when hosts that cost nothing may take what they can of a new job; now, where there are none."""
     deadline_s = bag.rules.deadline_s
-    if deadline_s is None or bag.shape is not None or not _free_hosts(state):
+    if deadline_s is None or bag.shape is not None or not are_there(state):
         return -math.inf
     return bag.submitted_t + min(CHANCE_S, CHANCE_SHARE * deadline_s)
 
@@ -65,7 +65,7 @@ def left_to_them(state: State, bag: Bag, t: float) -> Left:
     """What is left to them at this moment. A workflow's plan holds every task of it."""
     if bag.finished_t is not None or bag.shape is not None or bag.rules.deadline_s is None:
         return NOTHING
-    if not _offers(state, bag) or not _free_hosts(state):
+    if not _offers(state, bag) or not are_there(state):
         return NOTHING
     looks, limits = _looks(state, bag, t), patience(state, bag, t)
     if t >= limits.last_t:
@@ -117,12 +117,13 @@ def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
     """Whether a rented machine takes what waits for anybody: all of it where a plan names no tasks, else what it will
     have done in the time that is paid anyway, so that nothing is paid for what costs nothing elsewhere."""
     planned = state.plans[bag.number].plan if bag.number in state.plans else None
-    if planned is None or not planned.assign or not _free_hosts(state):
+    if planned is None or not planned.assign or not are_there(state):
         return True
     return t + _run_s(bag, machine.offer, _looks(state, bag, t)) <= paid_until_t(machine, t)
 
 
-def _free_hosts(state: State) -> bool:
+def are_there(state: State) -> bool:
+    """Whether there are hosts that cost nothing."""
     return any(machine_of(state, state.hosts[number]) is None for number in state.live_hosts)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from windfall.core import money
+from windfall.core import elsewhere, money
 from windfall.core.events import PlanProposed, PlanTaken
 from windfall.core.fleet import HIBERNATED, PENDING, MachineState
 from windfall.core.machines import machines_of, spent_microusd
@@ -37,7 +37,9 @@ def coming(state: State, bag: Bag, t: float) -> Coming | None:
     pools = [{"pool": machine.offer.pool, "what": standing(state, machine, t)} for machine in there[:10]]
     if there:
         reserved = f"{len(bag.reserved)} tasks are reserved for its machines; " if bag.reserved else ""
-        return Coming(reserved + _counted(there), pools, False, [])
+        left = bag.waiting if elsewhere.are_there(state) else 0
+        others = f"{left} are left to hosts that cost nothing; " if left else ""
+        return Coming(reserved + others + _counted(there), pools, False, [])
     if not planned.plans:
         return Coming("its plan is being made", [], False, [])
     tries = [f"windfall explain {bag.number}"]
