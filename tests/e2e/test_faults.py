@@ -144,7 +144,9 @@ def test_a_worker_behind_a_partition_delivers_what_it_finished_meanwhile(made: C
     try:
         made.start_worker("cut-off", url=proxy.url, slots=4)
         job = submit(made.client(), count=4, command="sh -c 'sleep 2; echo {}'")
+        end = time.monotonic() + 60
         while job.status()["tasks"]["running"] < 4:
+            assert time.monotonic() < end, job.status()
             time.sleep(0.05)
         proxy.cut()
         time.sleep(1.4 * made.lease_s)

@@ -22,6 +22,13 @@ def client(tmp_path_factory):
         yield made
 
 
+def until(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.02)
+
+
 def square(x):
     return x * x
 
@@ -207,8 +214,7 @@ def test_a_cancelled_call_is_cancelled_where_it_runs(client):
         assert waiting.cancelled()
         with pytest.raises(CancelledError):
             waiting.result()
-        while client.job(executor.job).status()["tasks"]["running"] < 2:
-            time.sleep(0.02)
+        until(lambda: client.job(executor.job).status()["tasks"]["running"] == 2)
         assert all(future.cancel() for future in running)
         done, _ = concurrent.futures.wait([*running, waiting], timeout=60)
         assert len(done) == 3
@@ -220,8 +226,8 @@ def test_a_cancelled_call_is_cancelled_where_it_runs(client):
 def test_a_call_that_somebody_else_cancels_is_cancelled_here(client):
     with client.executor() as executor:
         future = executor.submit(time.sleep, 60)
-        while not client.job(executor.job).cancel():
-            time.sleep(0.02)
+        until(lambda: client.job(executor.job).status()["tasks"]["total"] == 1)
+        assert client.job(executor.job).cancel() == 1
         with pytest.raises(CancelledError):
             future.result(timeout=60)
 

@@ -271,3 +271,13 @@ def test_what_waits_behind_others_on_demand_is_looked_at_while_it_could_still_be
     plan = WINDFALL(shown)
     assert plan.start == []
     assert plan.look_again_t <= 7200.0 - 2400.0 - 200.0
+
+
+def test_where_the_net_would_be_let_down_before_spot_has_done_anything_nobody_pays_for_both():
+    spot = Offer(name="s", pool="c", price_usd=0.03, cores=2, lag_s=120.0, limit=20, market=SPOT)
+    steady = Offer(name="o", pool="c", price_usd=0.085, cores=2, lag_s=120.0, limit=20)
+    tasks = {number: Task(number, 480.0, mean_s=320.0) for number in range(200)}
+    tight = PLANNERS[DEFAULT](Snapshot(t=0.0, deadline_t=2400.0, tasks=tasks, machines=(), offers=(spot, steady)))
+    assert set(markets(tight)) == {ONDEMAND}
+    wide = PLANNERS[DEFAULT](Snapshot(t=0.0, deadline_t=7200.0, tasks=tasks, machines=(), offers=(spot, steady)))
+    assert set(markets(wide)) == {SPOT}

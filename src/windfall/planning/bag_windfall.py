@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from windfall.planning.bag_desk import Desk
-from windfall.planning.bag_net import ident
+from windfall.planning.bag_net import ident, price_usd
 from windfall.planning.bag_packing import Item, fill, fresh, ondemand_offers
 from windfall.planning.bag_writing import written
-from windfall.planning.contract import ONDEMAND, Plan, Rejected, Snapshot
+from windfall.planning.contract import ONDEMAND, SPOT, Plan, Rejected, Snapshot
 from windfall.planning.offers import Offer
 
 
@@ -72,10 +72,25 @@ class Windfall:
         sure.decide()
         if any(sure.shortfall()):
             return desk
-        chosen, left = (desk, sure) if desk.cost_usd() <= sure.cost_usd() or any(desk.shortfall()) else (sure, desk)
-        what = "all on on-demand machines now" if left is sure else "spot machines first"
-        chosen.rejected = [Rejected(what, left.cost_usd() - chosen.cost_usd())]
-        return chosen
+        spot_usd, sure_usd = desk.cost_usd() + _net_usd(desk), sure.cost_usd()
+        if any(desk.shortfall()) or spot_usd <= sure_usd:
+            desk.rejected = [Rejected("all on on-demand machines now", sure_usd - spot_usd)]
+            return desk
+        sure.rejected = [Rejected("spot machines first", spot_usd - sure_usd)]
+        return sure
+
+
+def _net_usd(desk: Desk) -> float:
+    """What the net costs where it would have to be let down before the first task on a new spot machine has ended."""
+    new = [bin for bin in desk.bins if bin.is_new and bin.offer.market == SPOT and bin.placed]
+    ends_t = [
+        entry.start_t + desk.items[entry.item].task.seconds_on(bin.offer) for bin in new for entry in bin.placed[:1]
+    ]
+    net, at_risk = desk.netted(), desk.at_risk()
+    latest_t = net.latest_t(at_risk)
+    if not ends_t or not desk.t < latest_t < min(ends_t):
+        return 0.0
+    return price_usd(net.rescue(at_risk, latest_t)[0], latest_t)
 
 
 def bounded(snapshot: Snapshot) -> Snapshot:
