@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from windfall.errors import BadInput
 from windfall.lab.hads_world import AC_S, DEADLINE_S, job, offers
+from windfall.planning.bag_desk import Desk
 from windfall.planning.bag_net import Net, left_of_each
 from windfall.planning.bag_packing import Bin, Item, fill, fresh, longest_first
 from windfall.planning.bag_possible import check_possible
@@ -246,9 +247,50 @@ def test_an_hour_that_is_free_when_the_machine_is_taken_is_not_expected_to_be_pa
 
 
 def test_forty_machines_that_go_at_once_tell_less_than_forty_that_go_one_by_one():
-    seen = {BY_THE_HOUR.key: Market(taken=40, up_s=40 * 200.0)}
-    together, apart = learned(BY_THE_HOUR, seen, 200.0), learned(BY_THE_HOUR, seen, 40 * 200.0)
-    assert together.interrupts < apart.interrupts / 2
+    together, apart = (
+        learned(BY_THE_HOUR, {BY_THE_HOUR.key: Market(taken=40, up_s=40 * 200.0, spells=spells)}, 3600.0)
+        for spells in (1, 40)
+    )
+    assert together.interrupts < apart.interrupts / 3
+
+
+def test_an_hour_that_costs_nothing_when_it_is_cut_short_is_no_reason_to_rent_more_machines_at_every_look():
+    tariffs, tasks = (BY_THE_HOUR, SURE_BY_THE_HOUR), doubtful(20)
+    first = WINDFALL(snapshot(tasks=tasks, offers=tariffs, deadline_t=8 * 3600.0))
+    rented = [
+        machine(Phase.PENDING, start.offer, str(place), ready_t=200.0, paid_until_t=3600.0, awake_since_t=0.0)
+        for place, start in enumerate(first.start)
+    ]
+    again = WINDFALL(snapshot(*rented, tasks=tasks, offers=tariffs, t=60.0, deadline_t=8 * 3600.0))
+    assert len(again.start) <= 1
+
+
+def test_spot_that_has_just_gone_is_waited_for_even_if_on_demand_costs_a_little_more_later():
+    spot, sure = replace(BY_THE_HOUR, limit=0), SURE_BY_THE_HOUR
+    markets = {spot.key: Market(started_t=3000.0, refused=1, refused_t=3600.0)}
+    desk = Desk(
+        snapshot(tasks=doubtful(40), offers=(spot, sure), markets=markets, t=3600.0, deadline_t=4 * 3600.0), 5.0, []
+    )
+    later_t = desk.t + desk.pause_s()
+    assert desk.worth_putting_off(desk.items, later_t)
+    assert desk._sure_usd(desk.items, desk.by_t - 2000.0) > desk._sure_usd(desk.items, desk.t)
+    assert not desk.worth_putting_off(desk.items, desk.by_t - 1.0)
+
+
+def test_many_that_wait_together_stop_waiting_sooner_than_one():
+    spot = replace(BY_THE_HOUR, limit=0)
+
+    def waits_until(count: int) -> float:
+        markets = {spot.key: Market(refused=1, refused_t=0.0)}
+        for t in np.arange(0.0, 4 * 3600.0, 60.0).tolist():
+            seen = snapshot(
+                tasks=doubtful(count), offers=(spot, SURE_BY_THE_HOUR), markets=markets, t=t, deadline_t=4 * 3600.0
+            )
+            if WINDFALL(seen).start:
+                return t
+        return math.inf
+
+    assert waits_until(20) < waits_until(1) - 300.0
 
 
 def test_no_alternative_that_is_shown_costs_less_than_what_was_chosen():

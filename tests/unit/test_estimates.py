@@ -66,3 +66,45 @@ def test_only_the_newest_samples_are_kept():
     estimates = learned([1000.0] * MOST_SAMPLES + [10.0] * MOST_SAMPLES)
     assert len(estimates.classes["fit"].seconds) == MOST_SAMPLES
     assert estimates.quantile("fit", 0.99) == pytest.approx(10.0)
+
+
+def begun(times, at_s):
+    """What is known of tasks that all began at once, so long after that."""
+    estimates = learned([seconds for seconds in times if seconds <= at_s])
+    estimates.running["fit"] = [at_s] * sum(seconds > at_s for seconds in times)
+    return estimates
+
+
+@pytest.mark.parametrize("count", [40, 400])
+def test_the_short_ones_end_first_and_that_does_not_make_the_others_short(count):
+    times = np.random.default_rng(4).lognormal(5.0, 0.5, count).tolist()
+    half = float(np.median(times))
+    deaf, estimates = learned([seconds for seconds in times if seconds <= half]), begun(times, half)
+    true = float(np.quantile(times, 0.8))
+    assert deaf.quantile("fit", 0.8) < 0.75 * true
+    assert estimates.quantile("fit", 0.8) == pytest.approx(true, rel=0.25)
+    assert deaf.mean("fit") < 0.75 * np.mean(times)
+    assert estimates.mean("fit") == pytest.approx(np.mean(times), rel=0.2)
+
+
+def test_when_all_have_ended_the_product_limit_is_the_quantile_of_the_samples():
+    times = np.random.default_rng(5).exponential(60.0, 200).tolist()
+    ended, limited = learned(times), begun(times, 0.0)
+    limited.learn("fit", times[0])
+    for seconds in times[1:]:
+        limited.learn("fit", seconds)
+    limited.running["fit"] = [1e-9] * 50
+    assert limited.quantile("fit", 0.9) == pytest.approx(ended.quantile("fit", 0.9), rel=1e-6)
+
+
+def test_what_is_learned_after_a_question_counts_in_the_next_answer():
+    estimates = learned([10.0, 12.0])
+    before = estimates.quantile("fit", 0.9)
+    estimates.learn("fit", 100.0)
+    assert estimates.quantile("fit", 0.9) > before
+
+
+def test_a_guess_is_worth_more_than_the_first_to_end():
+    estimates = learned([10.0])
+    estimates.guess("fit", 100.0)
+    assert estimates.quantile("fit", 0.5) > 40.0

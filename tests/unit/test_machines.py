@@ -26,6 +26,7 @@ from windfall.core.events import (
     TaskClass,
     TasksEstimated,
 )
+from windfall.core.runtimes import ran_so_far
 from windfall.core.snapshot import load, save
 from windfall.core.state import ASLEEP, GONE, Bag
 from windfall.planning.contract import Phase, Plan, Start
@@ -58,6 +59,12 @@ class Cloud(Hand):
         """Its worker asks for the first time, or again."""
         machine = self.state.machines[number]
         return self.tasks(machine.host_name, want, 2, pool="cloud", machine=number)
+
+    def work(self, number: int, seconds: int) -> None:
+        """Its worker is heard of all the while."""
+        for _ in range(0, seconds, 10):
+            self.wait(10)
+            self.boot(number, 0)
 
     def sleep(self, number: int) -> None:
         self.step(MachineHibernated(self.t, number, self.t))
@@ -302,6 +309,50 @@ def test_run_times_are_learned_and_corrected_for_the_speed_of_the_machine() -> N
     (group,) = plans.view(cloud.state, bag.number, cloud.t, 0.0).groups
     assert group.task.mean_s == pytest.approx(20.0)
     assert group.task.runtime_s == pytest.approx(20.0)
+
+
+def test_a_task_that_runs_or_was_cut_short_is_known_to_take_longer_than_it_has_run() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(3, [TaskClass(estimate_s=300.0)])
+    cloud.plan(bag, start=[SPOT, SPOT], assign={"new-0": [0, 1]})
+    cloud.boot(1)
+    cloud.work(1, 900)
+    running = plans.view(cloud.state, bag.number, cloud.t, 1e9).tasks
+    assert running[0].mean_s > 900.0 > running[2].mean_s
+    assert running[0].runtime_s > running[2].runtime_s
+    cloud.end(1)
+    cut_short = plans.view(cloud.state, bag.number, cloud.t, 1e9).tasks
+    assert cut_short[0].runtime_s == running[0].runtime_s
+    assert plans.view(load(save(cloud.state)), bag.number, cloud.t, 1e9).tasks == cut_short
+    cloud.plan(bag, assign={"2": [0, 1]})
+    keys = cloud.boot(2)
+    cloud.work(2, 1000)
+    cloud.report("cloud-m2", *keys, run_s=1000.0)
+    assert bag.ran == {}
+
+
+def test_what_only_waited_on_its_machine_has_not_run() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(3, [TaskClass(estimate_s=300.0)])
+    cloud.plan(bag, start=[SPOT])
+    cloud.boot(1)
+    cloud.work(1, 900)
+    cloud.state.hosts[cloud.state.machines[1].host].slots = 1
+    assert [seconds > 0.0 for seconds in ran_so_far(cloud.state, bag, cloud.t).values()] == [True, False]
+
+
+def test_machines_that_are_taken_together_make_one_spell() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(6)
+    cloud.plan(bag, start=[SPOT, SPOT, SPOT])
+    cloud.end(1)
+    cloud.wait(30)
+    cloud.end(2)
+    cloud.wait(3600)
+    cloud.end(3)
+    market = cloud.state.markets[SPOT.key].market()
+    assert (market.taken, market.spells) == (3, 2)
+    assert market.up_s == pytest.approx(0 + 30 + 3630)
 
 
 def test_a_sleep_that_a_worker_has_taken_off_is_not_taken_off_again() -> None:

@@ -24,6 +24,8 @@ RELEASED, TAKEN, FAILED, REFUSED = "released", "taken", "failed", "refused"
 REFUSED_PAUSE_CYCLES = 1 / 60
 """So long an offer that was refused for want of capacity counts as not to be had; it doubles with every refusal."""
 LONGEST_PAUSE_CYCLES = 1 / 2
+# Machines that are taken within so long of one another went for one reason.
+TOGETHER_S = 60.0
 LEAST_PAUSE_S = 1.0
 PAUSE_BOOTS = 10.0
 
@@ -84,6 +86,13 @@ class Seen(Struct, array_like=True):
     refused_t: float | None = None
     started_t: float | None = None
     refusals: int = 0
+    spells: int = 0
+    cut_t: float | None = None
+
+    def cut(self, t: float) -> None:
+        """A machine was taken or put to sleep; those that go together count as one spell."""
+        self.spells += self.cut_t is None or t - self.cut_t > TOGETHER_S
+        self.cut_t = t
 
     def shut_until_t(self, offer: Offer) -> float:
         """Until when it is not worth while to ask for this offer again."""
@@ -103,7 +112,7 @@ class Seen(Struct, array_like=True):
     def market(self) -> Market:
         return Market(
             up_s=self.up_s, taken=self.taken, slept=self.slept, woken=self.woken, asleep_s=self.asleep_s,
-            refused=self.refused, refused_t=self.refused_t, started_t=self.started_t,
+            refused=self.refused, refused_t=self.refused_t, started_t=self.started_t, spells=self.spells,
         )  # fmt: skip
 
 

@@ -196,6 +196,7 @@ def apply_machine_hibernated(state: State, event: MachineHibernated, decided: No
         return
     seen = _seen(state, machine)
     seen.slept += 1
+    seen.cut(event.at)
     seen.up_s += max(0.0, event.at - awake_since(machine))
     machine.phase, machine.noticed_t = HIBERNATED, None
     machine.meter = money.pause(machine.meter, event.at)
@@ -241,9 +242,11 @@ def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettl
     if machine.phase == HIBERNATED:
         _seen(state, machine).asleep_s += max(0.0, event.at - machine.sleeps[-1][0])
         machine.sleeps[-1] = (machine.sleeps[-1][0], event.at)
-    elif machine.ready_t is not None:
+    elif machine.ready_t is not None or event.cause == TAKEN:
         _seen(state, machine).up_s += max(0.0, event.at - awake_since(machine))
-    _seen(state, machine).taken += event.cause == TAKEN
+    if event.cause == TAKEN:
+        _seen(state, machine).taken += 1
+        _seen(state, machine).cut(event.at)
     machine.meter = money.end(machine.meter, event.at, taken=event.cause == TAKEN)
     _finish(state, machine, event.at, event.cause)
     silence.apply_losses(state, decided.lost, event.t)

@@ -17,7 +17,7 @@ from windfall.core import attempts, elsewhere, fleet, machines, money, silence
 from windfall.core.columns import HELD, WAITING
 from windfall.core.events import RETURNED, CheckpointSaved, Nothing, PlanProposed, PlanTaken, TasksEstimated
 from windfall.core.fleet import ENDED, HIBERNATED, PENDING, MachineState, PlanState
-from windfall.core.runtimes import Outlook, unit_of
+from windfall.core.runtimes import Outlook, ran_so_far, unit_of
 from windfall.core.state import Bag, State
 from windfall.planning.contract import Group, Machine, Phase, Plan, Running, Snapshot, Start, Task
 from windfall.planning.offers import Offer
@@ -58,7 +58,8 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
     """The state as a planner sees it; a job with more unfinished tasks than that is shown in groups."""
     bag = state.bags[job]
     names_tasks = bag.counts[WAITING] + bag.counts[HELD] <= names_up_to
-    looks = [Outlook(state, bag, index, bag.rules.confidence, t) for index in range(len(bag.classes))]
+    ran = ran_so_far(state, bag, t)
+    looks = [Outlook(state, bag, index, bag.rules.confidence, t, ran) for index in range(len(bag.classes))]
     left = elsewhere.left_to_them(state, bag, t)
     shown = tuple(_shown(state, bag, machine, t, looks, left) for machine in _there(state, job))
     hidden = left.running | left.waiting
@@ -71,7 +72,7 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
     return Snapshot(
         t=t,
         deadline_t=math.inf if bag.rules.deadline_s is None else bag.submitted_t + bag.rules.deadline_s,
-        tasks={} if finished else {task: _task(bag, task, looks) for task in open_},
+        tasks={} if finished else {task: _task(bag, task, looks, ran.get(task, 0.0)) for task in open_},
         machines=shown,
         offers=tuple(_on_offer(state, bag, t)),
         groups=() if finished or names_tasks else _groups(bag, looks, left),
@@ -87,15 +88,14 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
     )
 
 
-def _task(bag: Bag, task: int, looks: list[Outlook]) -> Task:
+def _task(bag: Bag, task: int, looks: list[Outlook], ran_s: float) -> Task:
     index = bag.class_of(task)
     look, rules = looks[index], bag.classes[index]
     saved_s = max((saved for _, saved in bag.saved.get(task, ())), default=0.0)
     memory_gb = rules.memory_for(bag.columns.attempts[task] + 1) / GIB
-    unit_s = unit_of(bag, task)
+    runtime_s, mean_s = look.given(ran_s, unit_of(bag, task))
     return Task(
-        task, look.runtime_s * unit_s, memory_gb, rules.name, rules.checkpoint_mb, saved_s, look.mean_s * unit_s,
-        max(1, math.ceil(rules.cpus)),
+        task, runtime_s, memory_gb, rules.name, rules.checkpoint_mb, saved_s, mean_s, max(1, math.ceil(rules.cpus)),
     )  # fmt: skip
 
 

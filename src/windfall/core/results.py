@@ -113,6 +113,8 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     bag.move(task, DONE)
     if bag.saved:
         bag.forget_checkpoint(task)
+    if bag.ran:
+        bag.ran.pop(task, None)
     if bag.shape is not None:
         bag.release_children(task)
     _note(bag, host, result)

@@ -10,7 +10,7 @@ from itertools import chain
 from math import inf
 from typing import Any
 
-from windfall.core import attempts, patience
+from windfall.core import attempts, patience, runtimes
 from windfall.core.columns import FAILED
 from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, Key, TimeJudged, TimerFired
 from windfall.core.results import judge_loss
@@ -167,6 +167,8 @@ def apply_losses(state: State, losses: list[Loss], t: float) -> None:
         if attempt is None:
             continue
         touched[job] = bag
+        if job in state.plans:
+            runtimes.note_cut_short(state, bag, task, attempt, t)
         if verdict == RETURNED:
             attempts.requeue(state, bag, task)
             continue

@@ -58,6 +58,7 @@ class SavedBag(Struct, array_like=True):
     saved: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     estimates: bytes = b""
     checkpoints: dict[int, str] = field(default_factory=dict)
+    ran: dict[int, float] = field(default_factory=dict)
 
 
 class SavedShape(Struct, array_like=True):
@@ -130,7 +131,7 @@ class SavedState(Struct, array_like=True):
 _BAG_PLAIN = (
     "number", "rules", "classes", "submitted_t", "sealed", "stopped", "finished_t", "last_result_t", "segments",
     "live", "given_up", "tail", "attempts", "waste", "counts", "turnarounds", "run_s",
-    "causes", "blame", "reserved", "saved", "checkpoints",
+    "causes", "blame", "reserved", "saved", "checkpoints", "ran",
 )  # fmt: skip
 _HOST_PLAIN = tuple(name for name in SavedHost.__struct_fields__ if name != "held")
 

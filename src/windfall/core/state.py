@@ -131,7 +131,7 @@ class Bag:
     # With slots, as Python keeps more than thirty attributes in a dict of their own, which is slower to look into.
     __slots__ = (
         "aside", "attempts", "blame", "causes", "checkpoints", "classes", "columns", "counts", "estimates",
-        "finished_t", "given_up", "held", "last_result_t", "left", "levels", "live", "number", "order", "queues",
+        "finished_t", "given_up", "held", "last_result_t", "left", "levels", "live", "number", "order", "queues", "ran",
         "reserved", "rules", "run_s", "saved", "sealed", "segments", "shape", "stopped", "submitted_t", "tail",
         "turnarounds", "waste",
     )  # fmt: skip
@@ -183,6 +183,8 @@ class Bag:
         """Checkpoints of tasks: (attempt, seconds' worth on a machine of speed 1)."""
         self.checkpoints: dict[int, str] = {}
         """And the blobs that the newest are in."""
+        self.ran: dict[int, float] = {}
+        """Planned tasks that were cut short: for how long they had run, on a machine of speed 1. They take longer."""
 
     @property
     def waiting(self) -> int:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from statistics import NormalDist
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windfall.planning.bag_net import Net, ident, left_of_each, price_usd
+from windfall.planning.bag_net import Net, ident, left_of_each
 from windfall.planning.bag_packing import (
     Bin,
     Item,
@@ -38,8 +39,10 @@ from windfall.planning.offers import Offer
 # Of the room in a row of tasks of unequal length so much is used.
 TIGHT = 0.97
 LONGEST_LEASE_STEPS = 3
-# Room that begins sooner may cost so much more; less where what is taken is not charged and only time is lost.
-HARDLY, HARDLY_IF_FREE = 0.25, 0.1
+# Room that begins sooner may cost so much more.
+HARDLY = 0.25
+# Spot that is away comes back after about as long as it has been away, and at first after about so long.
+USUALLY_AWAY_S, ROOM_LEFT = 1800.0, 1.25
 
 
 class Sleeper(Struct):
@@ -203,10 +206,17 @@ class Desk:
         """Spot is away and may come back: what would cost no more if it began later does not begin on demand now."""
         rest = [replace(item, count=count) for item, count in zip(self.items, left, strict=True) if count]
         if rest and self._spot_is_away():
-            now_usd, later_usd = self._rescue_usd(rest, self.t), self._rescue_usd(rest, self.t + self.pause_s())
-            if self.worth_putting_off(now_usd, later_usd):
-                self.put_off, self.put_off_usd = rest, now_usd
+            later_t, shared = self.t + self.pause_s(), self._together(sum(item.count for item in rest))
+            doubtful = [replace(item, slack_s=item.slack_s * shared) for item in rest]
+            if self.netted().holds(doubtful, later_t) and self.worth_putting_off(rest, later_t):
+                self.put_off, self.put_off_usd = rest, self._sure_usd(rest, self.t)
                 left[:] = [0] * len(left)
+
+    def _together(self, count: int) -> float:
+        """How much greater the doubt is of the longest of so many than of one: all of them are to be in time."""
+        sure = min(max(self.snapshot.confidence, 0.5), 1.0 - 1e-9)
+        alone = NormalDist().inv_cdf(sure)
+        return NormalDist().inv_cdf(1.0 - (1.0 - sure) / max(1, count)) / alone if alone > 0.0 else 1.0
 
     def _spot_is_away(self) -> bool:
         """There is spot on offer, and all of it was refused when it was last asked for."""
@@ -223,17 +233,34 @@ class Desk:
         ]
         return bool(spot) and all(refused) and not any(self.left[ident(offer)] > 0 for offer in spot)
 
-    def _rescue_usd(self, rest: Sequence[Item], at_t: float) -> float:
-        """What on-demand machines for these tasks cost that are started then; infinite where that is too late."""
-        opened, missing = self.netted().rescue(rest, at_t)
-        return math.inf if any(missing) else price_usd(opened, at_t)
+    def _sure_usd(self, rest: Sequence[Item], at_t: float) -> float:
+        """What on-demand machines for these tasks cost that are started then."""
+        return float(self.prices.sure[self.prices.cell(at_t)]) * self.prices.per_task * sum(item.count for item in rest)
 
     def pause_s(self) -> float:
         """Until when to look again whether spot is back."""
         return max(self.margin_s, (self.by_t - self.snapshot.begun_t) / 24.0)
 
-    def worth_putting_off(self, now_usd: float, later_usd: float) -> bool:
-        return not self.sure_only and later_usd <= now_usd * (1.0 + 1e-9) < math.inf
+    def worth_putting_off(self, rest: Sequence[Item], later_t: float) -> bool:
+        """Whether it is expected to cost less: spot may be back by then, sooner if it has not been away for long."""
+        if self.sure_only:
+            return False
+        back = -math.expm1(-self.pause_s() / (USUALLY_AWAY_S + self._away_s()))
+        later_usd = back * self._spot_usd(rest) + (1.0 - back) * self._sure_usd(rest, later_t)
+        return later_usd <= self._sure_usd(rest, self.t) * (1.0 + 1e-9)
+
+    def _away_s(self) -> float:
+        """How long no spot machine could be had."""
+        seen = [self.snapshot.markets.get(o.key) for o in self.snapshot.offers if o.market == SPOT]
+        started = [market.started_t for market in seen if market is not None and market.started_t is not None]
+        return max(0.0, self.t - max(started, default=self.snapshot.begun_t))
+
+    def _spot_usd(self, rest: Sequence[Item]) -> float:
+        """What these tasks would cost on the cheapest spot machines, with some room left over."""
+        spot = [offer for offer in self.snapshot.offers if offer.market == SPOT]
+        core_usd = min(o.price_usd / o.cycle_s / o.cores / self.prices.speed(o) for o in spot)
+        seconds = math.fsum(item.count * item.task.runtime_s * item.task.cores for item in rest)
+        return ROOM_LEFT * core_usd * seconds
 
     def wanted(self, choices: list[Choice]) -> list[Choice]:
         """Those that may be bought."""
@@ -284,10 +311,11 @@ class Desk:
     def best(self, choices: Sequence[Choice]) -> Choice:
         """The cheapest per task, or, on spot, one that is hardly dearer and begins sooner: less is at risk later."""
         cheapest = min(choices, key=lambda c: (c.per_task_usd, c.bin.offer.key, c.bin.keep_t))
-        if cheapest.bin.offer.market == ONDEMAND:
-            return cheapest
+        # Where what is taken is not charged only time is lost.
         is_free = cheapest.bin.offer.when_taken == "terminate" and cheapest.bin.offer.free_if_taken
-        most_usd = cheapest.per_task_usd * (1.0 + (HARDLY_IF_FREE if is_free else HARDLY))
+        if cheapest.bin.offer.market == ONDEMAND or is_free:
+            return cheapest
+        most_usd = cheapest.per_task_usd * (1.0 + HARDLY)
         near = [c for c in choices if c.per_task_usd <= most_usd and c.bin.offer.market == SPOT]
         return min(near, key=lambda c: (min(c.bin.free_t), c.per_task_usd, c.bin.offer.key, c.bin.keep_t))
 

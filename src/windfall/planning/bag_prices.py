@@ -67,7 +67,7 @@ def learned(offer: Offer, markets: dict[str, Market], since_s: float = math.inf)
     own = markets.get(offer.key, Market())
     known = offer.interruptions_per_h is not None
     guess = max(offer.interruptions_per_h or 0.0, 1e-3) if known else USUAL_INTERRUPTIONS_PER_H
-    ends = [_alone(market.taken + market.slept, market.up_s, since_s) for market in (*pool, own)]
+    ends = [_alone(market, since_s) for market in (*pool, own)]
     interrupts = _two_layers(guess / 3600.0, GUESS_WEIGHT if known else USUAL_WEIGHT, ends)
     if offer.when_taken == "terminate":
         return Law(interrupts, 0.0)
@@ -77,11 +77,16 @@ def learned(offer: Offer, markets: dict[str, Market], since_s: float = math.inf)
     return Law(interrupts, _two_layers(guess / 3600.0, GUESS_WEIGHT if known else USUAL_WEIGHT, wakes))
 
 
-def _alone(events: int, up_s: float, since_s: float) -> tuple[float, float]:
-    """Machines of one offer often go together, for want of capacity: so many at once weigh as fewer would alone."""
-    at_once = up_s / since_s if since_s > 0.0 else 1.0
-    weight = 1.0 / (1.0 + TOGETHER * (min(max(at_once, 1.0), MOST_TOGETHER) - 1.0))
-    return events * weight, up_s * weight
+def _alone(market: Market, since_s: float) -> tuple[float, float]:
+    """Machines of one offer often go together, for want of capacity: so many at once weigh as fewer would alone.
+
+    How many go at once is learned from the spells in which they went; before the first, some of those that are there.
+    """
+    events = market.taken + market.slept
+    at_once = market.up_s / since_s if since_s > 0.0 else 1.0
+    thought = 1.0 + TOGETHER * (min(max(at_once, 1.0), MOST_TOGETHER) - 1.0)
+    weight = (market.spells + 1.0) / (max(events, market.spells) + thought)
+    return events * weight, market.up_s * weight
 
 
 def _two_layers(guess: float, weight: float, seen: Sequence[tuple[float, float]]) -> float:

@@ -7,8 +7,10 @@ progress is counted in seconds of work, and "spot is away" means that a machine 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from windfall.planning.bag_desk import Choice, Desk, Sleeper
+from windfall.planning.bag_packing import Item
 from windfall.planning.contract import ONDEMAND, SPOT
 
 
@@ -20,8 +22,8 @@ class Greedy(Desk):
     def worth_waiting(self, sleeper: Sleeper) -> bool:
         return self.t < sleeper.limit_t - 1e-6
 
-    def worth_putting_off(self, now_usd: float, later_usd: float) -> bool:
-        return later_usd < math.inf
+    def worth_putting_off(self, rest: Sequence[Item], later_t: float) -> bool:
+        return True
 
     def wanted(self, choices: list[Choice]) -> list[Choice]:
         return [choice for choice in choices if choice.bin.offer.market == SPOT] or choices
@@ -51,8 +53,8 @@ class UniformProgress(Greedy):
     def worth_waiting(self, sleeper: Sleeper) -> bool:
         return super().worth_waiting(sleeper) and self.ahead_s() >= self.enough_s()
 
-    def worth_putting_off(self, now_usd: float, later_usd: float) -> bool:
-        return super().worth_putting_off(now_usd, later_usd) and self.ahead_s() >= self.enough_s()
+    def worth_putting_off(self, rest: Sequence[Item], later_t: float) -> bool:
+        return super().worth_putting_off(rest, later_t) and self.ahead_s() >= self.enough_s()
 
     def wanted(self, choices: list[Choice]) -> list[Choice]:
         if any(sleeper not in self.waits for sleeper in self.sleepers) and self.ahead_s() < self.enough_s():

@@ -112,6 +112,8 @@ class Market(Struct, frozen=True, kw_only=True):
     """When a start was last refused for want of capacity."""
     started_t: float | None = None
     """When one last started."""
+    spells: int = 0
+    """How often some were taken or put to sleep, those that went together counted once."""
 
 
 class Later(Struct, frozen=True):
