@@ -67,7 +67,7 @@ def test_no_interruption_makes_it_miss_a_deadline_that_on_demand_could_meet(plan
     assert World(PLANNERS[planner], tasks, offers, deadline_t, strikes).run() <= deadline_t + 1e-6
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(count=st.integers(1, 60), seconds=st.integers(10, 500), terms=offer_terms, spare=st.floats(1.05, 6.0),
        strikes=strike_lists)  # fmt: skip
 def test_the_net_holds_for_bags_in_numbers_too(count, seconds, terms, spare, strikes):

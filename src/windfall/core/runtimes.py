@@ -9,7 +9,7 @@ from windfall.core.events import Result, TaskClass
 from windfall.core.fleet import MachineState, machine_of
 from windfall.core.state import Attempt, Bag, Host, State
 from windfall.planning.contract import CHECKPOINT_S, CHECKPOINT_S_PER_MB
-from windfall.planning.estimates import GUESSED, RECORDED, UNKNOWN, Estimates
+from windfall.planning.estimates import GUESSED, MOST_SAMPLES, RECORDED, UNKNOWN, Estimates
 from windfall.planning.estimates import Record as RunTimes
 
 UNKNOWN_S = 60.0
@@ -83,6 +83,8 @@ def note_cut_short(state: State, bag: Bag, task: int, attempt: Attempt, t: float
 
 def ran_so_far(state: State, bag: Bag, t: float) -> dict[int, float]:
     """By task: for how long one of its attempts has run without an end, on a machine of speed 1."""
+    if all(rules.estimate_is_exact for rules in bag.classes):
+        return {}
     found = dict(bag.ran)
     for task, live in bag.live.items():
         found[task] = max(found.get(task, 0.0), *(_ran_s(state, bag, task, attempt, t) for attempt in live))
@@ -110,8 +112,12 @@ def _pilot_s(bag: Bag, index: int, t: float) -> float:
 
 
 def _running(bag: Bag, index: int, ran: dict[int, float]) -> list[float]:
-    """Of the tasks of a class that have begun and not ended: how long they have run, in what is learned."""
-    return [seconds / unit_of(bag, task) for task, seconds in ran.items() if seconds and bag.class_of(task) == index]
+    """Of the tasks of a class that have begun and not ended: how long they have run, in what is learned.
+
+    Of very many, some: as of those that have ended.
+    """
+    found = [seconds / unit_of(bag, task) for task, seconds in ran.items() if seconds and bag.class_of(task) == index]
+    return found[:: math.ceil(len(found) / MOST_SAMPLES) or 1]
 
 
 class Outlook:
