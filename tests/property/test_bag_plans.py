@@ -12,7 +12,7 @@ from windfall.planning.bag_net import Net, left_of_each
 from windfall.planning.bag_packing import Item, longest_first
 from windfall.planning.bag_possible import check_possible
 from windfall.planning.bags import PLANNERS
-from windfall.planning.contract import ONDEMAND, SPOT, Snapshot, Task
+from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Snapshot, Task
 from windfall.planning.offers import Offer
 
 SAFE = ("windfall", "uniform-progress", "greedy", "on-demand")
@@ -102,3 +102,29 @@ def test_an_impossible_deadline_is_refused_and_the_earliest_one_is_possible(raw,
     earliest_t = float(caught.value.hint.split(" is ")[1].removesuffix(" s"))
     assert earliest_t > asked_t
     assert World(PLANNERS["windfall"], tasks, offers, earliest_t, []).run() <= earliest_t + 1e-6
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seconds=st.lists(st.integers(10, 300), min_size=4, max_size=24),
+    machines=st.integers(1, 3),
+    planner=st.sampled_from(["windfall", "greedy", "on-demand"]),
+)
+def test_queues_that_are_in_time_by_a_hair_stay_in_time_when_they_are_planned_again(seconds, machines, planner):
+    steady = Offer(name="o", market=ONDEMAND, price_usd=1.0, cores=2, cycle_s=900.0, lag_s=60.0, limit=machines)
+    free_t, queues = [[0.0, 0.0] for _ in range(machines)], [list[int]() for _ in range(machines)]
+    for number, length in enumerate(seconds):
+        place = number % machines
+        lane = free_t[place].index(min(free_t[place]))
+        free_t[place][lane] += length
+        queues[place].append(number)
+    deadline_t = max(map(max, free_t)) + MARGIN_S
+    rented = [
+        Machine(id=str(place), offer=steady, phase=Phase.BUSY, waiting=tuple(queue), paid_until_t=900.0)
+        for place, queue in enumerate(queues)
+    ]
+    tasks = {number: Task(number, float(length)) for number, length in enumerate(seconds)}
+    plan = PLANNERS[planner](
+        Snapshot(t=0.0, deadline_t=deadline_t, tasks=tasks, machines=tuple(rented), offers=(steady,), total=len(tasks))
+    )
+    assert plan.predicted_finish_t <= deadline_t - MARGIN_S + 1e-3

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from windfall.planning.bag_net import Net, ident, left_of_each
 from windfall.planning.bag_packing import (
+    TOLERANCE_S,
     Bin,
     Item,
     Placed,
@@ -164,12 +165,16 @@ class Desk:
 
     # --- the decision -----------------------------------------------------------------------------------------------
 
-    def decide(self, in_need: bool = False) -> None:
+    def decide(self, in_need: bool = False, as_queued: bool = False) -> None:
         """Paid room first, for what must be placed and then for what sleeps; the rest is bought.
 
-        `in_need`: first of all in time, the longest first, whatever cycles that begins.
+        `in_need`: first of all in time, the longest first, whatever cycles that begins. `as_queued`: what waits for a
+        machine that stays goes on waiting for it, in its order.
         """
         left = [item.count for item in self.items]
+        in_need = in_need or as_queued
+        if as_queued:
+            self._queue(left)
         if not in_need:
             spread(self.bins, self.items, left, self.by_t)
         for bin in self.bins:
@@ -189,6 +194,18 @@ class Desk:
         self._secure(left)
         self._hurry(left)
         self.stranded = left
+
+    def _queue(self, left: list[int]) -> None:
+        """Put what waits for machines on demand where it waits."""
+        places = {number: place for place, item in enumerate(self.items) for number in item.ids}
+        for bin in [bin for bin in self.bins if bin.offer.market == ONDEMAND and bin.name in self.awake]:
+            for place in [places[number] for number in self.awake[bin.name].waiting if number in places]:
+                task, lane = self.items[place].task, bin.free_t.index(min(bin.free_t))
+                if width(task, bin.offer) == 1 and left[place] > 0:
+                    start_t, bin.free_t[lane] = bin.free_t[lane], bin.free_t[lane] + task.seconds_on(bin.offer)
+                    bin.placed.append(Placed(place, 1, start_t, bin.free_t[lane]))
+                    left[place] -= 1
+                    self.late += bin.free_t[lane] > self.by_t + TOLERANCE_S
 
     def _kept(self, bin: Bin, paid_until_t: float) -> float:
         """To the end of the cycle in which its work ends; what that costs is noted."""

@@ -53,14 +53,19 @@ class Windfall:
             forced += [more] * min(max(1, len(forced) // 2), desk.left[ident(more)])
 
     def _decided(self, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer]) -> Desk:
-        """Buying the cheapest piece each time is not always the cheapest whole, nor in time: three ways are tried."""
+        """Buying the cheapest piece each time is not always the cheapest whole, nor in time: some ways are tried."""
         desk = self.desk(snapshot, margin_s, forced)
         desk.decide()
         if desk.bought_usd <= 0.0 and not desk.late:
             return desk
         other = self.desk(snapshot, margin_s, forced, desk)
         other.decide(in_need=desk.late > 0)
-        best = min(desk, other, key=lambda desk: (*desk.shortfall(), round(desk.cost_usd(), 9)))
+        tried = [desk, other]
+        if any(other.shortfall()):
+            # What was laid out once and fitted may be a layout that is not found again.
+            tried.append(self.desk(snapshot, margin_s, forced, desk))
+            tried[-1].decide(as_queued=True)
+        best = min(tried, key=lambda desk: (*desk.shortfall(), round(desk.cost_usd(), 9)))
         return best if self.desk is not Desk else self._or_sure(best, snapshot, margin_s, forced)
 
     def _or_sure(self, desk: Desk, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer]) -> Desk:
