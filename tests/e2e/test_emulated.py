@@ -191,7 +191,7 @@ def test_machines_are_kept_over_a_restart_as_they_are_written_down(provider):
     cloud.open()
     assert cloud.phases() == {1: RUNNING, 2: HIBERNATED, 3: ENDED}
     assert [cloud.processes(id)[0] for id in ids[:2]] == [before[0][0], before[1][0]], "the same processes"
-    assert is_stopped(before[1][0]) and not is_stopped(before[0][0])
+    until(lambda: is_stopped(before[1][0]) and not is_stopped(before[0][0]))
 
 
 def test_when_the_server_has_moved_workers_are_started_again_for_it(provider):

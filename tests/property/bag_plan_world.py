@@ -54,7 +54,7 @@ class World:
         self.machines: dict[str, Rented] = {}
         self.strikes, self.wakes = sorted(strikes), []
         self.born, self.look_again_t, self.plans = 0, 0.0, 0
-        self.cost_usd = 0.0
+        self.cost_usd, self.spot_until_t = 0.0, math.inf
 
     def run(self, most: int = 3_000) -> float:
         for _ in range(most):
@@ -107,7 +107,7 @@ class World:
             assert not machine.running and not machine.waiting, "a machine with work was stopped"
             self.cost_usd += self._owed(machine)
         assert plan.look_again_t > self.t, "a plan that looks again at once never ends"
-        self.look_again_t = plan.look_again_t
+        self.look_again_t, self.spot_until_t = plan.look_again_t, plan.spot_until_t
 
     def _assign(self, machine: Rented, queue: list[int]) -> None:
         for task in queue:
@@ -135,7 +135,8 @@ class World:
         for machine in self.machines.values():
             if machine.asleep_t is not None or self.t < machine.ready_t - EPSILON:
                 continue
-            for queue in (machine.waiting, pot):
+            closed = machine.offer.market == "spot" and self.t > self.spot_until_t
+            for queue in (machine.waiting, [] if closed else pot):
                 for task in list(queue):
                     used_gb = sum(self.tasks[other].memory_gb for other in machine.running)
                     fits = used_gb + self.tasks[task].memory_gb <= machine.offer.memory_gb + EPSILON

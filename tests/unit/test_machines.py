@@ -119,6 +119,18 @@ def test_a_machine_takes_what_its_job_has_for_anybody_after_its_own_queue() -> N
     assert [task for _, task, _ in cloud.boot(1)] == [2, 0]
 
 
+def test_from_the_moment_that_a_plan_names_a_machine_that_may_vanish_begins_only_what_is_reserved_for_it() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(6)
+    until_t = cloud.t + 100.0
+    cloud.plan(bag, start=[SPOT, SURE], assign={"new-0": [0]}, spot_until_t=until_t)
+    assert len(cloud.boot(1)) == 2
+    cloud.wait(101)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [5]}, spot_until_t=until_t)
+    assert [task for _, task, *_ in cloud.boot(3)] == [5]
+    assert len(cloud.boot(2)) == 2
+
+
 def test_a_new_queue_sets_free_what_it_does_not_name() -> None:
     cloud = Cloud()
     bag = cloud.rent(4)

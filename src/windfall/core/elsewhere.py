@@ -21,7 +21,7 @@ from windfall.core.fleet import MachineState, machine_of, paid_until_t
 from windfall.core.machines import machines_of, queue_of
 from windfall.core.runtimes import Outlook, unit_of
 from windfall.core.state import Bag, Host, State
-from windfall.planning.contract import ONDEMAND
+from windfall.planning.contract import ONDEMAND, SPOT
 from windfall.planning.offers import Offer
 
 TRUST = 0.8
@@ -117,6 +117,8 @@ def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
     """Whether a rented machine takes what waits for anybody: all of it where a plan names no tasks, else what it will
     have done in the time that is paid anyway, so that nothing is paid for what costs nothing elsewhere."""
     planned = state.plans[bag.number].plan if bag.number in state.plans else None
+    if planned is not None and machine.offer.market == SPOT and t > planned.spot_until_t:
+        return False
     if planned is None or not planned.assign or not are_there(state):
         return True
     return t + _run_s(bag, machine.offer, _looks(state, bag, t)) <= paid_until_t(machine, t)

@@ -26,6 +26,7 @@ def written(desk: Desk, net: Net, at_risk: Sequence[Item], latest_t: float, forc
     if latest_t > snapshot.t:
         plan.look_again_t = latest_t
     plan.look_again_t = min(plan.look_again_t, _queues_late_t(desk))
+    plan.spot_until_t = _spot_until_t(desk)
     _release(desk, plan, net, at_risk)
     for sleeper in desk.waits:
         limit_t = min(sleeper.limit_t, max(desk.prices.gives_up_t(), snapshot.t + desk.margin_s))
@@ -99,6 +100,18 @@ def _release(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item]) -> None:
         net.bins = without
         plan.stop.append(machine.id)
         plan.because.append(f"{machine.id} is idle and its cycle ends")
+
+
+def _spot_until_t(desk: Desk) -> float:
+    """The last moment at which a task without a name, taken by a spot machine, could still be rescued from there.
+
+    No such moment where on-demand cannot do all that is left in time anyway: late is better than never.
+    """
+    spot = [offer for offer in desk.snapshot.offers if offer.market == SPOT]
+    items = [item for item in desk.items if not item.ids]
+    if desk.late or any(desk.stranded) or not desk.net.offers:
+        return math.inf
+    return min((item.due_t - item.task.seconds_on(offer) for item in items for offer in spot), default=math.inf)
 
 
 def _would_strand(desk: Desk, machine: Machine) -> bool:

@@ -189,6 +189,8 @@ class Plan(Struct, kw_only=True):
     stop: list[str] = field(default_factory=list)
     assign: dict[str, list[int]] = field(default_factory=dict)
     look_again_t: float = math.inf
+    spot_until_t: float = math.inf
+    """From then on a machine that may vanish begins only what is reserved for it."""
     because: list[str] = field(default_factory=list)
     predicted_finish_t: float | None = None
     predicted_cost_usd: float | None = None
