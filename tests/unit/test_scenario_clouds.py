@@ -7,11 +7,13 @@ import json
 import tomllib
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from windfall.cli.simulate import simulate
+from windfall.cli.simulate_planners import _rows
 from windfall.errors import BadInput
 from windfall.lab.data import root
 from windfall.sim.market import Market
@@ -177,6 +179,13 @@ def test_planners_are_compared_over_the_same_seeds(tmp_path):
     rows = json.loads(told.output)["planners"]
     assert [row["planner"] for row in rows] == ["hads", "on-demand"]
     assert rows[0]["relative"] is None and rows[1]["relative"] is not None
+
+
+def test_no_interval_of_a_cost_begins_below_nothing():
+    made = [SimpleNamespace(cost_usd=usd, turnaround_s=1.0, interrupted=0, met=True, finished=True, bags=[])
+            for usd in (0.1, 40.0, 0.2)]  # fmt: skip
+    (row,) = _rows({"windfall": made})
+    assert row["cost_usd"].low == 0.0 < row["cost_usd"].mean < row["cost_usd"].high
 
 
 def test_a_run_shows_what_was_planned_what_was_rented_and_draws_the_machines(tmp_path):

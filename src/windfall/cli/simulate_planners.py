@@ -55,7 +55,7 @@ def planners_command(
 
 
 def _rows(runs: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    from windfall.sim.sweep import compare, interval, values_of
+    from windfall.sim.sweep import compare, measured, values_of
 
     first = next(iter(runs.values()))
     rows = []
@@ -64,7 +64,7 @@ def _rows(runs: dict[str, list[Any]]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "planner": name,
-                **{key: interval(values_of(outcomes, key)) for key in ("cost_usd", "turnaround_s", "interrupted")},
+                **{key: measured(values_of(outcomes, key)) for key in ("cost_usd", "turnaround_s", "interrupted")},
                 "met": sum(bool(outcome.met) for outcome in outcomes),
                 "finished": sum(outcome.finished for outcome in outcomes),
                 "relative": None if paired is None else paired.relative,
