@@ -6,6 +6,8 @@ and they are frozen for longer than their limit.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -58,3 +60,13 @@ def test_killing_a_tree_takes_what_has_left_its_group_and_session(tmp_path):
     tree.kill()
     until_gone([root.pid, stray])
     root.wait()
+
+
+def test_a_stop_that_is_under_way_is_called_back_though_the_process_seems_to_run(monkeypatch):
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        tree, told = Tree(process.pid), []
+        monkeypatch.setattr(os, "kill", lambda pid, number: told.append((pid, number)))
+        tree.thaw()
+        monkeypatch.undo()
+        process.kill()
+    assert told == [(process.pid, signal.SIGCONT)]

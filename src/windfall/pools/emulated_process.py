@@ -63,17 +63,18 @@ class Tree:
         return found
 
     def _tell(self, number: int, spare: str) -> None:
-        """Until every member that was found in one look is in one of the spared states."""
+        """All of them once, then until every member that was found in one look is in one of the spared states.
+
+        All of them, for one that seems to run may have a stop under way, which only a signal to go on calls back.
+        """
         until = time.monotonic() + _PATIENCE_S
-        told = self.members()
-        while time.monotonic() < until:
-            left = [pid for pid in {*told, *self.members()} if _stat(pid)[0] not in spare]
-            if not left:
-                return
+        left = told = self.members()
+        while left and time.monotonic() < until:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
             time.sleep(0.002)
+            left = [pid for pid in {*told, *self.members()} if _stat(pid)[0] not in spare]
 
 
 def spawn(command: list[str], folder: Path) -> Tree:
