@@ -37,7 +37,7 @@ def written(desk: Desk, net: Net, at_risk: Sequence[Item], latest_t: float, forc
     if desk.put_off:
         plan.look_again_t = min(plan.look_again_t, snapshot.t + desk.pause_s())
         count = sum(item.count for item in desk.put_off)
-        plan.because.append(f"{count} tasks wait for spot machines to be had again: on demand they cost no more later")
+        plan.because.append(f"{count} tasks wait for spot machines to be had again: on-demand is in time later, too")
     _explain(desk, plan, net, at_risk, latest_t, forced)
     return plan
 
