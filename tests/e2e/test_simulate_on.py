@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.cluster import Cluster
-from windfall.cli.simulate import simulate
+from windfall.cli.simulate.command import simulate
 
 SMALL = ["--set", "bag.tasks=50", "--set", "pool.slurm.hosts=20", "--set", "pool.cluster.hosts=2"]
 

@@ -19,9 +19,9 @@ import pytest
 from tests.support.cluster import WINDFALL, Cluster, cluster
 from windfall.core.engine import Engine
 from windfall.core.events import InstanceRequested, Record, SiteSettled, decode_record
-from windfall.core.instances import HOLDING, SiteState
-from windfall.core.site import Scratch
-from windfall.core.state import State
+from windfall.core.sites.instances import HOLDING, SiteState
+from windfall.core.sites.site import Scratch
+from windfall.core.state.state import State
 from windfall.placement import Request
 from windfall.store import open_store
 

@@ -22,8 +22,8 @@ from windfall.core.events import (
     TasksAdded,
     TimerFired,
 )
-from windfall.core.invariants import problems
-from windfall.core.state import Bag, State
+from windfall.core.state.invariants import problems
+from windfall.core.state.state import Bag, State
 from windfall.wire.messages import CAUSES
 
 

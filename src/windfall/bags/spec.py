@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from windfall.bags.units import split_memory
-from windfall.core.policy import POLICIES
+from windfall.core.matching.policy import POLICIES
 from windfall.errors import BadInput
 
 MAX_NAME_CHARS = 200

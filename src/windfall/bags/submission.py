@@ -33,7 +33,7 @@ from windfall.bags.spec import (
     encode,
 )
 from windfall.bags.template import compile_texts, with_parameter
-from windfall.core.dag import Shape
+from windfall.core.state.dag import Shape
 from windfall.errors import BadInput
 
 N = TypeVar("N", bound=Needs)

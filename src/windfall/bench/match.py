@@ -18,7 +18,7 @@ import numpy as np
 from windfall.bench.harness import report, show
 from windfall.core.engine import Engine
 from windfall.core.events import HostAnswered, HostAsked, JobRules, JobSealed, JobSubmitted, TaskClass, TasksAdded
-from windfall.core.state import State
+from windfall.core.state.state import State
 
 GROWTH = (1, 10, 100, 1_000)
 GROWTH_HOSTS = 2_000
@@ -92,7 +92,7 @@ class Measured:
     """Bags and hosts as they are matched. Every exchange asks as the next host does, and changes nothing."""
 
     def __init__(self, bags: int, hosts: int, tasks: int, profile: str, seed: int) -> None:
-        from windfall.server.submission import known_policies
+        from windfall.server.http.submission import known_policies
 
         self.rng = np.random.default_rng(seed)
         self.engine = Engine(known_policies)

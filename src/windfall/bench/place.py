@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from windfall.lab.opie_tables import SIZES
-from windfall.lab.opie_world import COLOURS, saturated_site
+from windfall.lab.opie.tables import SIZES
+from windfall.lab.opie.world import COLOURS, saturated_site
 from windfall.placement import Decision, Instance, Period, Request, Scheduler, Site
 from windfall.placement.baseline import Mode, PlainScheduler
 
@@ -200,7 +200,7 @@ def _print(rates: list[Rate]) -> None:
 
 
 def _draw(rates: list[Rate], out: Path) -> Path:
-    from windfall.lab.figures import new_figure, save
+    from windfall.figures.canvas import new_figure, save
 
     figure, axes = new_figure(1, 2, width=10, height=4.2, sharey=True)
     for axis, what in zip(axes, ("normal, evicting", "preemptible"), strict=True):

@@ -10,8 +10,8 @@ import click
 import numpy as np
 
 from windfall.planning.offers import Offer
-from windfall.planning.workflow.classes import JobClass, assigned_to_all
-from windfall.planning.workflow.control import Market, Rented, Rules, control
+from windfall.planning.stream.classes import JobClass, assigned_to_all
+from windfall.planning.stream.control import Market, Rented, Rules, control
 from windfall.planning.workflow.graph import build
 from windfall.planning.workflow.model import Workflow
 

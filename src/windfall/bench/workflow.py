@@ -14,7 +14,6 @@ import click
 import numpy as np
 
 from windfall.bench.harness import report, show
-from windfall.core import dag
 from windfall.core.engine import Engine
 from windfall.core.events import (
     HostAnswered,
@@ -30,7 +29,8 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
-from windfall.core.state import State
+from windfall.core.state import dag
+from windfall.core.state.state import State
 from windfall.wire.messages import CAUSES, DONE
 
 SLOTS = 200

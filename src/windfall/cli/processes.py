@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 
-from windfall.cli.follow import Terminated, good_order
+from windfall.cli.run.follow import Terminated, good_order
 
 
 @contextmanager

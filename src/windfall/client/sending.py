@@ -16,7 +16,7 @@ from msgspec import Struct
 from windfall.bags.chunks import Chunk
 from windfall.bags.spec import JobSpec
 from windfall.client.transport import Transport
-from windfall.core.dag import Shape
+from windfall.core.state.dag import Shape
 from windfall.errors import BadInput
 
 _REQUEST_BYTES = 8 << 20

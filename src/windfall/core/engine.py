@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windfall.core import changes, dispatch, machines, plans, pools, results, silence, site
 from windfall.core.events import (
     AnyDecision,
     AnyEvent,
@@ -54,9 +53,15 @@ from windfall.core.events import (
     TimeJudged,
     TimerFired,
 )
-from windfall.core.policy import BagPolicy, DefaultPolicy
-from windfall.core.ranking import Ranking
-from windfall.core.state import State
+from windfall.core.jobs import changes, results
+from windfall.core.liveness import leases
+from windfall.core.matching import dispatch
+from windfall.core.matching.policy import BagPolicy, DefaultPolicy
+from windfall.core.matching.ranking import Ranking
+from windfall.core.renting import machines, plans
+from windfall.core.sites import site
+from windfall.core.state.state import State
+from windfall.core.supply import pools
 
 Compile = Callable[[dict[str, str]], BagPolicy]
 
@@ -110,7 +115,7 @@ HANDLERS: dict[type, tuple[Decide, Apply]] = {
     HostBlocked: (changes.nothing, changes.apply_host_blocked),
     HostUnblocked: (changes.nothing, changes.apply_host_unblocked),
     HostDrained: (changes.nothing, changes.apply_host_drained),
-    TimerFired: (silence.on_timer_fired, silence.apply_time_judged),
+    TimerFired: (leases.on_timer_fired, leases.apply_time_judged),
     PoolsConfigured: (changes.nothing, pools.apply_pools_configured),
     OverlayDue: (pools.on_overlay_due, pools.apply_clients_asked),
     PoolAnswered: (changes.nothing, pools.apply_pool_answered),
@@ -165,7 +170,7 @@ class Engine:
         return record
 
 
-wake_at = silence.next_look
+wake_at = leases.next_look
 """The time of the next `TimerFired` that the engine wants, or None. Drivers keep one timer, set to this."""
 
 

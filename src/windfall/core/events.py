@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windfall.core.instances import InstanceEnd, Placement, Resources, SiteRules, Wish
-from windfall.core.overlay import Ask, Flow, PoolRules
+from windfall.core.sites.instances import InstanceEnd, Placement, Resources, SiteRules, Wish
+from windfall.core.supply.overlay import Ask, Flow, PoolRules
 from windfall.planning.contract import Plan
 from windfall.planning.offers import Offer
 

@@ -17,8 +17,8 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from windfall.core import events as ev
-from windfall.core.fleet import MachineState
-from windfall.core.state import State
+from windfall.core.state.fleet import MachineState
+from windfall.core.state.state import State
 from windfall.drivers.realtime import Realtime
 from windfall.pools.machines import ENDED, FAILED, HIBERNATED, RUNNING, TAKEN, MachinePool, Order, Refused, Seen
 

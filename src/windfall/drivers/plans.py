@@ -17,8 +17,8 @@ from selectors import EVENT_READ, DefaultSelector
 
 import msgspec
 
-from windfall.core import plans
 from windfall.core.events import PlanProposed, Record
+from windfall.core.renting import plans
 from windfall.drivers import planner_process
 from windfall.drivers.planner_process import Answer, Question
 from windfall.drivers.realtime import Realtime

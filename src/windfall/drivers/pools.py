@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from windfall.core.events import AnyEvent, ClientsAsked, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured, Record
-from windfall.core.overlay import Ask, PoolRules
-from windfall.core.state import GONE
+from windfall.core.state.state import GONE
+from windfall.core.supply.overlay import Ask, PoolRules
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import Client, Pool, Started
 

@@ -31,8 +31,8 @@ from windfall.core.events import (
     decode_record,
     encode_record,
 )
-from windfall.core.snapshot import load, pieces, save
-from windfall.core.state import State
+from windfall.core.state.snapshot import load, pieces, save
+from windfall.core.state.state import State
 from windfall.drivers.clock import SteadyClock
 from windfall.errors import BadInput
 from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store, StoreError

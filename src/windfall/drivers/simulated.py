@@ -11,12 +11,12 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from windfall.core import plans
-from windfall.core.agenda import Agenda
 from windfall.core.engine import Engine, wake_at
 from windfall.core.events import AnyEvent, PlanProposed, Record, ServerStarted, Settings, TimerFired
-from windfall.core.snapshot import load, save
-from windfall.core.state import State
+from windfall.core.renting import plans
+from windfall.core.state.agenda import Agenda
+from windfall.core.state.snapshot import load, save
+from windfall.core.state.state import State
 from windfall.errors import BadInput
 from windfall.planning.contract import Plan, Planner
 

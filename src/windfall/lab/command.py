@@ -7,14 +7,22 @@ import click
 from windfall.cli import LazyGroup
 
 EXPERIMENTS: dict[str, tuple[str, str, str]] = {
-    "timeouts": ("windfall.lab.timeouts", "command", "Timeouts: figures 1 to 8, table 2, real grid logs."),
-    "opie": ("windfall.lab.opie", "command", "OPIE: tables 3 to 6, figure 2, a week of real pods."),
-    "scs": ("windfall.lab.scs", "command", "SCS: figures 8 to 14, a stream of workflows for 72 hours."),
-    "workflows": ("windfall.lab.workflows", "command", "All workflow planners on real workflows, against a bound."),
-    "gridbot": ("windfall.lab.gridbot", "command", "GridBot: figures 5 to 9, the replication table, our tail rule."),
-    "hads": ("windfall.lab.hads", "command", "HADS: tables 10 and 11, figures 4 to 6, with every planner."),
-    "spot-trace": ("windfall.lab.spot_trace", "command", "One planner on one availability series."),
-    "spot": ("windfall.lab.spot", "command", "All planners on all series, against the omniscient cost."),
+    "timeouts": ("windfall.lab.timeouts.command", "command", "Timeouts: figures 1 to 8, table 2, real grid logs."),
+    "opie": ("windfall.lab.opie.command", "command", "OPIE: tables 3 to 6, figure 2, a week of real pods."),
+    "scs": ("windfall.lab.scs.command", "command", "SCS: figures 8 to 14, a stream of workflows for 72 hours."),
+    "workflows": (
+        "windfall.lab.workflows.command",
+        "command",
+        "All workflow planners on real workflows, with a bound.",
+    ),
+    "gridbot": (
+        "windfall.lab.gridbot.command",
+        "command",
+        "GridBot: figures 5 to 9 and the replication table.",
+    ),
+    "hads": ("windfall.lab.hads.command", "command", "HADS: tables 10 and 11, figures 4 to 6, with every planner."),
+    "spot-trace": ("windfall.lab.spot.trace", "command", "One planner on one availability series."),
+    "spot": ("windfall.lab.spot.command", "command", "All planners on all series, against the omniscient cost."),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from windfall.errors import BadInput
-from windfall.planning import bags
+from windfall.planning import registry as bags
 from windfall.planning.contract import Planner
 from windfall.planning.workflow.live import WorkflowPlanner
 from windfall.planning.workflow.planners import NAMES as WORKFLOW_NAMES

@@ -1,6 +1,6 @@
 """Policies as ClassAds: compile, check, evaluate, explain. Touches classad2 and nothing else of the world.
 
-`compile_policies` makes what the core asks (`windfall.core.policy.BagPolicy`); the rest of the world needs little else.
+`compile_policies` makes what the core asks (`windfall.core.matching.policy.BagPolicy`).
 """
 
 from windfall.policy.check import Finding, check_policies

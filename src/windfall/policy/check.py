@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from classad2 import ClassAdException, ExprTree
 from msgspec import Struct
 
-from windfall.core.policy import NOTHING, POLICIES
+from windfall.core.matching.policy import NOTHING, POLICIES
 from windfall.policy.evaluate import Scopes, expression, is_true, number, references
 from windfall.policy.names import (
     ADS,

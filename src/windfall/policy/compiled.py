@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from windfall.core.policy import (
+from windfall.core.matching.policy import (
     NOTHING,
     POLICIES,
     UNREPLICATED,
@@ -67,7 +67,7 @@ def _refusal(errors: list[Finding]) -> BadInput:
 
 
 class ClassAdPolicy:
-    """Implements `windfall.core.policy.BagPolicy`. A policy that is not given has the default of a bag without any."""
+    """Implements `core.matching.policy.BagPolicy`. A policy that is not given has the default of a bag without any."""
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
         self.expressions = dict(expressions)

@@ -19,7 +19,7 @@ from typing import Any
 
 from classad2 import ClassAd, ClassAdException, ExprTree, Value
 
-from windfall.core.policy import NOTHING, Ad, default_concurrency, default_rank
+from windfall.core.matching.policy import NOTHING, Ad, default_concurrency, default_rank
 from windfall.policy.names import Reference, is_steady, resolve, spelling
 from windfall.policy.syntax import Node, parse, straighten, walk
 

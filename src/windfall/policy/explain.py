@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windfall.core.policy import Clause
+from windfall.core.matching.policy import Clause
 from windfall.policy.evaluate import Scopes, Special, expression, is_true, number, references
 from windfall.policy.names import ADS
 from windfall.policy.syntax import Node, flattened, parse, straighten, walk

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 from msgspec import Struct
 
-from windfall.core.policy import POLICIES
+from windfall.core.matching.policy import POLICIES
 
 # In the order in which the evaluator passes them on. Grid is the paper's word for Pool.
 ADS = ("Host", "Job", "BOT", "Queue", "Pool")

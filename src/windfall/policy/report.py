@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from windfall.core.policy import POLICIES, BagPolicy, Clause, default_concurrency, default_rank
+from windfall.core.matching.policy import POLICIES, BagPolicy, Clause, default_concurrency, default_rank
 from windfall.policy.compiled import ClassAdPolicy, compile_policies, named_policies
 from windfall.policy.evaluate import Scopes, expression
 from windfall.policy.explain import clauses_of, plain

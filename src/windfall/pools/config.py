@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from windfall.bags.units import parse_duration
-from windfall.core.instances import SiteRules
-from windfall.core.overlay import PoolRules
+from windfall.core.sites.instances import SiteRules
+from windfall.core.supply.overlay import PoolRules
 from windfall.errors import BadInput
 from windfall.pools.emulated_config import Cloud, rented_from
 from windfall.pools.site import check_site

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import isfinite
 
-from windfall.core.instances import SiteRules
-from windfall.core.site import COSTS
+from windfall.core.sites.instances import SiteRules
+from windfall.core.sites.site import COSTS
 from windfall.errors import BadInput
 from windfall.placement.model import LARGEST_AMOUNT
 

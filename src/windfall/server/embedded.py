@@ -33,10 +33,10 @@ from windfall.pools.config import EMULATED, LOCAL, RENTS, SITE, PoolConfig
 from windfall.pools.contract import Pool
 from windfall.pools.emulated import EmulatedPool
 from windfall.pools.local import LocalPool, Place
-from windfall.server.app import Application
-from windfall.server.site import Site
-from windfall.server.site_keeper import SiteKeeper
-from windfall.server.submission import known_policies
+from windfall.server.http.app import Application
+from windfall.server.http.submission import known_policies
+from windfall.server.service import Service
+from windfall.server.sites.keeper import SiteKeeper
 from windfall.store import open_store
 from windfall.store.contract import Store
 from windfall.store.files import make_directory
@@ -103,7 +103,7 @@ class Server:
         """Rented machines that went on when the server stopped."""
         self._uvicorn: uvicorn.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._site: Site | None = None
+        self._service: Service | None = None
         self._keeper: PoolKeeper | None = None
         self._leaving: Future[None] | None = None
         self.ready = threading.Event()
@@ -132,12 +132,12 @@ class Server:
         for warning in self.warnings:
             log.warning("%s", warning)
         self._loop = asyncio.get_running_loop()
-        self._site = site = Site(driver, self.store)
-        self._admit(site)
+        self._service = service = Service(driver, self.store)
+        self._admit(service)
         driver.on_fatal = self.stop
         await driver.start()
         config = uvicorn.Config(
-            Application(site), lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75,
+            Application(service), lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75,
             ssl_certfile=options.tls_cert or None, ssl_keyfile=options.tls_key or None, server_header=False,
             timeout_graceful_shutdown=3,
         )  # fmt: skip
@@ -145,32 +145,32 @@ class Server:
         # Signals belong to whoever embeds us.
         self._uvicorn.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
         announce = asyncio.create_task(self._announce())
-        site.owned = SiteKeeper(driver, [pool.site for pool in options.pools if pool.kind == SITE])
-        site_rules, site_pools = await site.owned.begin()
+        service.owned = SiteKeeper(driver, [pool.site for pool in options.pools if pool.kind == SITE])
+        site_rules, site_pools = await service.owned.begin()
         rules = [pool.rules for pool in options.pools if pool.kind not in (SITE, *RENTS)]
         self._keeper = keeper = PoolKeeper(driver, [*rules, *site_rules], {**self._providers(), **site_pools})
         await keeper.start()
-        site.owned.start(keeper)
-        planning = await self._rent(site)
+        service.owned.start(keeper)
+        planning = await self._rent(service)
         try:
             await self._uvicorn.serve(sockets=[self._socket])
         finally:
             announce.cancel()
-            await site.owned.stop()
+            await service.owned.stop()
             await keeper.stop()
             await planning.stop()
-            if site.rented is not None:
-                await site.rented.stop(options.release)
+            if service.rented is not None:
+                await service.rented.stop(options.release)
                 self.machines_left = sum(machine.there for machine in driver.state.machines.values())
-            site.wake_everybody()
+            service.wake_everybody()
             with contextlib.suppress(FileNotFoundError):
                 (options.state / "server.json").unlink()
             await driver.stop()
             self.store.close()
 
-    def _admit(self, site: Site) -> None:
+    def _admit(self, service: Service) -> None:
         """The owner's token, and the refusal to be reachable from elsewhere before anybody was given one."""
-        others = [row for row in site.tokens.listing() if row["name"] != OWNER]
+        others = [row for row in service.tokens.listing() if row["name"] != OWNER]
         if not is_loopback(self.host) and not others:
             self._socket.close()
             self.store.close()
@@ -179,7 +179,7 @@ class Server:
                 hint=f"make one first: windfall token create --role worker --state {self.options.state}",
                 code="no-tokens",
             )
-        self.token = _owner_token(site, self.options.state)
+        self.token = _owner_token(service, self.options.state)
 
     async def _announce(self) -> None:
         assert self._uvicorn is not None
@@ -207,17 +207,17 @@ class Server:
             if pool.kind == LOCAL
         }
 
-    async def _rent(self, site: Site) -> PlanKeeper:
+    async def _rent(self, service: Service) -> PlanKeeper:
         """Begin to keep rented machines and the plans that rent them, if there is anything to rent."""
-        state, driver, planning = self.options.state.resolve(), site.driver, PlanKeeper(site.driver)
+        state, driver, planning = self.options.state.resolve(), service.driver, PlanKeeper(service.driver)
         clouds = {
             pool.name: EmulatedPool(pool.cloud(), self._place(state / "cloud" / pool.name), str(state), driver.clock)
             for pool in self.options.pools
             if pool.kind == EMULATED
         }
         if clouds:
-            site.rented = MachineKeeper(driver, clouds)
-            await site.rented.start()
+            service.rented = MachineKeeper(driver, clouds)
+            await service.rented.start()
             await planning.start()
         return planning
 
@@ -238,9 +238,9 @@ class Server:
             self._exit()
 
     def _exit(self) -> None:
-        assert self._uvicorn is not None and self._site is not None
+        assert self._uvicorn is not None and self._service is not None
         self._uvicorn.should_exit = True
-        self._site.wake_everybody()
+        self._service.wake_everybody()
 
 
 def _settings(options: Options) -> Settings:
@@ -257,13 +257,13 @@ def _write_private(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _owner_token(site: Site, state: Path) -> str:
+def _owner_token(service: Service, state: Path) -> str:
     path = state / "token"
     with contextlib.suppress(FileNotFoundError, BadCredentials):
         token = path.read_text().strip()
-        site.tokens.role_of(f"Bearer {token}")
+        service.tokens.role_of(f"Bearer {token}")
         return token
-    token = site.tokens.create("admin", OWNER, site.driver.clock())
+    token = service.tokens.create("admin", OWNER, service.driver.clock())
     _write_private(path, token)
     return token
 

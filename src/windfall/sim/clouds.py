@@ -12,11 +12,11 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windfall.core import fleet
 from windfall.core.events import PlanProposed, Record, Settings
-from windfall.planning.bags import PLANNERS
+from windfall.core.state import fleet
 from windfall.planning.contract import Planner, Task
 from windfall.planning.offers import Offer
+from windfall.planning.registry import PLANNERS
 from windfall.sim import schema
 from windfall.sim.cloud import Cloud
 from windfall.sim.laws import Law, fixed

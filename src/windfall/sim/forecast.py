@@ -17,11 +17,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windfall.core.events import PlanProposed, Record
-from windfall.planning.bag_possible import earliest_deadline_t
-from windfall.planning.bag_prices import USUAL_INTERRUPTIONS_PER_H, USUAL_RESUMES_PER_H
-from windfall.planning.bags import PLANNERS
+from windfall.planning.bags.feasibility import earliest_deadline_t
+from windfall.planning.bags.prices import USUAL_INTERRUPTIONS_PER_H, USUAL_RESUMES_PER_H
 from windfall.planning.contract import SPOT, Group, Plan, Snapshot, Task
 from windfall.planning.offers import Offer
+from windfall.planning.registry import PLANNERS
 from windfall.sim.clouds import GIB, RentedMachine, outcome_of, scenario_of
 from windfall.sim.laws import NEVER, Law, fixed, seen
 from windfall.sim.market import Supply

@@ -15,7 +15,7 @@ from windfall.core.events import Record
 def spelled(record: Record) -> dict[str, Any]:
     """A record as the live server shows it."""
     from windfall.drivers.realtime import log_row
-    from windfall.server.queries import spell
+    from windfall.server.queries.jobs import spell
 
     row = log_row(record)
     named = {"event": spell(record.event), "decided": spell(record.decided)}

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from windfall.core import fleet
 from windfall.core.events import (
     AnyEvent,
     HostAnswered,
@@ -28,6 +27,7 @@ from windfall.core.events import (
     ResultsJudged,
     TimeJudged,
 )
+from windfall.core.state import fleet
 from windfall.planning.offers import Offer
 from windfall.sim import schema
 from windfall.sim.cloud import Cloud

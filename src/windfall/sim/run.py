@@ -12,10 +12,11 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from windfall.core import fleet, machines, money
-from windfall.core.columns import CANCELLED, DONE, FAILED
 from windfall.core.events import TAIL_REPLICA, HostAnswered, PlanProposed, Record
-from windfall.core.state import Bag, State
+from windfall.core.renting import machines, money
+from windfall.core.state import fleet
+from windfall.core.state.columns import CANCELLED, DONE, FAILED
+from windfall.core.state.state import Bag, State
 from windfall.sim.hosts import Books
 from windfall.sim.logfile import LogFile
 from windfall.sim.scenario import Scenario

@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 from statistics import fmean
 
-from windfall.core import dag, money
 from windfall.core.events import JobRules, TaskClass
+from windfall.core.renting import money
+from windfall.core.state import dag
 from windfall.policy.compiled import named_policies
 from windfall.sim.chance import stream, stream_in_turn
 from windfall.sim.scenario import Bag

@@ -20,9 +20,9 @@ from typing import Any
 
 from windfall.wire import VERSION, frames
 from windfall.worker import identity, pace, system
-from windfall.worker.floor import Floor
 from windfall.worker.link import Address, Link, Refused, TooLarge
 from windfall.worker.outbox import Outbox, Result
+from windfall.worker.slot_pool import Floor
 from windfall.worker.spool import Spool
 from windfall.worker.transfers import Transfers
 

@@ -34,7 +34,7 @@ from windfall.bags.spec import (
     encode,
 )
 from windfall.bags.submission import Request, Submission, placed
-from windfall.core import dag
+from windfall.core.state import dag
 from windfall.errors import BadInput
 from windfall.workflows import emulation
 from windfall.workflows.read import read

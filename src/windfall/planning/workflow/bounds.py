@@ -1,6 +1,6 @@
 """What no plan can undercut: a bound from work and boot alone, for workflows of any size. Pure.
 
-The exact bound for small workflows is a CP-SAT model in a process of its own: `windfall.lab.cpsat`.
+The exact bound for small workflows is a CP-SAT model in a process of its own: `windfall.lab.workflows.cpsat`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,301 @@
+"""`windfall status`, `wait`, `tasks`, `retry`, `cancel`: a thin layer over the client. Touches the terminal."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import Any
+
+import click
+
+from windfall.bags.units import parse_duration
+from windfall.cli.options import (
+    Place,
+    TaskName,
+    json_option,
+    max_wait_option,
+    place_options,
+    place_options_beside_states,
+)
+from windfall.cli.run.follow import StuckWatch, statuses
+from windfall.cli.show.output import moment, note, plural, print_json, print_table, span
+from windfall.cli.show.progress import Progress
+from windfall.cli.show.summary import document, exit_code, print_groups, print_summary
+from windfall.client import Client, Job
+from windfall.client.job import ENDED
+from windfall.client.results import cause_text
+from windfall.errors import BadInput, Missed, Unreachable
+
+Json = dict[str, Any]
+STATES = ("waiting", "running", "done", "failed", "cancelled")
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--watch", is_flag=True, help="Stay until the job has ended.")
+@place_options
+@json_option
+def status(job: str | None, watch: bool, place: Place, as_json: bool) -> None:
+    """Show the jobs of a server, or one job (its number, its name, or last).
+
+    \b
+    Examples:
+      windfall status
+      windfall status last --watch
+    """
+    with place.open(patience_s=10.0 if watch else 0.0) as client:
+        if job is None and watch:
+            job = "last"
+        if job is None:
+            _print_jobs(client.jobs(), as_json)
+            return
+        found = client.job(job)
+        if watch:
+            refuse_endless(client, found, place)
+            last = _watched(found, as_json)
+        else:
+            last = found.status()
+            if as_json:
+                print_json(last)
+        if not as_json:
+            _print_status(found, last, place)
+
+
+def _watched(job: Job, as_json: bool) -> Json:
+    """Follow a job; with JSON one line for each change."""
+    last: Json = {}
+    with Progress(job) as progress:
+        for last in statuses(job):
+            if as_json:
+                print_json(last)
+            else:
+                progress.update(last)
+    return last
+
+
+def _print_jobs(jobs: list[Json], as_json: bool) -> None:
+    if as_json:
+        print_json({"jobs": jobs})
+        return
+    if not jobs:
+        click.echo("no jobs yet.  try: windfall run --range 1-10 -- echo {}")
+        return
+    heads = ["job", "name", "state", "tasks", "done", "failed", "running", "submitted", "took"]
+    paid = any(row["money"] for row in jobs)
+    print_table([*heads, *["$"] * paid], ([*_job_cells(row), *[_dollars(row)] * paid] for row in jobs))
+
+
+def _job_cells(row: Json) -> list[Any]:
+    tasks = row["tasks"]
+    counts = [tasks["total"], tasks["done"], tasks["failed"], tasks["running"]]
+    return [row["job"], row["name"][:30], row["state"], *counts, moment(row["submitted_s"]), span(row["elapsed_s"])]
+
+
+def _dollars(row: Json) -> str:
+    return f"{row['money']['spent_usd']:.4f}" if row["money"] else "-"
+
+
+def _print_status(job: Job, last: Json, place: Place) -> None:
+    groups = job.groups() if last["causes"] or last["tasks"]["failed"] else []
+    print_summary(last, groups, place)
+    if last["state"] in ENDED:
+        return
+    tasks = last["tasks"]
+    click.echo(
+        f"  {last['state']}: {tasks['running']:,} running, {_waiting(last)};"
+        f" {plural(last['hosts'], 'host')} with {plural(last['slots'], 'slot')}"
+    )
+    if last["state"] == "running" and not last["slots"]:
+        click.echo(f"  nobody runs it: start a worker, or windfall run --resume {job.id}{place.words}")
+    if last["state"] == "paused":
+        click.echo(f"  go on: windfall run --resume {job.id}{place.words}, or windfall change {job.id} --unpause")
+
+
+def _waiting(status: Json) -> str:
+    """What waits; in a workflow, for what."""
+    waiting, workflow = status["tasks"]["waiting"], status["workflow"]
+    if not workflow:
+        return f"{waiting:,} waiting"
+    held, blocked = workflow["held"], workflow["blocked"]
+    said = [f"{waiting - held:,} ready", f"{held - blocked:,} waiting for others"]
+    return ", ".join(said + [f"{blocked:,} blocked"] * (blocked > 0))
+
+
+def refuse_endless(client: Client, job: Job, place: Place) -> None:
+    """Nobody waits for a job that no server runs."""
+    if client.is_idle and job.status()["state"] not in ENDED:
+        raise Unreachable(
+            f"job {job.id} '{job.name}' has not ended, and no server runs it",
+            hint=f"try: windfall run --resume {job.id}{place.words}",
+        )
+
+
+@click.command()
+@click.argument("job", default="last")
+@click.option("--until", default="done", metavar="done|failed:N", help="Also stop when N tasks have failed.")
+@click.option("--timeout", metavar="TIME", help="Give up after: 90s, 10m. Exit code 4.")
+@max_wait_option
+@place_options
+@json_option
+def wait(job: str, until: str, timeout: str | None, max_wait_s: float | None, place: Place, as_json: bool) -> int:
+    """Wait until a job has ended; the exit code says how: 0 done, 1 tasks failed, 4 deadline missed.
+
+    \b
+    Examples:
+      windfall wait last --timeout 1h
+      windfall wait sweep --until failed:1
+    """
+    wanted = _failures_wanted(until)
+    timeout_s = None if timeout is None else parse_duration(timeout, "--timeout")
+    with place.open(patience_s=3600.0) as client:
+        found = client.job(job)
+        refuse_endless(client, found, place)
+        last: Json = {}
+        with Progress(found) as progress:
+            if not progress.is_seen and found.status()["state"] == "paused":
+                note(f"windfall: job {found.id} '{found.name}' is paused; go on: windfall change {found.id} --unpause")
+            watch = StuckWatch(found, progress, max_wait_s)
+            for last in statuses(found, timeout_s=timeout_s):
+                watch.look(last)
+                progress.update(last)
+                if wanted is not None and last["tasks"]["failed"] >= wanted:
+                    break
+        groups = found.groups() if last["causes"] or last["tasks"]["failed"] else []
+        if as_json:
+            print_json(document(last, groups))
+        else:
+            print_summary(last, groups, place)
+        if wanted is not None and last["tasks"]["failed"] >= wanted:
+            return 1
+        if last["state"] not in ENDED:
+            raise Missed(f"job {found.id} '{found.name}' is {last['state']} after {timeout}", hint="it goes on")
+        return exit_code(last)
+
+
+def _failures_wanted(until: str) -> int | None:
+    if until == "done":
+        return None
+    match = re.fullmatch(r"failed:([1-9]\d*)", until)
+    if not match:
+        raise BadInput(f"--until {until}: done or failed:N is expected", hint="as in: --until failed:1")
+    return int(match[1])
+
+
+@click.command()
+@click.argument("job", default="last")
+@click.option("--state", "wanted", type=click.Choice(STATES), help="Only tasks in this state.")
+@click.option("--group-by", type=click.Choice(["cause"]), help="Failures grouped by cause.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many rows.")
+@place_options_beside_states
+@json_option
+def tasks(job: str, wanted: str | None, group_by: str | None, limit: int | None, place: Place, as_json: bool) -> None:
+    """List the tasks of a job, or its failures grouped by cause. --json prints one line per task.
+
+    \b
+    Examples:
+      windfall tasks last --state failed
+      windfall tasks last --group-by cause
+    """
+    with place.open() as client:
+        found = client.job(job)
+        if group_by:
+            groups = found.groups()
+            if as_json:
+                print_json({"job": found.id, "groups": groups})
+            elif groups:
+                print_groups(groups)
+            else:
+                click.echo(f"job {found.id} '{found.name}': nothing has failed")
+            return
+        rows = islice(found.tasks(wanted), limit)
+        if as_json:
+            for row in rows:
+                print_json(row)
+        else:
+            _print_tasks(list(rows))
+
+
+def _print_tasks(rows: list[Json]) -> None:
+    print_table(
+        ["task", "state", "attempts", "host", "end", "took", "cause"],
+        (
+            [
+                row.get("name") or row["task"],
+                task_state(row),
+                row["attempts"],
+                row["host"] or ", ".join(row.get("hosts") or []) or "-",
+                moment(row["end_s"]),
+                span(row["end_s"] - row["start_s"]) if row["end_s"] and row["start_s"] else "-",
+                cause_text(row["cause"], row["exit_code"]) if row["cause"] else "-",
+            ]
+            for row in rows
+        ),
+    )
+
+
+def task_state(row: Json) -> str:
+    """The state of a task; of one that waits in a workflow, for what."""
+    if row["state"] != "waiting" or not row.get("parents_left"):
+        return str(row["state"])
+    return "blocked" if row["blocked"] else f"waits for {row['parents_left']}"
+
+
+@click.command()
+@click.argument("job")
+@click.argument("task", type=TaskName(), nargs=-1)
+@click.option("--failed", is_flag=True, help="All that failed.")
+@click.option("--cancelled", is_flag=True, help="All that were cancelled.")
+@click.option("--memory", metavar="SIZE", help="With so much memory from now on.")
+@place_options
+@json_option
+def retry(
+    job: str,
+    task: tuple[int | str, ...],
+    failed: bool,
+    cancelled: bool,
+    memory: str | None,
+    place: Place,
+    as_json: bool,
+) -> None:
+    """Try tasks again in place: same job, same numbers, new attempts.
+
+    \b
+    Examples:
+      windfall retry last --failed
+      windfall retry sweep 17 18 --memory 4G
+    """
+    if not (failed or cancelled or task):
+        raise BadInput("retry what?", hint=f"try: windfall retry {job} --failed")
+    with place.open() as client:
+        found = client.job(job)
+        count = found.retry(failed, tasks=list(task) or None, cancelled=cancelled, memory=memory)
+        idle = client.is_idle
+    if as_json:
+        print_json({"job": found.id, "retried": count})
+        return
+    click.echo(f"job {found.id} '{found.name}': {plural(count, 'task')} will be tried again")
+    if count and idle:
+        note(f"no server runs it now.  try: windfall run --resume {found.id}{place.words}")
+
+
+@click.command()
+@click.argument("job")
+@click.argument("task", type=TaskName(), nargs=-1)
+@click.option("--reason", default="", metavar="TEXT", help="To be remembered.")
+@place_options
+@json_option
+def cancel(job: str, task: tuple[int | str, ...], reason: str, place: Place, as_json: bool) -> None:
+    """Cancel a job, or some of its tasks: what waits is dropped, what runs is killed, what ended stays.
+
+    \b
+    Examples:
+      windfall cancel last
+      windfall cancel sweep 17 18 --reason "wrong input"
+    """
+    with place.open() as client:
+        found = client.job(job)
+        count = found.cancel(list(task) or None, reason)
+    if as_json:
+        print_json({"job": found.id, "cancelled": count})
+    else:
+        click.echo(f"job {found.id} '{found.name}': {plural(count, 'task')} cancelled")

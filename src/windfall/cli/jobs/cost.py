@@ -1,0 +1,92 @@
+"""`windfall cost`: what a job's machines have cost, to the cycle, and what is to come. Touches the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windfall.cli.options import Place, json_option, place_options
+from windfall.cli.show.output import moment, plural, print_json, print_table, span
+from windfall.cli.show.units import show_usd
+
+Json = dict[str, Any]
+_SHOWN_MACHINES = 20
+
+
+@click.command()
+@click.argument("job", default="last")
+@click.option("--all", "all_", is_flag=True, help="Every machine, however many there are.")
+@place_options
+@json_option
+def cost(job: str, all_: bool, place: Place, as_json: bool) -> None:
+    """Show what a job has cost: by machine, offer and pool, against its budget, and what is expected to come.
+
+    Every begun billing cycle counts in full, as the provider bills it; hibernated time is free.
+
+    \b
+    Examples:
+      windfall cost last
+      windfall cost fit --json
+    """
+    with place.open() as client:
+        told = client.job(job).cost()
+    if as_json:
+        print_json(told)
+        return
+    click.echo(headline(told))
+    if not told["machines"]:
+        return
+    if (share := _used(told)) is not None:
+        click.echo(
+            f"  {share:.0%} of what was paid for ran its tasks; the rest went for boots, waiting and lost attempts"
+        )
+    heads = ["offer", "pool", "market", "machines", "cycles", "billed", "$"]
+    print_table(heads, (_offer_cells(row) for row in told["offers"]))
+    click.echo()
+    shown = told["machines"] if all_ else told["machines"][:_SHOWN_MACHINES]
+    heads = ["machine", "offer", "from", "to", "billed", "asleep", "cycles", "price", "$", "end"]
+    print_table(heads, (_machine_cells(row) for row in shown))
+    if len(told["machines"]) > len(shown):
+        click.echo(f"... and {len(told['machines']) - len(shown):,} more: --all")
+    for row in told["strangers"]:
+        click.echo(
+            f"windfall: {row['pool']}: machine {row['id']} is not one of this server's: {row['about']}", err=True
+        )
+
+
+def headline(told: Json) -> str:
+    """Spent, budget, forecast: in one line."""
+    name = f"job {told['job']} '{told['name']}'"
+    if not told["machines"] and told["forecast_usd"] is None:
+        return f"{name} has rented no machines: it has cost nothing"
+    text = f"{name} ({told['state']}): {show_usd(told['spent_usd'])} for {plural(len(told['machines']), 'machine')}"
+    if told["budget_usd"] is not None:
+        text += f" of a budget of {show_usd(told['budget_usd'])}" + (
+            ", which allows no further one" if told["held_by_budget"] else ""
+        )
+    if told["state"] not in ("done", "failed", "cancelled") and told["to_come_usd"] is not None:
+        text += f"; about {show_usd(told['to_come_usd'])} to come, {show_usd(told['forecast_usd'])} in all"
+    if told["first_forecast_usd"] is not None:
+        text += f"   (first predicted: {show_usd(told['first_forecast_usd'])})"
+    return text
+
+
+def _used(told: Json) -> float | None:
+    return min(1.0, told["run_s"] / told["paid_core_s"]) if told["paid_core_s"] else None
+
+
+def _offer_cells(row: Json) -> list[Any]:
+    return [row["offer"], row["pool"], row["market"], row["machines"], row["cycles"], span(row["billed_s"]), _usd(row)]
+
+
+def _machine_cells(row: Json) -> list[Any]:
+    end = row["cause"] or row["phase"]
+    price = f"{row['price_usd']:g}/{span(row['cycle_s'])}"
+    asleep = span(row["slept_s"]) if row["slept_s"] else "-"
+    when = [moment(row["requested_s"]), moment(row["ended_s"]), span(row["billed_s"]), asleep]
+    return [f"m{row['machine']}", row["offer"], *when, row["cycles"], price, _usd(row), end]
+
+
+def _usd(row: Json) -> str:
+    return f"{row['cost_usd']:.4f}"

@@ -1,0 +1,137 @@
+"""`windfall explain`: why a job or a task is where it is, as the code that decides tells it. Touches the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+
+from windfall.cli.options import Place, TaskName, find_task, json_option, place_options
+from windfall.cli.show.money import cost_words, fleet_words, reason_words, refusals
+from windfall.cli.show.output import moment, plural, print_json, span
+from windfall.cli.show.units import show_usd
+
+Json = dict[str, Any]
+_MOST_TRIES = 3
+
+
+@click.command()
+@click.argument("reference", metavar="JOB[.TASK]")
+@click.argument("task", type=TaskName(), required=False)
+@place_options
+@json_option
+def explain(reference: str, task: int | str | None, place: Place, as_json: bool) -> None:
+    """Say why a job or a task waits: which hosts there are, what keeps each away, and what to change.
+
+    Of a task that has been sent out it tells the story: each attempt, where, why there, and why again. Of a job that
+    rents machines it tells why this money: what its plans did and why, what they rejected and at which price.
+
+    \b
+    Examples:
+      windfall explain fit
+      windfall explain fit.1822
+    """
+    with place.open() as client:
+        job, number = find_task(client, reference, task)
+        told = job.explain(number)
+        idle = client.is_idle and told.get("waiting") is not None
+    if idle and told["waiting"].get("blocked_by"):
+        told["waiting"]["try"] = [f"{text} && windfall run --resume {job.id}" for text in told["waiting"]["try"]]
+    elif idle:
+        told["waiting"]["try"] = [f"windfall run --resume {job.id}{place.words}", *told["waiting"]["try"]]
+    if as_json:
+        print_json(told)
+        return
+    for line in lines(told):
+        click.echo(line)
+
+
+def lines(told: Json) -> list[str]:
+    """The document in words."""
+    job = f"job {told['job']} '{told['name']}'"
+    if told["task"] is None:
+        waiting = told.get("waiting")
+        if waiting is None:
+            return [f"{job} has ended: {told['state']}.", *_blocked(told), *money_lines(told)]
+        head = f"{job} {'waits' if waiting['waits'] else 'is ' + told['state']}."
+        written = [f"    {name} = {text}" for name, text in told["policies"].items()]
+        return [head, *waiting_lines(waiting), *(["  its policies:", *written] if written else []), *money_lines(told)]
+    found = [f"task {told.get('task_name') or told['task']} of {job} {_standing(told)}."]
+    if "waiting" in told:
+        found += waiting_lines(told["waiting"])
+    if told["story"]:
+        found += ["  its story:", *(f"    {_step(step)}" for step in told["story"])]
+    return found
+
+
+def _blocked(told: Json) -> list[str]:
+    blocked = told.get("blocked")
+    if not blocked:
+        return []
+    return [f"  {plural(blocked['tasks'], 'task')} blocked by {blocked['by']}.", f"  try: {blocked['try']}"]
+
+
+def _standing(told: Json) -> str:
+    if told["state"] == "running":
+        return f"runs on {', '.join(told['running_on'])}"
+    if told["state"] == "waiting":
+        return "is blocked" if told["waiting"].get("blocked_by") else "waits"
+    return f"is {told['state']}" + (f" {told['because']}" if told.get("because") else "")
+
+
+def waiting_lines(waiting: Json) -> list[str]:
+    """Which hosts there are, what excludes how many of them, the nearest miss, what to try."""
+    found = [f"  {waiting['because']}" + (":" if waiting["reasons"] else ".")]
+    width = max((len(reason["clause"]) for reason in waiting["reasons"]), default=0)
+    for reason in waiting["reasons"]:
+        found.append(f"  {reason['hosts']:>4}  {reason['clause']:<{width}}   {reason['detail']}".rstrip())
+    if waiting.get("nearest"):
+        found.append(f"  nearest miss: {waiting['nearest']}")
+    found += [f"  pool {pool['pool']}: {pool['what']}" for pool in waiting["pools"]]
+    found += [f"  try: {text}" for text in waiting["try"][:_MOST_TRIES]]
+    return found
+
+
+def money_lines(told: Json) -> list[str]:
+    """Why this money: what it comes to, what its last plans did and why, what they did not do, what was thought of."""
+    money, plan = told.get("money"), told.get("plan")
+    if not money or not plan:
+        return []
+    found = [f"  {cost_words(money)}; {fleet_words(money['machines'])}"]
+    found.append(f"  {plural(plan['plans'], 'plan')} by {plan['planner']}; the last that did something, newest first:")
+    for each in told.get("last_plans", []):
+        found += [f"    {line}" for line in plan_lines(each)]
+    for row in told.get("strangers", []):
+        found.append(f"  pool {row['pool']}: machine {row['id']} is not one of this server's: {row['about']}")
+    return found
+
+
+def plan_lines(plan: Json) -> list[str]:
+    """One plan: what it did, why, what was refused, and what else it could have done at which price."""
+    started = Counter(row["offer"] for row in plan["started"])
+    did = [f"started {count} {offer}" for offer, count in started.items()]
+    did += [f"gave back {', '.join(f'm{number}' for number in plan['stopped'])}"] * bool(plan["stopped"])
+    did += [f"moved {plural(len(plan['moved']), 'task')} from machines that sleep"] * bool(plan["moved"])
+    expected = f"; expected {show_usd(plan['cost_usd'])} in all" if plan["cost_usd"] is not None else ""
+    expected += f", done about {moment(plan['finish_s'])}" if plan["finish_s"] is not None else ""
+    found = [f"{moment(plan['t'])}  {', '.join(did) or 'nothing was done'}{expected}"]
+    found += [f"          because {reason_words(text)}" for text in plan["because"]]
+    found += [f"          instead of {other['what']}: {show_usd(other['cost_usd'])}" for other in plan["rejected"]]
+    found += [f"          refused: {text}" for text in refusals(plan["refused"])]
+    return found + ([f"          {plan['error']}"] if plan["error"] else [])
+
+
+def _step(step: Json) -> str:
+    when = f"{moment(step['t'])}  "
+    attempt = f"attempt {step['attempt']} " if "attempt" in step else ""
+    if step["what"] == "sent":
+        patience = f" (patience {span(step['deadline'] - step['t'])})" if step["deadline"] else ""
+        return f"{when}{attempt}sent to {step['host']}: {step['why']}{patience}"
+    if step["what"] == "given up":
+        return f"{when}{attempt}given up: {step['why']}; {step['then']}"
+    if "cause" in step:
+        how = "done" if step["cause"] == "done" else step["cause"]
+        code = f" {step['exit_code']}" if step["cause"] == "exit" else ""
+        return f"{when}{attempt}on {step['host']}: {how}{code} after {span(step['run_s'])}; {step['what']}"
+    return f"{when}{step['what']}" + (f": {step['reason']}" if step.get("reason") else "")

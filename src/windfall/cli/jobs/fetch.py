@@ -1,0 +1,226 @@
+"""`windfall logs` and `windfall results`: what tasks wrote and gave. Touches the terminal, and files where told to."""
+
+from __future__ import annotations
+
+import base64
+import io
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windfall.bags.spec import check_relative
+from windfall.cli.jobs.command import refuse_endless
+from windfall.cli.options import Place, TaskName, find_task, json_option, place_options
+from windfall.cli.show.output import note, plural, print_json, print_table, span
+from windfall.client import Client, Job, Task
+from windfall.client.results import cause_text
+from windfall.errors import BadInput
+
+Json = dict[str, Any]
+_FOLLOW_S = 10.0
+
+
+@click.command()
+@click.argument("job", default="last")
+@click.argument("task", type=TaskName(), required=False)
+@click.option("-f", "--follow", is_flag=True, help="Stay, and print what comes.")
+@place_options
+@json_option
+def logs(job: str, task: int | str | None, follow: bool, place: Place, as_json: bool) -> None:
+    """Print what a task wrote, as it wrote it; without a task, what all ended tasks wrote, line by line.
+
+    A task's standard output and error go to standard output and error here. JOB.TASK names a task too.
+
+    \b
+    Examples:
+      windfall logs last 17
+      windfall logs sweep.17 -f
+      windfall logs last | grep -i warning
+    """
+    with place.open(patience_s=60.0 if follow else 0.0) as client:
+        found, number = find_task(client, job, task)
+        if follow:
+            refuse_endless(client, found, place)
+        if number is not None:
+            _print_one(found, number, follow, as_json)
+            return
+        for ended in found.as_completed() if follow else found.results():
+            _print_lines(ended, as_json)
+
+
+def _print_one(job: Job, task: int, follow: bool, as_json: bool) -> None:
+    """The output of a task, from its beginning; while it runs, as far as it is known."""
+    stdout_at = stderr_at = 0
+    attempt: int | None = None
+    while True:
+        wait_s = _FOLLOW_S if follow and attempt is not None else 0.0
+        part = job.output(task, stdout_from=stdout_at, stderr_from=stderr_at, wait_s=wait_s)
+        if attempt is not None and part["attempt"] != attempt:
+            if not as_json:
+                note(f"-- attempt {part['attempt']} --")
+            attempt, stdout_at, stderr_at = part["attempt"], 0, 0
+            continue
+        attempt = part["attempt"]
+        _write(part, task, as_json)
+        # Where the answer begins may lie behind what was asked for: the middle of a long output is not kept.
+        stdout_at, stderr_at = part["stdout_at"] + part["n_stdout"], part["stderr_at"] + part["n_stderr"]
+        if part["ended"] or not follow:
+            return
+
+
+def _write(part: Json, task: int, as_json: bool) -> None:
+    if as_json:
+        if part["stdout"] or part["stderr"] or part["ended"]:
+            said = {name: part[name].decode(errors="replace") for name in ("stdout", "stderr")}
+            print_json({"task": task, "attempt": part["attempt"], **said, "ended": part["ended"]})
+        return
+    for name, stream in (("stdout", sys.stdout.buffer), ("stderr", sys.stderr.buffer)):
+        stream.write(part[name])
+        stream.flush()
+
+
+def _print_lines(task: Task, as_json: bool) -> None:
+    if as_json:
+        print_json({"task": task.task, "attempt": task.attempt, "stdout": task.stdout, "stderr": task.stderr})
+        return
+    for text, to_stderr in ((task.stdout, False), (task.stderr, True)):
+        for line in text.splitlines():
+            click.echo(f"{task.name or task.task} | {line}", err=to_stderr)
+
+
+@click.command()
+@click.argument("job", default="last")
+@click.argument("task", type=TaskName(), nargs=-1)
+@click.option("--download", metavar="DIR", help="Write output files to DIR/TASK/NAME.")
+@place_options
+@json_option
+def results(job: str, task: tuple[int | str, ...], download: str | None, place: Place, as_json: bool) -> None:
+    """Show the results of the tasks that have ended. --json prints one line per task, with all that it gave.
+
+    \b
+    Examples:
+      windfall results last
+      windfall results sweep --json | jq -r 'select(.exit_code == 0).stdout'
+      windfall results sweep --download out/
+    """
+    with place.open(patience_s=30.0) as client:
+        found = client.job(job)
+        rows = found.results(list(task) or None)
+        if download is not None:
+            _download(client, rows, Path(download), as_json)
+        elif as_json:
+            for row in rows:
+                print_json(result_line(row))
+        else:
+            _print_results(found, list(rows))
+
+
+def result_line(task: Task) -> Json:
+    """One line of `results --json`. A public contract: docs/reference/cli.md."""
+    return {
+        "task": task.task,
+        **({"name": task.name} if task.name else {}),
+        "state": task.state,
+        "attempt": task.attempt,
+        "exit_code": task.exit_code,
+        "stdout": task.stdout,
+        "stderr": task.stderr,
+        "value": shown_value(task.value_bytes) if task.ok else None,
+        "host": task.host,
+        "start_s": task.start_s,
+        "end_s": task.end_s,
+        "outputs": [
+            {"name": name, "sha256": sha256, "bytes": size, "mode": mode} for name, sha256, size, mode in task.outputs
+        ],
+        "cause": task.cause,
+        "text": task.text,
+    }
+
+
+class _Plain(pickle.Unpickler):
+    """Reads numbers, texts, lists and the like. A pickle may run anything; looking at results must not."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def shown_value(data: bytes) -> Any:
+    """The value of a call as JSON; what JSON cannot say, as {"pickle": base64}."""
+    if not data:
+        return None
+    try:
+        value = _Plain(io.BytesIO(data)).load()[1]
+        return _plain(value)
+    except (pickle.UnpicklingError, TypeError, ValueError, EOFError, AttributeError, IndexError):
+        return {"pickle": base64.b64encode(data).decode()}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise ValueError(value)
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item) for key, item in value.items()}
+    raise TypeError(type(value))
+
+
+def _print_results(job: Job, rows: list[Task]) -> None:
+    if not rows:
+        click.echo(f"job {job.id} '{job.name}': no task has ended yet")
+        return
+    print_table(
+        ["task", "state", "took", "host", "result"],
+        (
+            [
+                row.name or row.task,
+                row.state,
+                span(row.end_s - row.start_s) if row.end_s else "-",
+                row.host or "-",
+                _in_short(row),
+            ]
+            for row in rows
+        ),
+    )
+
+
+def _in_short(task: Task) -> str:
+    if not task.ok:
+        return cause_text(task.cause, task.exit_code) if task.cause else task.state
+    if task.is_call:
+        value = shown_value(task.value_bytes)
+        return "(a Python object)" if isinstance(value, dict) and "pickle" in value else repr(value)[:80]
+    lines = task.stdout.strip().splitlines()
+    files = f"[{plural(len(task.outputs), 'file')}] " if task.outputs else ""
+    return files + ((lines[-1][:80] + (f"   (+{len(lines) - 1:,} lines)" if len(lines) > 1 else "")) if lines else "")
+
+
+def _download(client: Client, rows: Any, folder: Path, as_json: bool) -> None:
+    """Output files below `folder`, one directory a task. Names were checked when they were declared, and are again."""
+    count = 0
+    for task in rows:
+        for name, sha256, size, mode in task.outputs:
+            check_relative(name, f"task {task.task}: output")
+            target = folder / (task.name or str(task.task)).replace("/", "_") / name
+            _write_file(target, client.blob(sha256), mode)
+            count += 1
+            if as_json:
+                print_json({"task": task.task, "name": name, "path": str(target), "bytes": size})
+    if not as_json:
+        click.echo(f"{plural(count, 'file')} in {folder}" if count else "no output files: declare them with --output")
+
+
+def _write_file(target: Path, data: bytes, mode: int) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        target.chmod(mode & 0o777)
+    except OSError as error:
+        raise BadInput(f"{target}: {error.strerror}", hint="name another directory: --download DIR") from error

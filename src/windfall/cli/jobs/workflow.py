@@ -1,0 +1,138 @@
+"""`windfall workflow`: look at one, draw it, check a file, list classes. Touches the terminal and the files named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windfall.cli.options import Place, json_option, place_options
+from windfall.cli.show.output import note, plural, print_json, print_table, span
+
+Json = dict[str, Any]
+STATES = ("waiting", "running", "done", "failed", "cancelled")
+
+
+@click.group()
+def workflow() -> None:
+    """Workflows: tasks that wait for each other. They are run with `windfall run --workflow FILE`.
+
+    \b
+    Examples:
+      windfall workflow check wf.toml
+      windfall workflow show last --plot graph.svg
+    """
+
+
+@workflow.command()
+@click.argument("job", default="last")
+@click.option("--plot", metavar="FILE", help="Draw the graph with the states of its tasks: .svg, .png or .pdf.")
+@place_options
+@json_option
+def show(job: str, plot: str | None, place: Place, as_json: bool) -> None:
+    """Show how far a workflow is, step by step, and its longest chain of tasks.
+
+    \b
+    Examples:
+      windfall workflow show last
+      windfall workflow show last --plot graph.svg
+    """
+    with place.open() as client:
+        told = client.job(job).graph()
+    if plot:
+        from windfall.figures.workflow import draw
+
+        draw(told, plot)
+    if as_json:
+        print_json(told)
+        return
+    _print_steps(told)
+    if plot:
+        note(f"drawn: {plot}")
+
+
+def _print_steps(told: Json) -> None:
+    from windfall.figures.workflow import depths
+    from windfall.workflows.wfformat import class_of
+
+    steps: dict[str, Json] = {}
+    depth = depths([task["parents"] for task in told["tasks"]])
+    for task in sorted(told["tasks"], key=lambda task: (depth[task["task"]], task["task"])):
+        step = steps.setdefault(class_of(task["name"]), {"tasks": 0, "blocked": 0, **dict.fromkeys(STATES, 0)})
+        step["tasks"] += 1
+        step["blocked" if task["blocked"] else task["state"]] += 1
+    edges = sum(len(task["parents"]) for task in told["tasks"])
+    job, tasks = f"job {told['job']} '{told['name']}'", plural(len(told["tasks"]), "task")
+    click.echo(f"{job}  {tasks}, {plural(edges, 'edge')}   {told['state']}")
+    columns = ["tasks", *STATES, "blocked"]
+    rows = ([name, *(step[column] or "-" for column in columns)] for name, step in steps.items())
+    print_table(["step", *columns], rows)
+    chain, known_s = _longest_chain(told)
+    names = [told["tasks"][task]["name"] for task in chain]
+    shown = " -> ".join(names if len(names) <= 6 else [*names[:3], "...", *names[-2:]])
+    took = f", {span(known_s)} as far as they have run" if known_s else ""
+    click.echo(f"longest chain: {plural(len(chain), 'task')}{took}: {shown}")
+
+
+def _longest_chain(told: Json) -> tuple[list[int], float]:
+    """By run time where tasks have run, by their number otherwise."""
+    from windfall.core.state import dag
+
+    tasks = told["tasks"]
+    ran_s = [(task["end_s"] - task["start_s"]) if task["state"] == "done" else 0.0 for task in tasks]
+    shape = dag.from_edges(len(tasks), ((parent, task["task"]) for task in tasks for parent in task["parents"]))
+    chain = dag.critical_path(shape, [run_s + 1e-9 for run_s in ran_s])
+    return chain, sum(ran_s[task] for task in chain)
+
+
+@workflow.command()
+@click.argument("file")
+@json_option
+def check(file: str, as_json: bool) -> None:
+    """Check a workflow file: names, parents, files, cycles. Says what it would run.
+
+    \b
+    Example:
+      windfall workflow check examples/workflows/fit.toml
+    """
+    from windfall.workflows import read
+
+    spec = read(file)
+    depth = int(spec.graph.levels().max()) + 1
+    made = {name for task in spec.tasks for name in task.outputs}
+    outside = sorted({name for task in spec.tasks for name in task.inputs} - made)
+    silent = [task.id for task in spec.tasks if not task.command]
+    if as_json:
+        about = {"name": spec.name, "tasks": len(spec.tasks), "dependencies": len(spec.graph.child), "depth": depth}
+        print_json({**about, "files_from_outside": outside, "without_command": silent})
+        return
+    click.echo(f"workflow '{spec.name}': {plural(len(spec.tasks), 'task')}, the longest chain has {depth}")
+    if outside:
+        listed = ", ".join(outside[:5]) + (", ..." if len(outside) > 5 else "")
+        click.echo(f"  {plural(len(outside), 'file')} from outside: {listed}")
+    if silent:
+        click.echo(f"  {plural(len(silent), 'task')} without a command, as {silent[0]}: try --emulate")
+    click.echo(f"try: windfall run --workflow {file}")
+
+
+@workflow.command()
+@place_options
+@json_option
+def classes(place: Place, as_json: bool) -> None:
+    """List the classes of workflows: what defines each, and how many jobs of it there are.
+
+    \b
+    Example:
+      windfall submit --workflow wf.toml --class nightly --deadline 2h
+      windfall submit --class nightly --deadline 3h
+      windfall workflow classes
+    """
+    with place.open() as client:
+        rows = client.classes()
+    if as_json:
+        print_json({"classes": rows})
+    elif not rows:
+        click.echo("no classes yet.  try: windfall submit --workflow wf.toml --class NAME")
+    else:
+        columns = ["class", "job", "tasks", "jobs", "running", "failed"]
+        print_table(columns, ([row[column] for column in columns] for row in rows))

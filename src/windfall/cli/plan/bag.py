@@ -1,0 +1,446 @@
+"""`windfall plan JOB.TOML`: what a bag will cost and when it will be done, by simulating its planner. Touches: files
+named, the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from math import ceil, isinf
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from windfall.bags.settings import Settings
+from windfall.bags.submission import Request, Submission, read_job
+from windfall.bags.units import parse_duration, parse_money
+from windfall.cli.processes import processes
+from windfall.cli.show.output import console, note, plural, print_json, span
+from windfall.cli.show.units import show_usd
+from windfall.errors import BadInput, Missed
+
+if TYPE_CHECKING:
+    from windfall.planning.offers import Offer
+    from windfall.sim.forecast import Forecast, Question
+    from windfall.sim.market import Supply
+
+RUNS = ((500, 40), (5_000, 20))
+FEW_RUNS = 10
+"""How often a bag of up to so many tasks is simulated, and a larger one, where nobody says."""
+FRONT = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+"""A picture without --what-if shows these multiples of the deadline."""
+
+
+class Asked(Struct, kw_only=True):
+    """What was typed."""
+
+    job: str
+    offers_file: str | None = None
+    pools_file: str | None = None
+    pools: tuple[str, ...] = ()
+    deadline: str | None = None
+    what_if: str | None = None
+    confidence: float | None = None
+    planner: str | None = None
+    market: str = "any"
+    seeds: int | None = None
+    first_seed: int = 1
+    estimate: str | None = None
+    spread: float | None = None
+    like: str | None = None
+    traces: tuple[str, ...] = ()
+    budget: str | None = None
+    as_json: bool = False
+    plot: str | None = None
+    place: Any = None
+
+
+class Ready(Struct):
+    """A question that can be simulated, under which deadlines, and what had to be assumed."""
+
+    name: str
+    question: Question
+    deadline_s: float
+    others_s: list[float]
+    assumed: list[str]
+    warnings: list[str]
+
+    @property
+    def deadlines_s(self) -> list[float]:
+        return list(dict.fromkeys([self.deadline_s, *self.others_s]))
+
+
+def plan_bag(asked: Asked) -> None:
+    """Read, simulate, show. Missed (exit code 4): the deadline is impossible, or kept too seldom."""
+    from windfall.cli.plan import screen
+    from windfall.sim.forecast import earliest_s
+
+    ready = prepare(asked)
+    for warning in ready.warnings:
+        note(f"windfall: {warning}")
+    soonest_s = earliest_s(ready.question)
+    if isinf(soonest_s):
+        raise BadInput(
+            f"{asked.job}: some task fits on no machine on offer", hint="offer one with more memory or a limit above 0"
+        )
+    found = _simulated(asked, ready, soonest_s)
+    yours = found[ready.deadline_s]
+    if asked.plot and any(found.values()):
+        from windfall.figures.front import draw
+
+        draw(ready.name, ready.deadline_s, soonest_s, found, asked.plot)
+    told = screen.document(ready, soonest_s, found)
+    if asked.as_json:
+        print_json(told)
+    elif any(found.values()):
+        for line in screen.lines(told, yours):
+            click.echo(line)
+    _judge(ready, soonest_s, yours)
+
+
+def _simulated(asked: Asked, ready: Ready, soonest_s: float) -> dict[float, Forecast | None]:
+    """By deadline: what the runs came to, or None where it is impossible."""
+    from windfall.sim.forecast import bundled, forecast
+
+    question, size = bundled(ready.question, min(ready.deadlines_s))
+    if size > 1:
+        ready.assumed.append(f"{size} tasks at a time count as one, which takes as long: there are very many")
+    found: dict[float, Forecast | None] = dict.fromkeys(ready.deadlines_s)
+    possible = [deadline_s for deadline_s in found if deadline_s >= soonest_s]
+    count = asked.seeds or _usual_runs(ready.question.tasks)
+    seeds = range(asked.first_seed, asked.first_seed + count)
+    runs = count * len(possible)
+    if possible:
+        with processes(runs) as executor, _progress(ready, runs) as done:
+            found |= {made.deadline_s: made for made in forecast(question, possible, seeds, executor, done)}
+    return found
+
+
+def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
+    question = ready.question
+    if made is None:
+        raise Missed(
+            f"a deadline of {span(ready.deadline_s)} is impossible: the earliest possible one is {span(soonest_s)}",
+            hint=f"all machines on offer together take that long; try: --deadline {ceil(soonest_s)}s",
+        )
+    share = made.met / len(made.runs)
+    if share >= question.confidence:
+        _judge_budget(question, made)
+        return
+    late = [run.finish_s for run in made.runs if run.finish_s is None or run.finish_s > ready.deadline_s]
+    finish = made.finish_s
+    if any(finish_s is None for finish_s in late) and question.budget_usd is not None:
+        hint = f"in {plural(sum(f is None for f in late), 'run')} the budget was not enough; try: a larger --budget"
+    elif finish is not None:
+        hint = f"of ten runs nine are done by {span(finish.high)}; try: --what-if deadline={ceil(finish.high)}s"
+    else:
+        hint = "no run was done at all; try: a later --deadline, or offers with larger limits"
+    raise Missed(
+        f"planner {question.planner} is in time in {made.met} of {len(made.runs)} runs ({share:.0%}), "
+        f"and {question.confidence:.0%} are asked for",
+        hint=hint,
+    )
+
+
+def _judge_budget(question: Question, made: Forecast) -> None:
+    """A budget stops renting; what has been rented goes on, and may come to more."""
+    if question.budget_usd is None:
+        return
+    costs_usd = [run.cost_usd for run in made.runs]
+    within = sum(cost_usd <= question.budget_usd for cost_usd in costs_usd)
+    if within < question.confidence * len(costs_usd):
+        raise Missed(
+            f"a budget of {show_usd(question.budget_usd)} is enough in {within} of {len(costs_usd)} runs, "
+            f"and {question.confidence:.0%} are asked for",
+            hint=f"the cheapest run cost {show_usd(min(costs_usd))}; try: a larger --budget, or a later --deadline",
+        )
+
+
+def _usual_runs(tasks: int) -> int:
+    return next((runs for most, runs in RUNS if tasks <= most), FEW_RUNS)
+
+
+@contextmanager
+def _progress(ready: Ready, total: int) -> Iterator[Any]:
+    """How many runs are done, on a terminal; nothing in a pipe."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+    columns = (SpinnerColumn(), TextColumn("simulating {task.description}"), BarColumn(30), MofNCompleteColumn(),
+               TextColumn("runs"), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=console(), transient=True) as shown:
+        bar = shown.add_task(f"'{ready.name}', {plural(ready.question.tasks, 'task')}", total=total)
+        yield lambda run: shown.advance(bar)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def prepare(asked: Asked) -> Ready:
+    """Everything read and checked before anything is simulated. BadInput says what is missing."""
+    from windfall.planning.choice import known_planner
+    from windfall.sim.forecast import Question
+
+    if _is_job(asked):
+        return _running(asked)
+    bag = _read(asked)
+    planner = known_planner(asked.planner or bag.spec.planner, is_workflow=False)
+    confidence = bag.spec.confidence if asked.confidence is None else asked.confidence
+    if not 0 < confidence < 1:
+        raise BadInput(f"--confidence {confidence:g}: a share between 0 and 1", hint="as in: --confidence 0.99")
+    deadline_s, others_s = _deadlines(asked, bag.spec.deadline_s)
+    assumed: list[str] = []
+    warnings: list[str] = []
+    supplies = _supplies(asked, tuple(bag.spec.pools), assumed, warnings)
+    estimates_s, seen_s, spread = _run_times(asked, bag, assumed)
+    budget = parse_money(asked.budget, "--budget") if asked.budget else bag.spec.budget_microusd
+    classes = bag.spec.task_classes()
+    cpus = ceil(max(classes[number].cpus for number in set(_class_numbers(bag))))
+    question = Question(
+        estimates_s=estimates_s, seen_s=seen_s, spread=spread, cpus=cpus, memory_bytes=_memory(bag),
+        supplies=supplies, planner=planner, confidence=confidence,
+        budget_usd=None if budget is None else budget / 1e6,
+    )  # fmt: skip
+    return Ready(bag.spec.name, question, deadline_s, others_s, assumed, warnings)
+
+
+def _is_job(asked: Asked) -> bool:
+    """Whether a job on a server is meant: no file has that name, and it does not look like one."""
+    return not Path(asked.job).exists() and not Path(asked.job).suffix and "/" not in asked.job
+
+
+def _running(asked: Asked) -> Ready:
+    """What is left of a job on a server, simulated from now on as if nothing were rented yet."""
+    from windfall.planning.choice import known_planner
+    from windfall.planning.estimates import GUESSED
+    from windfall.planning.offers import Offer
+    from windfall.sim.forecast import Question, supply_of
+
+    with asked.place.open() as client:
+        left = client.job(asked.job).unfinished()
+    classes = left["classes"]
+    if left["workflow"]:
+        raise BadInput(
+            f"job {left['job']} '{left['name']}' is a workflow: what is left of one cannot be simulated yet",
+            hint="its plan as a whole: windfall plan --workflow FILE",
+        )
+    if not classes:
+        raise BadInput(f"job {left['job']} '{left['name']}' has ended: nothing is left to plan", hint="windfall status")
+    if any(each["estimate_s"] is None for each in classes) and not asked.estimate:
+        raise BadInput(f"nothing is known of the run times of job {left['job']} yet", hint="try: --estimate 5m")
+    guess_s = parse_duration(asked.estimate, "--estimate") if asked.estimate else 0.0
+    there = f"as if its {plural(left['machines'], 'machine')} were not there, " if left["machines"] else ""
+    assumed = [f"from now on, {there}and what runs begins again"]
+    warnings: list[str] = []
+    if asked.offers_file or asked.pools_file:
+        supplies = _supplies(asked, (), assumed, warnings)
+    else:
+        offers = [{key: value for key, value in row.items() if value is not None} for row in left["offers"]]
+        supplies = tuple(supply_of(Offer(**offer)) for offer in offers)
+    if not supplies:
+        raise BadInput(f"job {left['job']} rents no machines", hint="say what it could rent: --offers offers.toml")
+    seen_s = tuple(classes[0]["run_times_s"]) if len(classes) == 1 and len(classes[0]["run_times_s"]) >= 5 else ()
+    deadline_s, others_s = _deadlines(asked, left["deadline_in_s"])
+    budget_usd = parse_money(asked.budget, "--budget") / 1e6 if asked.budget else left["budget_left_usd"]
+    question = Question(
+        estimates_s=tuple(each["estimate_s"] or guess_s for each in classes for _ in range(each["tasks"])),
+        memory_bytes=tuple(each["memory_bytes"] for each in classes for _ in range(each["tasks"])),
+        seen_s=seen_s, spread=GUESSED.spread if asked.spread is None else asked.spread,
+        cpus=ceil(max(each["cpus"] for each in classes)), supplies=supplies,
+        planner=known_planner(asked.planner or left["planner"], is_workflow=False),
+        confidence=left["confidence"] if asked.confidence is None else asked.confidence, budget_usd=budget_usd,
+    )  # fmt: skip
+    return Ready(left["name"], question, deadline_s, others_s, assumed, warnings)
+
+
+def _read(asked: Asked) -> Submission:
+    path = asked.job
+    settings = Settings(estimate=asked.estimate)
+    if not Path(path).is_file():
+        raise BadInput(
+            f"there is no file {path}", hint="a job.toml, a list of tasks, or the number or name of a job is expected"
+        )
+    named = {"job_file": path} if path.endswith(".toml") else {"tasks": path}
+    return read_job(Request(settings=settings, **named))
+
+
+def _deadlines(asked: Asked, said_s: float | None) -> tuple[float, list[float]]:
+    """The deadline, and those to be looked at beside it."""
+    others: list[float] = []
+    if asked.what_if:
+        key, equals, values = asked.what_if.partition("=")
+        if key.strip() != "deadline" or not equals:
+            raise BadInput(f"--what-if {asked.what_if}", hint="as in: --what-if deadline=1h,2h,4h")
+        others = [parse_duration(text, "--what-if") for text in values.split(",") if text.strip()]
+    deadline_s = parse_duration(asked.deadline, "--deadline") if asked.deadline else said_s
+    if deadline_s is None and others:
+        deadline_s = others[0]
+    if deadline_s is None:
+        raise BadInput("a plan needs a deadline", hint='try: --deadline 2h, or deadline = "2h" in the job file')
+    if min([deadline_s, *others]) <= 0:
+        raise BadInput("a deadline of 0 s is not in the future", hint="try: --deadline 2h")
+    if asked.plot and not others:
+        others = [factor * deadline_s for factor in FRONT]
+    return deadline_s, sorted(others)
+
+
+def _class_numbers(bag: Submission) -> Iterator[int]:
+    """The class of every task, in their order; a range has no chunks."""
+    if not bag.chunks:
+        yield from (0 for _ in range(bag.count))
+    for chunk in bag.chunks:
+        yield from (chunk.klass for _ in range(chunk.count))
+
+
+def _memory(bag: Submission) -> tuple[int, ...]:
+    needs = [0 if klass.memory is None else klass.memory.of_attempt(1) for klass in bag.spec.task_classes()]
+    return tuple(needs[number] for number in _class_numbers(bag))
+
+
+def _run_times(asked: Asked, bag: Submission, assumed: list[str]) -> tuple[tuple[float, ...], tuple[float, ...], float]:
+    """What each task is expected to take, what was seen of an earlier job, and how unequal they are."""
+    from windfall.planning.estimates import GUESSED
+
+    if asked.like:
+        seen_s = _seen_before(asked, asked.like)
+        assumed.append(
+            f"run times as those of job {asked.like}: {plural(len(seen_s), 'task')}, {span(fmean(seen_s))} on average"
+        )
+        return (fmean(seen_s),) * bag.count, seen_s, 0.0
+    estimates = [klass.estimate_s for klass in bag.spec.task_classes()]
+    by_task = [estimates[number] for number in _class_numbers(bag)]
+    if any(estimate is None for estimate in by_task):
+        raise BadInput(
+            f"{asked.job} does not say how long a task takes",
+            hint="try: --estimate 5m (a guess will do), or --like JOB (as an earlier one took)",
+        )
+    spread = GUESSED.spread if asked.spread is None else asked.spread
+    if spread < 0:
+        raise BadInput(
+            f"--spread {spread:g} is below zero", hint="as in: --spread 0.3; 0 says that estimates are exact"
+        )
+    if spread and asked.spread is None:
+        assumed.append(
+            f"run times vary: log-normal around the estimate, spread {spread:g}   (another: --spread, --like JOB)"
+        )
+    if spread and len(set(by_task)) > 1:
+        assumed.append("planners trust estimates that differ from task to task as if they had been measured")
+    return tuple(float(estimate or 0.0) for estimate in by_task), (), spread
+
+
+def _seen_before(asked: Asked, reference: str) -> tuple[float, ...]:
+    with asked.place.open() as client:
+        job = client.job(reference)
+        rows = job.tasks("done")
+        seen_s = tuple(row["end_s"] - row["start_s"] for row in rows if row["end_s"] is not None)
+    if not seen_s:
+        raise BadInput(f"nothing of job {reference} is done: its run times are not known", hint="try: --estimate 5m")
+    return tuple(max(1e-3, seconds) for seconds in seen_s)
+
+
+# --- what may be rented -----------------------------------------------------------------------------------------------
+
+
+def _supplies(asked: Asked, pools: tuple[str, ...], assumed: list[str], warnings: list[str]) -> tuple[Supply, ...]:
+    if asked.pools_file:
+        supplies = _from_pools(asked.pools_file, asked.pools or pools, assumed)
+    elif asked.offers_file:
+        supplies = _from_offers(asked, assumed)
+    else:
+        raise BadInput(
+            "plan needs to know what may be rented",
+            hint="try: --offers examples/offers.toml (copy it and put your prices in), or --pools pools.toml",
+        )
+    supplies = tuple(supply for supply in supplies if asked.market in ("any", supply.offer.market))
+    if not supplies:
+        raise BadInput(f"there is no offer of market '{asked.market}'", hint="try: --market any")
+    if all(supply.offer.market == "spot" for supply in supplies):
+        warnings.append("nothing on demand is offered, so no deadline can be promised: all spot may vanish at once")
+    return supplies
+
+
+def _from_offers(asked: Asked, assumed: list[str]) -> tuple[Supply, ...]:
+    from windfall.sim.forecast import supply_of
+    from windfall.workflows.offers import read_offers
+
+    assert asked.offers_file is not None
+    offers = read_offers(asked.offers_file)
+    series = _series(asked.traces, offers)
+    unknown = [o for o in offers if o.market == "spot" and o.name not in series and o.interruptions_per_h is None]
+    if unknown:
+        from windfall.planning.bags.prices import USUAL_INTERRUPTIONS_PER_H
+
+        names = ", ".join(offer.name for offer in unknown)
+        assumed.append(
+            f"{names}: a machine is taken every {60 / USUAL_INTERRUPTIONS_PER_H:g} min on average   "
+            f"(nothing is known: interruptions_per_h in {asked.offers_file}, or --trace)"
+        )
+    asleep = [o for o in offers if o.market == "spot" and o.when_taken != "terminate" and o.resumes_per_h is None]
+    if asleep := [offer for offer in asleep if offer.name not in series]:
+        from windfall.planning.bags.prices import USUAL_RESUMES_PER_H
+
+        names = ", ".join(offer.name for offer in asleep)
+        assumed.append(f"{names}: it is back {60 / USUAL_RESUMES_PER_H:g} min later on average")
+    return tuple(supply_of(offer, series.get(offer.name)) for offer in offers)
+
+
+def _series(traces: tuple[str, ...], offers: tuple[Offer, ...]) -> dict[str, Any]:
+    """Availability by the name of a spot offer: `--trace FILE` for all of them, `--trace OFFER=FILE` for one."""
+    from windfall.lab.data import root
+    from windfall.sim.traces import availability
+
+    spot = [offer.name for offer in offers if offer.market == "spot"]
+    found: dict[str, Any] = {}
+    for text in traces:
+        name, equals, file = text.partition("=")
+        if equals and name not in spot:
+            near = get_close_matches(name, spot, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"spot offers are: {', '.join(spot) or 'none'}"
+            raise BadInput(f"--trace {text}: there is no spot offer '{name}'", hint=hint)
+        series = availability(file if equals else text, "--trace", Path("here"), root())
+        found |= dict.fromkeys([name] if equals else spot, series)
+    return found
+
+
+def _from_pools(file: str, names: tuple[str, ...], assumed: list[str]) -> tuple[Supply, ...]:
+    """The markets of the emulated clouds of a pools.toml, in real seconds, as `windfall run` would rent from them."""
+    from windfall.pools.config import EMULATED, read_pools
+
+    pools = {pool.name: pool for pool in read_pools(Path(file)) if pool.kind == EMULATED}
+    if missing := next((name for name in names if name not in pools), None):
+        raise BadInput(
+            f"{file}: there is no emulated cloud '{missing}'", hint=f"there is: {', '.join(pools) or 'none'}"
+        )
+    if not pools:
+        raise BadInput(f"{file}: no pool in it rents machines", hint='one of kind = "emulated" does')
+    chosen = names or tuple(pools)
+    rented = [each for name in chosen for each in pools[name].cloud(file).rented]
+    both = [each.offer.name for each in rented if each.hibernations and each.terminations]
+    if both:
+        assumed.append(f"{', '.join(both)}: hibernated only; that it is terminated as well is not simulated")
+    return tuple(_supply(each, len(chosen) > 1) for each in rented)
+
+
+def _supply(rented: Any, is_one_of_several: bool) -> Supply:
+    from windfall.sim.laws import NEVER, Law, fixed
+    from windfall.sim.market import Supply
+    from windfall.sim.traces import Series
+
+    offer = rented.offer
+    if is_one_of_several:
+        offer = replace(offer, name=f"{offer.pool}:{offer.name}")
+    ticks = None
+    if rented.trace is not None:
+        ticks = Series(rented.trace.gap_s, tuple(map(float, rented.trace.counts)))
+        offer = replace(offer, limit=offer.limit or max(1, ceil(max(rented.trace.counts))))
+    return Supply(
+        offer=offer,
+        boot=fixed(offer.lag_s),
+        refusals=rented.capacity_errors,
+        interruptions_per_h=3600.0 * (rented.hibernations or rented.terminations),
+        asleep=Law("exponential", {"mean": 1.0 / rented.resumes}) if rented.resumes else NEVER,
+        ticks=ticks,
+    )

@@ -1,0 +1,117 @@
+"""`windfall plan`: what to rent and what runs where, before anything starts. Touches: files named, the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windfall.cli.options import place_options
+from windfall.errors import BadInput
+
+
+@click.command("plan")
+@click.argument("job", required=False, metavar="[JOB.TOML|JOB]")
+@click.option("--workflow", "workflow_file", metavar="FILE", help="WfFormat 1.5 JSON or workflow.toml.")
+@click.option("--offers", "offers_file", metavar="FILE", help="What may be rented: offers.toml.")
+@click.option("--deadline", metavar="TIME", help="From now: 90s, 10m, 2h, 1h30m.")
+@click.option("--what-if", metavar="deadline=T,T,...", help="Of a bag: other deadlines beside that.")
+@click.option("--planner", metavar="NAME", help="Who decides what is rented.  [default: windfall]")
+@click.option("--confidence", type=float, metavar="P", help="Of a bag: how sure it shall be.  [default: 0.95]")
+@click.option("--budget", metavar="USD", help="Spend at most so many dollars.")
+@click.option(
+    "--failures",
+    type=click.FloatRange(0, 0.99),
+    default=0.0,
+    metavar="P",
+    help="Of a workflow: chance that a task fails and runs again; time is kept for it.",
+)
+@click.option("--estimate", metavar="TIME", help="Of a bag: what a task takes on a machine of speed 1.")
+@click.option(
+    "--spread", type=float, metavar="S", help="How unequal run times are: sigma of their log.  [default: 0.35]"
+)
+@click.option("--like", metavar="JOB", help="Of a bag: run times as those of an earlier job.")
+@click.option(
+    "--trace", "traces", multiple=True, metavar="[OFFER=]FILE", help="Of a bag: availability of spot machines."
+)
+@click.option("--pools", "pools_file", metavar="FILE", help="Of a bag: rent from the clouds of a pools.toml instead.")
+@click.option("--pool", "pools", multiple=True, metavar="NAME", help="With --pools: from this one. Repeatable.")
+@click.option("--market", type=click.Choice(["any", "on-demand", "spot"]), default="any", show_default=True)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Of a bag: simulated so often.  [default: 40, or fewer]",
+)
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="The same seed gives the same plan.")
+@place_options
+@click.option("--json", "as_json", is_flag=True, help="The plan as one JSON document.")
+@click.option("--plot", metavar="PNG", help="Draw it: what deadlines cost; of a workflow, machines and tasks.")
+def plan(
+    job: str | None,
+    workflow_file: str | None,
+    offers_file: str | None,
+    deadline: str | None,
+    planner: str | None,
+    market: str,
+    seed: int | None,
+    failures: float,
+    as_json: bool,
+    plot: str | None,
+    **bag: Any,
+) -> None:
+    """Say what a bag or a workflow will cost and when it will be done, before anything is rented.
+
+    A bag (a job.toml, or a list of tasks) is simulated many times with the very planner that `windfall run` uses:
+    cost, finish, the chance of being in time, machines over time. So is what is left of a job on a server, by its
+    number or name. Of a workflow the plan itself is made: which machines, when, and what runs where.
+
+    Nothing is started. A lease is billed from its request to its release in whole cycles, the boot included.
+
+    \b
+    Examples:
+      windfall plan job.toml --offers offers.toml --deadline 2h
+      windfall plan job.toml --offers offers.toml --deadline 2h --what-if deadline=1h,2h,4h --plot front.png
+      windfall plan tasks.txt --estimate 5m --pools pools.toml --pool cloud --deadline 35m
+      windfall plan last --what-if deadline=30m,1h,2h
+      windfall plan --workflow examples/workflows/fit.toml --offers examples/offers.toml --deadline 2h --budget 1.50
+
+    A workflow may have a budget beside its deadline, or instead of it: then it ends as early as that allows.
+
+    Exit code 4: the deadline is impossible (the earliest possible one is named), or it is kept too seldom, or the
+    budget is not enough (the least cost found is named).
+    """
+    if (job is None) == (workflow_file is None):
+        said = "a job file and a workflow: plan one of them" if job else "plan what? A job file or a workflow is needed"
+        raise BadInput(said, hint="try: windfall plan job.toml --offers offers.toml --deadline 2h")
+    if job is not None:
+        if failures:
+            raise BadInput("--failures goes with a workflow, not with a bag", hint="leave it out")
+        from windfall.cli.plan.bag import Asked, plan_bag
+
+        plan_bag(
+            Asked(
+                job=job, offers_file=offers_file, deadline=deadline, planner=planner, market=market,
+                first_seed=1 if seed is None else seed, as_json=as_json, plot=plot, **bag,
+            )
+        )  # fmt: skip
+        return
+    from windfall.cli.plan.workflow import Asked as AskedOfWorkflow
+    from windfall.cli.plan.workflow import plan_workflow
+
+    budget = bag.pop("budget")
+    _refuse_options_of_bags(bag)
+    assert workflow_file is not None
+    plan_workflow(
+        AskedOfWorkflow(
+            workflow_file=workflow_file, offers_file=offers_file, deadline=deadline, budget=budget,
+            planner=planner or "windfall", market=market, failures=failures, seed=seed or 0, as_json=as_json, plot=plot,
+        )
+    )  # fmt: skip
+
+
+def _refuse_options_of_bags(said: dict[str, Any]) -> None:
+    for name, value in said.items():
+        if name != "place" and value not in (None, ()):
+            option = {"traces": "trace", "pools_file": "pools", "pools": "pool"}.get(name, name.replace("_", "-"))
+            raise BadInput(f"--{option} goes with a bag, not with a workflow", hint="leave it out")

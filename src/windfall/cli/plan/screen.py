@@ -1,0 +1,182 @@
+"""How `windfall plan` shows what the runs of a bag have in common: a document, and a screen made of it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from windfall.cli.show.money import reason_words
+from windfall.cli.show.output import plural, span
+from windfall.cli.show.units import show_usd
+
+if TYPE_CHECKING:
+    from windfall.cli.plan.bag import Ready
+    from windfall.planning.contract import Plan
+    from windfall.sim.forecast import Forecast, Range
+
+Json = dict[str, Any]
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_MOST_REASONS = 3
+
+
+def document(ready: Ready, soonest_s: float, found: dict[float, Forecast | None]) -> Json:
+    """What `windfall plan JOB.TOML --json` prints. A public contract: docs/reference/cli.md."""
+    question, made = ready.question, found[ready.deadline_s]
+    return {
+        "name": ready.name,
+        "tasks": question.tasks,
+        "planner": question.planner,
+        "confidence": question.confidence,
+        "budget_usd": question.budget_usd,
+        "earliest_s": soonest_s,
+        "estimate_s": fmean(question.seen_s or question.estimates_s),
+        **outlook(ready.deadline_s, made),
+        "machines": _machines(made),
+        "first_plan": _first_plan(made),
+        "assumed": ready.assumed,
+        "warnings": ready.warnings,
+        "what_if": [outlook(deadline_s, found[deadline_s]) for deadline_s in ready.others_s],
+    }
+
+
+def outlook(deadline_s: float, made: Forecast | None) -> Json:
+    """One deadline. `low` and `high`: nine of ten runs lie between them; of `met`, its 95 % interval."""
+    if made is None:
+        return {"deadline_s": deadline_s, "possible": False, "runs": 0, "cost_usd": None, "finish_s": None, "met": None}
+    share = made.met_share
+    return {
+        "deadline_s": deadline_s,
+        "possible": True,
+        "runs": len(made.runs),
+        "cost_usd": _shown(made.cost_usd),
+        "finish_s": _shown(made.finish_s),
+        "met": {"runs": made.met, "share": share.mean, "low": share.low, "high": share.high},
+    }
+
+
+def _shown(range: Range | None) -> Json | None:
+    return None if range is None else {"mean": range.mean, "low": range.low, "high": range.high}
+
+
+def _machines(made: Forecast | None) -> Json | None:
+    if made is None:
+        return None
+    times, counts = made.machines_over_time()
+    return {
+        "rented": fmean(len(run.machines) for run in made.runs),
+        "at_once": made.most_at_once(),
+        "interrupted": fmean(run.interrupted for run in made.runs),
+        "tasks_lost": fmean(run.lost for run in made.runs),
+        "t_s": times,
+        "by_market": counts,
+    }
+
+
+def _first_plan(made: Forecast | None) -> Json | None:
+    """What the planner would do now, and why."""
+    run = made.runs[0] if made is not None and made.runs else None
+    if run is None or run.first is None:
+        return None
+    plan = run.first
+    return {
+        "start": starts(plan),
+        "because": plan.because,
+        "predicted_cost_usd": plan.predicted_cost_usd,
+        "predicted_finish_s": plan.predicted_finish_t,
+        "rejected": [{"what": rejected.what, "cost_usd": rejected.cost_usd} for rejected in plan.rejected],
+        "stepped_in": run.stepped_in,
+    }
+
+
+def starts(plan: Plan) -> list[Json]:
+    """What a plan rents, by offer."""
+    kinds = Counter((start.offer.name, start.offer.market) for start in plan.start)
+    return [{"offer": name, "market": market, "count": count} for (name, market), count in kinds.items()]
+
+
+# --- the screen -------------------------------------------------------------------------------------------------------
+
+
+def lines(told: Json, made: Forecast | None) -> list[str]:
+    """One look answers: what it costs, when it is done, how sure that is, on what, and what was assumed."""
+    head = f"'{told['name']}'  {plural(told['tasks'], 'task')} of about {span(told['estimate_s'])}"
+    found = [f"{head}   deadline {span(told['deadline_s'])}   planner {told['planner']}, {told['confidence']:.0%} sure"]
+    if made is not None:
+        found += [*_money_and_time(told), *_machine_lines(told), *_why(told["first_plan"])]
+    else:
+        found.append(f"  impossible: the earliest possible deadline is {span(told['earliest_s'])}")
+    if told["what_if"]:
+        found += ["", *_front(told)]
+    found += [f"  {'assumed' if not place else '':<12}{text}" for place, text in enumerate(told["assumed"])]
+    return found
+
+
+def _money_and_time(told: Json) -> list[str]:
+    cost, finish, met = told["cost_usd"], told["finish_s"], told["met"]
+    found = [f"  cost        {show_usd(cost['mean'])}   (9 of 10 runs: {_usd_range(cost)})"]
+    if told["budget_usd"] is not None:
+        found[0] += f"   budget {show_usd(told['budget_usd'])}"
+    if finish is not None:
+        spare_s = told["deadline_s"] - finish["mean"]
+        spare = f"{span(spare_s)} to spare" if spare_s >= 0 else f"{span(-spare_s)} late"
+        found.append(f"  done after  {span(finish['mean'])}   (9 of 10 runs: {_span_range(finish)})   {spare}")
+    # So few runs cannot show more than this, even if all of them were in time.
+    chance = f"a chance of {met['low']:.1%} at least" if met["share"] == 1 else f"{met['low']:.1%} to {met['high']:.1%}"
+    found.append(f"  in time     {met['runs']} of {told['runs']} runs   ({chance})")
+    return found
+
+
+def _machine_lines(told: Json) -> list[str]:
+    machines, first = told["machines"], told["first_plan"]
+    now = " + ".join(f"{start['count']} {start['offer']}" for start in first["start"]) if first else ""
+    text = f"{now or 'none'} at first, at most {machines['at_once']} at once"
+    if machines["interrupted"]:
+        text += f"; {machines['interrupted']:.1f} interruptions a run, {machines['tasks_lost']:.1f} tasks begun again"
+    found = [f"  machines    {text}"]
+    most = max((count for counts in machines["by_market"].values() for count in counts), default=0.0)
+    for market, counts in machines["by_market"].items():
+        found.append(f"              {market:<10}{sparks(counts, most)} {max(counts):.1f}")
+    return found
+
+
+def sparks(values: list[float], most: float) -> str:
+    """Numbers as a row of blocks; what is there at all is seen."""
+    last = len(_BLOCKS) - 1
+    return "".join(
+        _BLOCKS[min(last, max(int(value > 0), round(value / most * last)))] if most else " " for value in values
+    )
+
+
+def _why(first: Json | None) -> list[str]:
+    if first is None:
+        return []
+    found = [f"  why         {first['stepped_in']}"] if first["stepped_in"] else []
+    reasons = [reason_words(text, lambda t: f"{span(t)} from now") for text in first["because"][:_MOST_REASONS]]
+    found += [f"  {'why' if not place else '':<12}{text}" for place, text in enumerate(reasons)]
+    for place, rejected in enumerate(first["rejected"][:_MOST_REASONS]):
+        found.append(f"  {'instead of' if not place else '':<12}{rejected['what']}: {show_usd(rejected['cost_usd'])}")
+    return found
+
+
+def _front(told: Json) -> list[str]:
+    """Cost against deadline."""
+    found = [f"  {'deadline':<12}{'cost':<10}{'9 of 10 runs':<20}{'done after':<13}in time"]
+    for row in told["what_if"]:
+        when = f"  {span(row['deadline_s']):<12}"
+        if not row["possible"]:
+            found.append(f"{when}impossible before {span(told['earliest_s'])}")
+            continue
+        cost, finish, met = row["cost_usd"], row["finish_s"], row["met"]
+        done = "never" if finish is None else span(finish["mean"])
+        shown = f"{show_usd(cost['mean']):<10}{_usd_range(cost):<20}{done:<13}{met['runs']} of {row['runs']}"
+        found.append(f"{when}{shown}" + ("   <- yours" if row["deadline_s"] == told["deadline_s"] else ""))
+    return found
+
+
+def _usd_range(range: Json) -> str:
+    return f"{show_usd(range['low'])} to {show_usd(range['high'])}"
+
+
+def _span_range(range: Json) -> str:
+    return f"{span(range['low'])} to {span(range['high'])}"

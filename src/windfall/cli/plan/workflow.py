@@ -1,0 +1,215 @@
+"""`windfall plan --workflow`: which machines, when, and what runs where. Touches: files named, the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter, defaultdict
+from typing import Any
+
+import click
+import numpy as np
+from msgspec import Struct
+
+from windfall.bags.units import parse_money
+from windfall.cli.show.units import parse_duration_s, show_duration, show_usd
+from windfall.errors import BadInput, Missed
+from windfall.planning.choice import known_planner
+from windfall.planning.offers import Offer
+from windfall.planning.workflow.bounds import work_bound_usd
+from windfall.planning.workflow.budget import soonest_within
+from windfall.planning.workflow.model import US, NoOffer, Plan, Problem, earliest_finish, make_problem
+from windfall.planning.workflow.planners import plan as make_plan
+from windfall.planning.workflow.planners import publish
+from windfall.planning.workflow.risk import Risk
+from windfall.workflows import WorkflowSpec, read
+from windfall.workflows.offers import read_offers
+
+QUICK = 30_000  # looks at machines for each of the deadlines that a budget is tried with
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """The command line, as far as workflows go."""
+
+    workflow_file: str
+    offers_file: str | None
+    deadline: str | None
+    budget: str | None
+    planner: str
+    market: str
+    failures: float
+    seed: int
+    as_json: bool
+    plot: str | None
+
+
+def plan_workflow(asked: Asked) -> None:
+    """Print the plan; raises Missed where deadline or budget are not kept."""
+    known_planner(asked.planner, is_workflow=True)
+    deadline_s, budget_usd = _limits(asked)
+    spec, offers = read(asked.workflow_file), _offers(asked)
+    with _working(f"planning {len(spec.tasks):,} tasks", quiet=len(spec.tasks) < 20):
+        if deadline_s is None:
+            assert budget_usd is not None
+            problem, made = _within(asked, spec, offers, budget_usd)
+        else:
+            problem = _problem(asked, spec, offers, deadline_s)
+            made = make_plan(problem, asked.planner, np.random.default_rng(asked.seed))
+    document = publish(problem, made)
+    over = budget_usd is not None and made.expected_usd(problem) > budget_usd + 1e-9
+    if budget_usd is not None:
+        document |= {"budget_usd": budget_usd, "within_budget": not over, "bound_usd": work_bound_usd(problem)}
+    if asked.plot:
+        from windfall.figures.gantt import draw
+
+        draw(document, problem, asked.plot)
+    click.echo(json.dumps(document) if asked.as_json else _screen(document, problem, asked))
+    if not document["met"]:
+        raise _missed(problem, document, asked.planner)
+    if over:
+        raise _too_dear(asked, spec, offers, problem, made, deadline_s, budget_usd or 0.0)
+
+
+def _limits(asked: Asked) -> tuple[float | None, float | None]:
+    """The deadline in seconds and the budget in dollars; one of them at least."""
+    if not asked.offers_file:
+        raise BadInput(
+            "plan needs to know what may be rented, and no --offers file was given",
+            hint="try: --offers examples/offers.toml (a list of [[offer]] tables; copy it and put your prices in)",
+        )
+    if not asked.deadline and not asked.budget:
+        raise BadInput(
+            "plan needs a deadline", hint="try: --deadline 2h, or --budget 5 for the earliest finish it pays"
+        )
+    budget_usd = parse_money(asked.budget, "--budget") / 1e6 if asked.budget else None
+    if not asked.deadline:
+        return None, budget_usd
+    deadline_s = parse_duration_s(asked.deadline, "--deadline")
+    if deadline_s <= 0:
+        raise BadInput(f"--deadline {asked.deadline} is not in the future", hint="try: --deadline 2h")
+    return deadline_s, budget_usd
+
+
+def _offers(asked: Asked) -> tuple[Offer, ...]:
+    assert asked.offers_file is not None
+    offers = tuple(offer for offer in read_offers(asked.offers_file) if asked.market in ("any", offer.market))
+    if not offers:
+        raise BadInput(f"{asked.offers_file}: no offer of market '{asked.market}'", hint="try: --market any")
+    return offers
+
+
+def _problem(asked: Asked, spec: WorkflowSpec, offers: tuple[Offer, ...], deadline_s: float) -> Problem:
+    try:
+        return make_problem(spec.for_planning(), offers, deadline_s, Risk(task_failures=asked.failures))
+    except NoOffer as error:
+        place = f"{asked.workflow_file}: {spec.tasks[error.task].place}"
+        hint = f"add an offer with more to {asked.offers_file}"
+        raise BadInput(f"{place} needs {error.need} and no offer has that", hint=hint) from None
+
+
+def _within(asked: Asked, spec: WorkflowSpec, offers: tuple[Offer, ...], budget_usd: float) -> tuple[Problem, Plan]:
+    """The earliest finish within the budget."""
+    return soonest_within(
+        budget_usd,
+        lambda deadline_s: _problem(asked, spec, offers, deadline_s),
+        lambda problem: make_plan(problem, asked.planner, np.random.default_rng(asked.seed), QUICK),
+    )
+
+
+def _too_dear(
+    asked: Asked, spec: WorkflowSpec, offers: tuple[Offer, ...], problem: Problem, made: Plan, deadline_s: float | None,
+    budget_usd: float,
+) -> Missed:  # fmt: skip
+    """The least cost found, what no plan undercuts, and the deadline that the budget would do for."""
+    cost, bound = made.expected_usd(problem), work_bound_usd(problem)
+    within = "" if deadline_s is None else f" within {show_duration(deadline_s)}"
+    said = f"the budget of {show_usd(budget_usd)} is not enough{within}: the least cost found is {show_usd(cost)}"
+    if budget_usd < bound:
+        return Missed(said, hint=f"no plan whatever costs less than {show_usd(bound)}")
+    hint = f"no plan whatever costs less than {show_usd(bound)}; try: --budget {np.ceil(cost * 100) / 100:.2f}"
+    if deadline_s is not None and problem.n <= 1_000:
+        later, cheaper = _within(asked, spec, offers, budget_usd)
+        if cheaper.expected_usd(later) <= budget_usd:
+            hint += f", or --deadline {np.ceil(cheaper.makespan / US):.0f}s"
+    return Missed(said, hint=hint)
+
+
+def _missed(problem: Problem, document: dict[str, Any], planner: str) -> Missed:
+    soonest_s = earliest_finish(problem) / US
+    wanted = show_duration(problem.deadline / US)
+    if problem.deadline / US < soonest_s:
+        return Missed(
+            f"a deadline of {wanted} is impossible: the earliest possible finish is {show_duration(soonest_s)}",
+            hint=f"boot and critical path take that long whatever is rented; try: --deadline {np.ceil(soonest_s):.0f}s",
+        )
+    hint = "try: --planner windfall" if planner != "windfall" else "raise the limits of the offers"
+    found = np.ceil(document["makespan_s"])
+    return Missed(
+        f"{planner} misses the deadline of {wanted}: its plan takes {show_duration(document['makespan_s'])}",
+        hint=f"{hint}, or --deadline {found:.0f}s",
+    )
+
+
+def _screen(document: dict[str, Any], problem: Problem, asked: Asked) -> str:
+    makespan_s, deadline_s = document["makespan_s"], problem.deadline / US
+    spare = deadline_s - makespan_s
+    verdict = f"{show_duration(spare)} to spare" if spare >= 0 else f"{show_duration(-spare)} late"
+    due = f"deadline {show_duration(deadline_s)} ({verdict})"
+    if not asked.deadline:
+        due = (
+            f"the earliest found for {show_usd(document['budget_usd'])}"
+            if document["within_budget"]
+            else "the cheapest"
+        )
+    name = problem.workflow.name
+    lines = [
+        f"'{name}'  {problem.n:,} tasks   planner {asked.planner}",
+        f"  cost {show_usd(document['cost_usd'])}   done after {show_duration(makespan_s)}   {due}",
+    ]
+    work: defaultdict[str, float] = defaultdict(float)
+    runs: Counter[str] = Counter()
+    for task, width in zip(document["tasks"], problem.workflow.cores, strict=True):
+        work[task["machine"]] += (task["end_s"] - task["start_s"]) * width
+        runs[task["machine"]] += 1
+    cores = {offer.name: offer.cores for offer in problem.offers}
+    shown = document["machines"][:20]
+    lines.append(f"  {'machine':<9}{'offer':<18}{'from':>12}{'to':>13}{'tasks':>7}{'busy':>7}{'cost':>11}")
+    for machine in shown:
+        leased = (machine["end_s"] - machine["start_s"]) * cores[machine["offer"]]
+        busy = work[machine["id"]] / leased if leased else 0.0
+        lines.append(
+            f"  {machine['id']:<9}{machine['offer']:<18}{show_duration(machine['start_s']):>12}"
+            f"{show_duration(machine['end_s']):>13}{runs[machine['id']]:>7}{busy:>7.0%}{show_usd(machine['cost_usd']):>11}"
+        )
+    if len(document["machines"]) > len(shown):
+        lines.append(f"  ... and {len(document['machines']) - len(shown):,} more; --json lists them all")
+    if "risk" in document:
+        lines += _risk_lines(document, problem)
+    return "\n".join(lines)
+
+
+def _risk_lines(document: dict[str, Any], problem: Problem) -> list[str]:
+    risk = document["risk"]
+    lines = [
+        f"  losses: {risk['losses_expected']:.2g} tasks expected, {show_usd(risk['expected_usd'])} with them; "
+        f"chance that one comes too late to run again in time {risk['chance_late']:.2g}"
+    ]
+    spot = sum(1 for m in document["machines"] if _market(problem, m["offer"]) == "spot")
+    if spot:
+        lines.append(
+            f"  {spot} of {len(document['machines'])} machines are spot and may vanish; what they run leaves time for "
+            "on-demand"
+        )
+    return lines
+
+
+def _market(problem: Problem, name: str) -> str:
+    return next(offer.market for offer in problem.offers if offer.name == name)
+
+
+def _working(what: str, quiet: bool) -> Any:
+    """A spinner on a terminal, nothing in a pipe."""
+    from rich.console import Console
+
+    console = Console(stderr=True, quiet=quiet or not sys.stderr.isatty())
+    return console.status(what)

@@ -1,0 +1,343 @@
+"""`windfall run`: a server of its own, a worker on this host, progress, an exit code. `windfall submit`: send only."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from windfall.bags.submission import Request, Submission, read_job
+from windfall.cli.options import BehindDashes, Place, bag_options, json_option, max_wait_option, place_options
+from windfall.cli.run.follow import Terminated, follow, good_order
+from windfall.cli.run.foresee import Foresight
+from windfall.cli.show.output import console, note, plural, print_json
+from windfall.cli.show.summary import INTERRUPTED, document, exit_code, print_summary
+from windfall.client import Client, Job
+from windfall.client.job import ENDED
+from windfall.client.local import LocalServer, here, running_server, state_directory
+from windfall.errors import BadInput
+
+Json = dict[str, Any]
+_UNFINISHED = ("running", "paused", "open")
+_RELEASED_S = 10.0
+"""So long the bill of a job that has ended is waited for."""
+
+
+@click.command(cls=BehindDashes)
+@bag_options
+@click.option("--slots", type=click.IntRange(1, 4096), metavar="N", help="Tasks at once.  [default: one per core]")
+@click.option("--pools", "pools_file", metavar="FILE", help="A pools.toml: what --pool may name.")
+@click.option("--resume", metavar="JOB", help="Go on with a job that was stopped: its number, its name, or last.")
+@max_wait_option
+@place_options
+@json_option
+def run(
+    request: Request,
+    slots: int | None,
+    pools_file: str | None,
+    resume: str | None,
+    max_wait_s: float | None,
+    place: Place,
+    as_json: bool,
+) -> int:
+    """Run a bag of tasks, or a workflow, to its end, here and now.
+
+    Everything is kept under .windfall/, so nothing is lost whatever is killed: the same command again goes on where it
+    stopped. Ctrl-C once starts nothing more and lets running tasks finish; twice stops at once.
+
+    \b
+    Examples:
+      windfall run tasks.txt                              one command per line
+      windfall run --range 1-1000 -- ./sim --seed {}
+      windfall run --csv runs.csv -- ./fit --x {x} --seed {seed}
+      ls *.log | windfall run --stdin -- gzip {}
+      windfall run -f job.toml
+      windfall run --workflow wf.toml --deadline 2h       tasks that wait for each other
+      windfall run --workflow wf.json --emulate --time-scale 100
+      windfall run --resume last
+      windfall run tasks.txt --deadline 35m --pools pools.toml --pool cloud
+
+    \b
+    Exit codes: 0 done, 1 tasks failed, 2 bad input, 3 no server, 4 deadline missed or budget used up,
+    130 stopped by Ctrl-C.
+    """
+    bag = _prepared(request, resume, place)
+    pools = _pools(pools_file, place, request.time_scale)
+    return run_bag(place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools)
+
+
+def run_bag(
+    place: Place,
+    bag: Submission | Request | None,
+    *,
+    resume: str | None = None,
+    slots: int | None = None,
+    max_wait_s: float | None = None,
+    as_json: bool = False,
+    at_end: Callable[[Job], None] | None = None,
+    pools: Sequence[Any] = (),
+) -> int:
+    """Run a bag, or go on with the job that `resume` names. Returns the exit code."""
+    with good_order():
+        session = Session(place, slots, pools)
+        if pools and not session.owns_server:
+            note("a server runs here already: what can be rented is what it was told, and --pools is not looked at")
+        try:
+            status = _run(session, bag, resume, max_wait_s)
+            code = _finish(session, status, as_json)
+            if at_end is not None and session.job is not None:
+                at_end(session.job)
+            if session.owns_server and code != INTERRUPTED:
+                _stay_for_others(session)
+            return code
+        except (KeyboardInterrupt, Terminated) as stop:
+            session.stop_now()
+            return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+        finally:
+            session.client.close()
+
+
+@click.command(cls=BehindDashes)
+@bag_options
+@place_options
+@json_option
+def submit(request: Request, place: Place, as_json: bool) -> None:
+    """Submit a bag of tasks to a server and return at once; takes what `windfall run` takes.
+
+    Tasks run in a fresh directory of their own unless --cwd says otherwise. Prints the number of the job.
+
+    \b
+    Example:
+      windfall submit --csv runs.csv --input fit.py -- python3 fit.py --x {x} --seed {seed}
+      windfall wait last
+      windfall submit --workflow wf.toml --class nightly --deadline 2h
+      windfall submit --class nightly --deadline 2h --input raw.csv=tuesday.csv
+    """
+    read = _read(request)
+    directory = None if place.address else state_directory(place.state)
+    idle = directory is not None and running_server(directory) is None
+    with _client_for(place, directory) as client:
+        bag = _of_class(client, read)
+        bag.spec = msgspec.structs.replace(bag.spec, key=f"submit-{secrets.token_hex(12)}")
+        sent = _send(client, bag)
+    if as_json:
+        print_json({"job": sent.id, "name": sent.name, "tasks": bag.count})
+        return
+    click.echo(sent.id)
+    if idle:
+        note(f"no server runs on {directory}: start one (windfall server), or windfall run --resume {sent.id}")
+    else:
+        note(f"job {sent.id} '{sent.name}', {plural(bag.count, 'task')}.  try: windfall status {sent.id}{place.words}")
+
+
+def _client_for(place: Place, directory: Any) -> Client:
+    if directory is None:
+        return place.open(patience_s=30.0)
+    return Client(local=LocalServer(directory, worker=False), patience_s=30.0)
+
+
+# -- before ----------------------------------------------------------------------------------------------------------
+
+
+def _read(request: Request) -> Submission | Request:
+    """What to submit, read and checked; the request itself if it names a class that only the server knows."""
+    if request.emulate and not request.workflow:
+        raise BadInput("--emulate goes with --workflow", hint="try: windfall run --workflow wf.json --emulate")
+    if request.workflow_class and not request.workflow:
+        return request
+    if request.workflow:
+        from windfall.workflows.submission import read_workflow
+
+        bag = read_workflow(request)
+    else:
+        bag = read_job(request, sys.stdin.buffer)
+    if bag.spec.policies:
+        from windfall.policy import compile_policies
+
+        compile_policies(bag.spec.policies, {"BOT": [*bag.spec.tags, *bag.spec.attributes]})
+    return bag
+
+
+def _of_class(client: Client, bag: Submission | Request) -> Submission:
+    """Another job of the class that a request names."""
+    if isinstance(bag, Submission):
+        return bag
+    from windfall.workflows.submission import instance_of
+
+    return instance_of(client.workflow_class(bag.workflow_class), bag)
+
+
+def _prepared(request: Request, resume: str | None, place: Place) -> Submission | Request | None:
+    """The bag, read and checked whole before anything is started."""
+    if resume is not None:
+        if request.command or request.tasks or request.csv or request.range or request.stdin or request.job_file:
+            raise BadInput("--resume takes the job as it is", hint=f"try: windfall run --resume {resume}")
+        place.require_jobs()
+        return None
+    bag = _read(request)
+    if isinstance(bag, Request):
+        place.require_jobs()
+        return bag
+    if bag.spec.cwd is None and not bag.spec.inputs and not place.address and bag.shape is None:
+        # As if it had been typed here. With inputs, each task has a directory of its own that holds them.
+        bag.spec = msgspec.structs.replace(bag.spec, cwd=str(here()))
+    return bag
+
+
+def _pools(file: str | None, place: Place, time_scale: float) -> Sequence[Any]:
+    if file is None:
+        return ()
+    if place.address:
+        raise BadInput("--pools goes with a server of one's own", hint="configure it there: windfall server --pools")
+    from windfall.pools.config import read_pools
+
+    return read_pools(Path(file), None if time_scale == 1.0 else time_scale)
+
+
+class Session:
+    """A client with a server: a running one, or one of our own that ends with us."""
+
+    def __init__(self, place: Place, slots: int | None, pools: Sequence[Any] = ()) -> None:
+        self.place = place
+        self.began_s = time.time()
+        self.local: LocalServer | None = None
+        if place.address:
+            self.client = place.open(patience_s=60.0)
+        else:
+            # With pools, hosts come from there: one that nobody planned with would take what is meant for others.
+            state = state_directory(place.state)
+            self.local = LocalServer(state, worker=not pools, slots=slots, idle=True, pools=pools)
+            self.client = Client(local=self.local, patience_s=60.0)
+        self.job: Job | None = None
+        self.foresight: Foresight | None = None
+
+    @property
+    def owns_server(self) -> bool:
+        return self.local is not None and self.local.is_ours
+
+    def stop_now(self) -> None:
+        """Twice Ctrl-C, or SIGTERM: what runs here is killed; the job can be taken up again."""
+        owned = self.owns_server
+        impatience = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if self.local is not None:
+            self.local.close(now=True)
+        signal.signal(signal.SIGINT, impatience)
+        if self.job is not None:
+            what = "its tasks were stopped" if owned else "what runs on its server goes on"
+            note(f"windfall: stopped; {what}.  {_how_to_go_on(self.job.id, self.place)}")
+        else:
+            note("windfall: interrupted before anything was submitted")
+
+
+def _how_to_go_on(job: int, place: Place) -> str:
+    return f"Go on: the same command again, or windfall run --resume {job}{place.words}"
+
+
+# -- the run ---------------------------------------------------------------------------------------------------------
+
+
+def _run(session: Session, bag: Submission | Request | None, resume: str | None, max_wait_s: float | None) -> Json:
+    client = session.client
+    job = session.job = client.job(resume or "last") if bag is None else _submitted(client, _of_class(client, bag))
+    status = job.status()
+    if bag is None and status["state"] == "open":
+        raise BadInput(
+            f"job {job.id} '{job.name}' was interrupted while it was being submitted",
+            hint="type the command that submitted it again: it goes on from there",
+        )
+    if status["state"] == "paused":
+        status = job.change(paused=False)
+    if session.owns_server:
+        _pause_leftovers(session, job)
+    if session.local is not None:
+        session.local.start_work()
+    if status["state"] in ENDED:
+        return status
+    session.foresight = Foresight(client.transport.url, client.transport.token, job.id)
+    try:
+        return follow(job, max_wait_s, session.foresight)
+    finally:
+        session.foresight.close()
+
+
+def _submitted(client: Client, bag: Submission) -> Job:
+    """The job of this bag: an unfinished one of the same command, or a new one."""
+    same = hashlib.sha256(f"{bag.fingerprint} {bag.spec.cwd}".encode()).hexdigest()[:32]
+    key = f"run-{same}-{secrets.token_hex(6)}"
+    unfinished = [status for state in _UNFINISHED for status in client.jobs(state)]
+    for status in unfinished:
+        if status["name"] != bag.spec.name:
+            continue
+        before = client.job(status["job"]).spec().get("key", "")
+        if before.startswith(f"run-{same}-"):
+            key = before
+            ended = status["tasks"]["done"] + status["tasks"]["failed"]
+            note(f"going on with job {status['job']} '{bag.spec.name}': {ended:,} of {bag.count:,} tasks have ended")
+    bag.spec = msgspec.structs.replace(bag.spec, key=key)
+    return _send(client, bag)
+
+
+def _send(client: Client, bag: Submission) -> Job:
+    with console().status(f"submitting {plural(bag.count, 'task')}") as shown:
+        sent = client.send(bag, lambda total: shown.update(f"submitting {total:,} of {bag.count:,} tasks"))
+    return client.job(sent.job)
+
+
+def _pause_leftovers(session: Session, mine: Job) -> None:
+    """Jobs of runs that were killed do not start by themselves because another one was typed."""
+    for status in session.client.jobs("running"):
+        if status["job"] != mine.id and status["submitted_s"] < session.began_s:
+            session.client.job(status["job"]).change(paused=True)
+            words = session.place.words
+            note(f"job {status['job']} '{status['name']}' is unfinished: windfall run --resume {status['job']}{words}")
+
+
+# -- after -----------------------------------------------------------------------------------------------------------
+
+
+def _finish(session: Session, status: Json, as_json: bool) -> int:
+    assert session.job is not None
+    status = _settled_bill(session.job, status)
+    groups = session.job.groups() if status["causes"] or status["tasks"]["failed"] else []
+    if as_json:
+        print_json(document(status, groups))
+    else:
+        print_summary(status, groups, session.place, resume=session.owns_server)
+        if session.foresight is not None and session.foresight.words:
+            click.echo(f"  {session.foresight.words}")
+    code = exit_code(status)
+    if (status.get("money") or {}).get("held_by_budget"):
+        raised = f"windfall change {session.job.id} --budget USD && windfall run --resume {session.job.id}"
+        note(f"windfall: stopped by the budget.  Go on with a larger one: {raised}{session.place.words}")
+    if code == INTERRUPTED:
+        note(f"windfall: stopped.  {_how_to_go_on(session.job.id, session.place)}")
+    return code
+
+
+def _settled_bill(job: Job, status: Json) -> Json:
+    """The status once the machines of a job that has ended are given back: only then is its bill final."""
+    until_s = time.monotonic() + _RELEASED_S
+    while status["state"] in ENDED and (status.get("money") or {"machines": {"there": 0}})["machines"]["there"]:
+        if time.monotonic() > until_s:
+            break
+        time.sleep(0.1)
+        status = job.status()
+    return status
+
+
+def _stay_for_others(session: Session) -> None:
+    """Other runs may have come to use our server: theirs is not to die because ours has ended."""
+    said = False
+    while others := [s for s in session.client.jobs("running") if s["tasks"]["running"]]:
+        if not said:
+            note(f"job {others[0]['job']} '{others[0]['name']}' runs on this server too: staying until it has ended")
+            said = True
+        time.sleep(1.0)

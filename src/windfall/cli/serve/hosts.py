@@ -1,0 +1,128 @@
+"""`windfall host`: who runs what, how well, and who may. Touches the terminal."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from windfall.bags.units import parse_duration
+from windfall.cli.options import Place, json_option, place_options
+from windfall.cli.show.output import print_json, print_table, span
+
+Json = dict[str, Any]
+
+
+@click.group()
+def host() -> None:
+    """Hosts: the machines on which workers run.
+
+    \b
+    Examples:
+      windfall host list
+      windfall host block node7 --reason "disk full" --for 1h
+    """
+
+
+@host.command("list")
+@place_options
+@json_option
+def list_(place: Place, as_json: bool) -> None:
+    """List the hosts that have ever asked for work."""
+    with place.open() as client:
+        hosts = client.hosts()
+    if as_json:
+        print_json({"hosts": hosts})
+    elif not hosts:
+        click.echo("no host has asked for work yet.  try: windfall worker --server URL --token T")
+    else:
+        print_table(
+            ["host", "state", "slots", "held", "done", "failed", "lost", "seen", "remark"],
+            (
+                [
+                    row["host"],
+                    _state(row),
+                    row["slots"],
+                    row["held"],
+                    row["done"],
+                    row["failed"],
+                    row["lost"],
+                    f"{span(row['seen_s_ago'])} ago",
+                    _remark(row),
+                ]
+                for row in hosts
+            ),
+        )
+
+
+def _state(row: Json) -> str:
+    marks = [name for name in ("blocked", "draining") if row[name]]
+    marks += ["probation"] if row["probation_until"] is not None else []
+    return f"{row['state']} ({', '.join(marks)})" if marks else str(row["state"])
+
+
+def _remark(row: Json) -> str:
+    """Why it gets nothing, or left."""
+    if row["blocked"]:
+        return str(row["blocked"])
+    if row["probation_until"] is not None:
+        left_s = row["probation_until"] - time.time()
+        return f"{row['suspicion']}; " + (f"next test in {span(left_s)}" if left_s > 0 else "a test is due")
+    return f"left: {row['left']}" if row["left"] else ""
+
+
+@host.command()
+@click.argument("name")
+@place_options
+@json_option
+def info(name: str, place: Place, as_json: bool) -> None:
+    """Show one host: what it is, what it holds, how well it has done."""
+    with place.open() as client:
+        _show(client.host(name), as_json)
+
+
+@host.command()
+@click.argument("name")
+@click.option("--reason", default="blocked by hand", metavar="TEXT", help="To be remembered.")
+@click.option("--for", "for_", metavar="TIME", help="So long; without it, until it is unblocked.")
+@place_options
+@json_option
+def block(name: str, reason: str, for_: str | None, place: Place, as_json: bool) -> None:
+    """Give a host no more tasks."""
+    for_s = None if for_ is None else parse_duration(for_, "--for")
+    with place.open() as client:
+        _show(client.tell_host(name, "block", reason=reason, for_s=for_s), as_json)
+
+
+@host.command()
+@click.argument("name")
+@place_options
+@json_option
+def unblock(name: str, place: Place, as_json: bool) -> None:
+    """Let a host have tasks again."""
+    with place.open() as client:
+        _show(client.tell_host(name, "unblock"), as_json)
+
+
+@host.command()
+@click.argument("name")
+@place_options
+@json_option
+def drain(name: str, place: Place, as_json: bool) -> None:
+    """Let a host finish what it has, then leave."""
+    with place.open() as client:
+        _show(client.tell_host(name, "drain"), as_json)
+
+
+def _show(row: Json, as_json: bool) -> None:
+    if as_json:
+        print_json(row)
+        return
+    click.echo(f"host {row['host']}: {_state(row)}")
+    for key, value in row.items():
+        if key == "ad":
+            for name, part in (value or {}).items():
+                click.echo(f"  ad.{name:<14} {part}")
+        elif key not in ("host", "state") and value not in (None, "", [], False):
+            click.echo(f"  {key:<17} {value}")

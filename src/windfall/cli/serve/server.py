@@ -1,0 +1,117 @@
+"""`windfall server`: a thin layer over `windfall.server`. Touches signals and the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from pathlib import Path
+
+import click
+
+from windfall.bags.units import parse_duration
+from windfall.cli.show.output import note, print_json
+from windfall.client.local import state_directory
+from windfall.errors import BadInput
+
+
+@click.command()
+@click.option(
+    "--listen", default="127.0.0.1:7272", show_default=True, metavar="HOST:PORT", help="Port 0 takes a free one."
+)
+@click.option("--state", "--state-dir", "state", metavar="DIR", help="Where all is kept.  [default: .windfall]")
+@click.option("--tls-cert", metavar="FILE", help="Certificate (PEM): serve https.")
+@click.option("--tls-key", metavar="FILE", help="Its key (PEM).")
+@click.option("--lease", default="60s", show_default=True, metavar="TIME", help="Silence that makes a host unknown.")
+@click.option("--pools", metavar="FILE", help="A pools.toml: where to get clients when tasks wait.")
+@click.option(
+    "--time-scale", type=click.FloatRange(0.001), metavar="X", help="Of emulated clouds: their seconds in one of ours."
+)
+@click.option(
+    "--tail-enter",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    metavar="X",
+    help="A bag is in its tail when at most X tasks wait for each slot.",
+)
+@click.option(
+    "--tail-leave",
+    type=click.FloatRange(0),
+    metavar="X",
+    help="It leaves its tail when more than X wait for each slot.  [default: never]",
+)
+@click.option("--failover-pool", default="", metavar="NAME", help="Where tasks go that fail or are lost repeatedly.")
+@click.option("--json", "as_json", is_flag=True, help="Say where it serves as JSON.")
+def server(
+    listen: str,
+    state: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    lease: str,
+    pools: str | None,
+    time_scale: float | None,
+    tail_enter: float,
+    tail_leave: float | None,
+    failover_pool: str,
+    as_json: bool,
+) -> None:
+    """Serve workers and clients until told to stop (Ctrl-C, SIGTERM). Nothing is lost by stopping.
+
+    Listens on this machine only, unless told otherwise; beyond it, a token has to be made first.
+
+    \b
+    Example:
+      windfall token create --role worker > worker.token
+      windfall server --listen 0.0.0.0:7272
+      windfall worker --server http://head-node:7272 --token-file worker.token      (on other machines)
+    """
+    from windfall.core.events import Settings
+    from windfall.pools.config import read_pools
+    from windfall.server.embedded import Options, Server, run
+
+    lease_s = parse_duration(lease, "--lease")
+    if lease_s < 1:
+        raise BadInput(f"--lease {lease}: at least one second", hint="a minute does for most networks")
+    for option, file in (("--tls-cert", tls_cert), ("--tls-key", tls_key)):
+        if file and not os.access(file, os.R_OK):
+            raise BadInput(f"{option} {file}: no such file, or it may not be read")
+    if tail_leave is not None and tail_leave < tail_enter:
+        raise BadInput(f"--tail-leave {tail_leave:g} is less than --tail-enter {tail_enter:g}", hint="it would flap")
+    settings = Settings(tail_enter=tail_enter, tail_leave=tail_leave, failover_pool=failover_pool)
+    configured = read_pools(Path(pools), time_scale) if pools else []
+    directory = state_directory(state)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    made = Server(Options(directory, listen, "", lease_s, tls_cert or "", tls_key or "", settings, configured))
+    run(_serve(made, directory, as_json))
+    note("windfall: the server has stopped; everything is kept")
+    if made.machines_left:
+        what = "machine goes" if made.machines_left == 1 else "machines go"
+        note(f"  {made.machines_left} rented {what} on, and will be found by the next server on {directory}")
+
+
+async def _serve(made: object, directory: Path, as_json: bool) -> None:
+    from windfall.server.embedded import Server
+
+    assert isinstance(made, Server)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, made.stop)
+    serving = asyncio.create_task(made.serve())
+    while not made.ready.is_set() and not serving.done():
+        await asyncio.sleep(0.01)
+    if made.ready.is_set():
+        _announce(made.url, directory, made.warnings, as_json)
+    await serving
+
+
+def _announce(url: str, directory: Path, warnings: list[str], as_json: bool) -> None:
+    if as_json:
+        print_json({"url": url, "state": str(directory), "pid": os.getpid(), "warnings": warnings})
+        return
+    click.echo(f"windfall server on {url}, state in {directory}")
+    for warning in warnings:
+        note(f"  {warning}")
+    click.echo(f"  add a worker here: windfall worker --server {url} --token-file {directory}/token")
+    click.echo("  let others in:     windfall token create --role worker|submit|read")

@@ -1,0 +1,78 @@
+"""`windfall token`: who may do what. Touches the terminal."""
+
+from __future__ import annotations
+
+import click
+
+from windfall.cli.options import Place, json_option, place_options
+from windfall.cli.show.output import moment, note, print_json, print_table
+from windfall.client import Client
+from windfall.client.local import LocalServer, state_directory
+
+ROLES = ("submit", "worker", "read", "admin")
+
+
+@click.group()
+def token() -> None:
+    """Tokens let workers and people in. A server keeps only their hashes.
+
+    \b
+    Examples:
+      windfall token create --role worker > worker.token
+      windfall token list
+    """
+
+
+@token.command()
+@click.option("--role", type=click.Choice(ROLES), required=True, help="What it may do.")
+@click.option("--name", default="", help="Whose it is.")
+@place_options
+@json_option
+def create(role: str, name: str, place: Place, as_json: bool) -> None:
+    """Make a token. It is printed this once, alone, on standard output.
+
+    Works before the first start of a server too: a server that others can reach wants a token to be there.
+    """
+    with _client(place) as client:
+        made = client.create_token(role, name)
+    if as_json:
+        print_json({**made, "role": role, "name": name})
+        return
+    click.echo(made["token"])
+    note(f"role {role}, id {made['id']}; keep it: it is not shown again")
+
+
+def _client(place: Place) -> Client:
+    if place.address:
+        return place.open()
+    return Client(local=LocalServer(state_directory(place.state), worker=False))
+
+
+@token.command("list")
+@place_options
+@json_option
+def list_(place: Place, as_json: bool) -> None:
+    """List the tokens, without their secrets."""
+    with place.open() as client:
+        tokens = client.tokens()
+    if as_json:
+        print_json({"tokens": tokens})
+    else:
+        print_table(
+            ["id", "role", "name", "created"],
+            ([row["id"], row["role"], row["name"] or "-", moment(row["created_s"])] for row in tokens),
+        )
+
+
+@token.command()
+@click.argument("ident", metavar="ID")
+@place_options
+@json_option
+def revoke(ident: str, place: Place, as_json: bool) -> None:
+    """Make a token worthless, at once."""
+    with place.open() as client:
+        client.revoke_token(ident)
+    if as_json:
+        print_json({"revoked": ident})
+    else:
+        click.echo(f"token {ident} is revoked")

@@ -1,0 +1,1 @@
+"""What every command prints with: tables, progress, summaries, money, times. Touches standard output and error."""

@@ -1,0 +1,160 @@
+"""A job's progress on a terminal: how far, how fast, when done, what fails. Draws on standard error, if it is one."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from windfall.cli.show.money import standing_lines
+from windfall.cli.show.output import console, moment, plural, rate, span
+from windfall.client import Job
+from windfall.client.results import cause_text
+
+Json = dict[str, Any]
+_WINDOW_S = 20.0
+_GROUPS_EVERY_S = 2.0
+_BAR_CELLS = 30
+
+
+class Pace:
+    """How many tasks end a second, over the last while."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def add(self, now_s: float, ended: int) -> None:
+        self._samples.append((now_s, ended))
+        while len(self._samples) > 2 and now_s - self._samples[0][0] > _WINDOW_S:
+            self._samples.popleft()
+
+    @property
+    def per_second(self) -> float | None:
+        """None while there is nothing to go by."""
+        (t0, n0), (t1, n1) = self._samples[0], self._samples[-1]
+        return (n1 - n0) / (t1 - t0) if n1 > n0 and t1 > t0 else None
+
+
+def bar(done: float, failed: float, cells: int = _BAR_CELLS) -> Text:
+    """Two shares of one as a bar."""
+    full = round(cells * (done + failed))
+    bad = min(full, max(1, round(cells * failed))) if failed else 0
+    return Text.assemble(("█" * (full - bad), "green"), ("█" * bad, "red"), ("░" * (cells - full), "bright_black"))
+
+
+class Progress:
+    """Shows statuses as they come. Use as a context; `update` draws if somebody looks."""
+
+    def __init__(self, job: Job, *, screen: Console | None = None) -> None:
+        self._job = job
+        self._console = screen or console()
+        self._pace = Pace()
+        self._groups: list[Json] = []
+        self._groups_at_s = 0.0
+        self._failed = 0
+        self.remark = ""
+        self.trouble = ""
+        self.foreseen = ""
+        self._live = Live(console=self._console, transient=True, refresh_per_second=8, redirect_stdout=False)
+
+    @property
+    def is_seen(self) -> bool:
+        return not self._console.quiet
+
+    def __enter__(self) -> Progress:
+        if self.is_seen:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.is_seen:
+            self._live.stop()
+
+    def update(self, status: Json) -> None:
+        if not self.is_seen:
+            return
+        now_s = time.monotonic()
+        tasks = status["tasks"]
+        self._pace.add(now_s, tasks["done"] + tasks["failed"] + tasks["cancelled"])
+        if tasks["failed"] != self._failed and now_s - self._groups_at_s > _GROUPS_EVERY_S:
+            self._groups, self._failed, self._groups_at_s = self._job.groups(), tasks["failed"], now_s
+        self._live.update(self.picture(status))
+
+    def picture(self, status: Json) -> Group:
+        """One look answers: how far, how fast, will it make it, is anything wrong."""
+        lines = [_head(status), self._bar_line(status), *_money_lines(status)]
+        if self.foreseen:
+            lines.append(Text(f"  {self.foreseen}"))
+        if tasks_failed := status["tasks"]["failed"]:
+            lines.append(Text(f"  {plural(tasks_failed, 'task')} failed: {self._causes()}", style="red"))
+        if self.trouble:
+            lines.append(Text(f"  {self.trouble}", style="yellow"))
+        elif not status["slots"] and status["state"] == "running" and not status.get("money"):
+            lines.append(Text("  no host has asked for work yet", style="yellow"))
+        if self.remark:
+            lines.append(Text(f"  {self.remark}", style="yellow"))
+        return Group(*lines)
+
+    def _bar_line(self, status: Json) -> Text:
+        tasks = status["tasks"]
+        total = tasks["total"] or 1
+        ended = tasks["done"] + tasks["failed"] + tasks["cancelled"]
+        line = Text("  ")
+        line.append_text(bar(tasks["done"] / total, (tasks["failed"] + tasks["cancelled"]) / total))
+        line.append(f"  {ended:,} / {tasks['total']:,}", style="bold")
+        # What a host holds ready for its slots is sent out, but does not run yet.
+        line.append(f"   {min(tasks['running'], status['slots'] or 1):,} running")
+        workflow = status.get("workflow") or {"held": 0, "blocked": 0}
+        if waiting := workflow["held"] - workflow["blocked"]:
+            line.append(f"   {waiting:,} wait for others")
+        if workflow["blocked"]:
+            line.append(f"   {workflow['blocked']:,} blocked", style="red")
+        pace = self._pace.per_second
+        if pace:
+            left_s = (total - ended) / pace
+            line.append(f"   {rate(pace)}   {span(left_s)} to go")
+            line.append_text(_slack(status, left_s))
+        if status["state"] == "paused":
+            line.append("   paused", style="yellow")
+        return line
+
+    def _causes(self) -> str:
+        final = [group for group in self._groups if group["final"]]
+        return ", ".join(_group_in_short(group) for group in final[:3]) or "..."
+
+
+def _head(status: Json) -> Text:
+    line = Text.assemble(
+        (f"job {status['job']} '{status['name']}'", "bold"), f"  {plural(status['tasks']['total'], 'task')}"
+    )
+    line.append(f"   {span(status['elapsed_s'])} so far")
+    if status["deadline_s"] is not None:
+        left_s = status["deadline_s"] - time.time()
+        when = f"in {span(left_s)}" if left_s > 0 else f"{span(-left_s)} ago"
+        line.append(f"   deadline {moment(status['deadline_s'])} ({when})", style="" if left_s > 0 else "red")
+    return line
+
+
+def _money_lines(status: Json) -> list[Text]:
+    """Of a job that rents machines: what it costs, on what it runs, when its plan expects to be done."""
+    if not status.get("money"):
+        return []
+    standing, *trouble = standing_lines(status)
+    return [Text(standing), *(Text(line, style="yellow") for line in trouble)]
+
+
+def _slack(status: Json, left_s: float) -> Text:
+    if status["deadline_s"] is None:
+        return Text()
+    spare_s = status["deadline_s"] - time.time() - left_s
+    return Text(f" ({span(spare_s)} to spare)", "green") if spare_s >= 0 else Text(f" ({span(-spare_s)} late)", "red")
+
+
+def _group_in_short(group: Json) -> str:
+    tasks = ", ".join(map(str, group.get("names", group["tasks"])[:2])) + (", ..." if group["count"] > 2 else "")
+    said = f' "{group["last_line"][:40]}"' if group["last_line"] else ""
+    return f"{group['count']:,} x {cause_text(group['cause'], group['exit_code'])}{said} (task {tasks})"

@@ -1,0 +1,125 @@
+"""How a job ended: the screen, the document, the exit code. Touches standard output."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+
+from windfall.cli.options import Place
+from windfall.cli.show.money import outcome, outcome_lines, over_budget_usd
+from windfall.cli.show.output import plural, rate, span
+from windfall.client.results import cause_text
+
+Json = dict[str, Any]
+INTERRUPTED = 130
+_SHOWN_GROUPS = 5
+_SHOWN_LINES = 3
+
+
+def exit_code(status: Json) -> int:
+    """0 done, 1 tasks failed (or were cancelled), 4 deadline or budget missed, 130 stopped on the way."""
+    if status["state"] in ("failed", "cancelled"):
+        return 1
+    if (status.get("money") or {}).get("held_by_budget"):
+        return 4
+    if status["state"] != "done":
+        return INTERRUPTED
+    return 4 if missed_by_s(status) is not None or over_budget_usd(status.get("money")) else 0
+
+
+def missed_by_s(status: Json) -> float | None:
+    """How long after its deadline the last result came; None if there was no deadline or it was met."""
+    if status["deadline_s"] is None:
+        return None
+    late_s = status["submitted_s"] + status["elapsed_s"] - status["deadline_s"]
+    return late_s if late_s > 0 else None
+
+
+def document(status: Json, groups: list[Json]) -> Json:
+    """What `windfall run --json` prints. A public contract: docs/reference/cli.md."""
+    tasks = status["tasks"]
+    return {
+        "job": status["job"],
+        "name": status["name"],
+        "state": status["state"],
+        "tasks": {name: tasks[name] for name in ("total", "done", "failed", "cancelled")},
+        "attempts": status["attempts"],
+        "elapsed_s": status["elapsed_s"],
+        "submitted_s": status["submitted_s"],
+        "finished_s": status["finished_s"],
+        "mean_run_s": status["mean_run_s"],
+        "waste": status["waste"],
+        "stopped": status["stopped"],
+        "deadline_s": status["deadline_s"],
+        "missed_by_s": missed_by_s(status),
+        "money": outcome(status),
+        "failures": groups,
+    }
+
+
+def print_summary(status: Json, groups: list[Json], place: Place, *, resume: bool = False) -> None:
+    """What happened, what failed and why, what to try. `resume`: no server stays behind to go on with it."""
+    tasks, job = status["tasks"], status["job"]
+    counts = [f"{tasks['done']:,} done"]
+    counts += [f"{tasks[name]:,} {name}" for name in ("failed", "cancelled") if tasks[name]]
+    blocked = (status.get("workflow") or {}).get("blocked", 0)
+    rest = tasks["total"] - tasks["done"] - tasks["failed"] - tasks["cancelled"] - blocked
+    counts += [f"{blocked:,} blocked"] if blocked else []
+    counts += [f"{rest:,} to go"] if rest else []
+    speed = f" ({rate(tasks['done'] / status['elapsed_s'])})" if tasks["done"] > 1 and status["elapsed_s"] > 0 else ""
+    head = f"job {job} '{status['name']}'  {plural(tasks['total'], 'task')}: {', '.join(counts)}"
+    again = status["attempts"] - tasks["done"] - tasks["failed"] - tasks["cancelled"]
+    extra = f"   {plural(again, 'extra attempt')}" if again > 0 and not rest else ""
+    click.echo(f"{head}   in {span(status['elapsed_s'])}{speed}{extra}")
+    if status["stopped"]:
+        click.echo(f"  stopped early: {status['stopped']}")
+    late_s = missed_by_s(status)
+    if late_s is not None:
+        click.echo(f"  the deadline was missed by {span(late_s)}")
+    for line in outcome_lines(status):
+        click.echo(line)
+    print_groups(groups)
+    if tasks["failed"]:
+        example = next((g.get("names", g["tasks"])[0] for g in groups if g["final"]), 0)
+        _print_next(job, shlex.quote(str(example)), place, resume)
+
+
+def print_groups(groups: list[Json]) -> None:
+    """Failures by cause, those that stayed first, each with its last lines."""
+    for final in (True, False):
+        chosen = sorted((g for g in groups if bool(g["final"]) is final), key=lambda g: -g["count"])
+        for group in chosen[:_SHOWN_GROUPS]:
+            _print_group(group)
+        if len(chosen) > _SHOWN_GROUPS:
+            more = sum(group["count"] for group in chosen[_SHOWN_GROUPS:])
+            click.echo(f"  and {more:,} in {plural(len(chosen) - _SHOWN_GROUPS, 'other group')}")
+
+
+def _print_group(group: Json) -> None:
+    tasks = ", ".join(map(str, group.get("names", group["tasks"])[:5])) + (", ..." if group["count"] > 5 else "")
+    what = cause_text(group["cause"], group["exit_code"])
+    if group["final"]:
+        click.echo(f"  {group['count']:,} failed: {what}   task {tasks}")
+    else:
+        click.echo(f"  {group['count']:,} failed at first and went on: {what}   task {tasks}")
+    lines = (group["stderr_tail"] or group.get("text") or "").strip().splitlines() or [group["last_line"] or ""]
+    shown = lines[-_SHOWN_LINES:] if group["final"] else lines[-1:]
+    for line in shown:
+        if line.strip():
+            click.echo(f"      | {line[:160]}")
+
+
+def _print_next(job: int, example: str, place: Place, resume: bool) -> None:
+    where = place.words
+    go_on = f" && windfall run --resume {job}{where}" if resume else ""
+    lines = [("go there", f"cd {shlex.quote(place.typed_in)}")] if place.typed_in else []
+    lines += [
+        ("all that a failed task wrote", f"windfall logs {job} {example}{where}"),
+        ("try the failed ones again, in place", f"windfall retry {job} --failed{where}{go_on}"),
+        ("what the others gave", f"windfall results {job} --json{where}"),
+    ]
+    click.echo("what next:")
+    for why, command in lines:
+        click.echo(f"  {why:<37}{command}")

@@ -1,0 +1,1 @@
+"""`windfall simulate`: scenarios in virtual time. Touches the files named and the terminal."""

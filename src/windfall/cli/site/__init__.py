@@ -1,0 +1,1 @@
+"""`windfall site` and `place`: hosts that you own. Touches the files named, the terminal and the server."""

@@ -1,0 +1,447 @@
+"""Why a task waits, and the story of one that does not: told by the code that decides, from the same state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from windfall.core.events import (
+    VERDICT_NAMES,
+    WHY_NAMES,
+    HostAnswered,
+    Record,
+    ResultsJudged,
+    ResultsReported,
+    TasksChosen,
+    TimeJudged,
+)
+from windfall.core.explain import plan as explain_plan
+from windfall.core.liveness import timeouts
+from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
+from windfall.core.matching.dispatch import Matcher, is_blocked, needs_failover
+from windfall.core.matching.policy import BagPolicy, Clause
+from windfall.core.state import dag
+from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAMES, WAITING
+from windfall.core.state.state import Bag, Host, State
+from windfall.core.supply.pools import outlook
+from windfall.wire.messages import CAUSES
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Policies
+
+Json = dict[str, Any]
+Kind = tuple[str, str]
+"""What a reason is about, and its clause."""
+PASSING = frozenset({"busy", "rank", "concurrency", "blame"})
+"""Reasons that go away by themselves; if a host has no other, the task is not stuck."""
+MOST_HOSTS = 2000
+"""Hosts that one explanation looks at: it is made while others wait for their answers."""
+
+
+MOST_PARENTS = 100
+
+
+class Reason(Struct):
+    """One thing that keeps hosts from a task. `missing`: by how much the nearest of them falls short."""
+
+    what: str
+    text: str
+    detail: str = ""
+    hosts: int = 0
+    example: str = ""
+    missing: float | None = None
+    try_: str = ""
+
+
+NameOf = Callable[[int], str]
+"""What a task is called."""
+
+
+def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t: float, name_of: NameOf = str) -> Json:
+    """Which hosts there are, what keeps each from the bag's next task (or from `task`), and what to change."""
+    if task is not None and bag.shape is not None and bag.left[task]:
+        return _parents_left(state, bag, task, name_of)
+    held_up = _job_reason(bag, task)
+    if held_up:
+        about = {"waits": True, "stuck": False, "because": held_up[0], "hosts": len(state.live_hosts)}
+        return about | {"reasons": [], "pools": [], "try": held_up[1]}
+    if task is not None and (reserved := explain_plan.why_reserved(state, bag, task, t)):
+        return reserved
+    rented = explain_plan.coming(state, bag, t)
+    if task is None and rented is not None and not bag.waiting:
+        about = {"waits": True, "stuck": rented.stuck, "because": rented.because, "hosts": len(state.live_hosts)}
+        return about | {"reasons": [], "pools": rented.pools, "try": rented.tries}
+    look = Look(state, policies, bag, task, t)
+    pools = outlook(state, policies, bag, ceil(bag.classes[_class_of(bag, task)].cpus), t)
+    help_comes = any(pool.hopeful for pool in pools) or (rented is not None and not rented.stuck)
+    ordered = sorted(look.reasons.values(), key=lambda reason: -reason.hosts)
+    tries = [reason.try_ for reason in ordered if reason.try_]
+    if rented is not None:
+        tries += rented.tries
+    elif not state.live_hosts and not help_comes:
+        tries.append("windfall worker --server URL --token TOKEN   on any host")
+    return {
+        "waits": look.willing == 0,
+        "stuck": look.possible == 0 and look.is_complete and not help_comes,
+        "because": look.summary() if rented is None or look.possible else rented.because,
+        "hosts": len(state.live_hosts),
+        "willing": look.willing,
+        "reasons": [_shown(reason) for reason in ordered],
+        "nearest": _nearest(list(look.alone.values())),
+        "pools": [{"pool": pool.pool, "what": pool.what} for pool in pools] + (rented.pools if rented else []),
+        "try": list(dict.fromkeys(tries)),
+    }
+
+
+def _parents_left(state: State, bag: Bag, task: int, name_of: NameOf) -> Json:
+    """Which parents a task waits for, and whether one of them, or of theirs, will never be done."""
+    assert bag.shape is not None
+    parents = bag.shape.parents_of(task)
+    missing = [parent for parent in parents if bag.columns.state[parent] != DONE]
+    blockers = ended_before(bag, task)
+    because = f"it waits for {len(missing)} of {_parents(len(parents))}: {_listed(missing, name_of)}"
+    if blockers:
+        states = sorted({bag.columns.state[blocker] for blocker in blockers})
+        how = " or ".join("was cancelled" if value == CANCELLED else "failed" for value in states)
+        because += f"; blocked by {_listed(blockers, name_of)}, which {how}"
+    failed = any(bag.columns.state[blocker] == FAILED for blocker in blockers)
+    options = ["--failed"] * failed + ["--cancelled"] * (len(blockers) > 0 and not failed)
+    return {
+        "waits": True,
+        "stuck": bool(blockers),
+        "because": because,
+        "hosts": len(state.live_hosts),
+        "reasons": [],
+        "pools": [],
+        "parents": [{"task": parent, "name": name_of(parent)} for parent in missing[:MOST_PARENTS]],
+        "blocked_by": [{"task": blocker, "name": name_of(blocker)} for blocker in blockers[:MOST_PARENTS]],
+        "try": [f"windfall retry {bag.number} {option}" for option in options],
+    }
+
+
+def ended_before(bag: Bag, task: int) -> list[int]:
+    """What a task of a workflow depends on, directly or not, that failed or was cancelled, the nearest first."""
+    if bag.shape is None:
+        return []
+    state = bag.columns.state
+    above = dag.walk_up(bag.shape, task, lambda at: state[at] == WAITING)
+    return [at for at in above if state[at] in (FAILED, CANCELLED)]
+
+
+def _blocked(bag: Bag, name_of: NameOf) -> Json:
+    """Of a workflow that has ended: how many tasks never could start, and what they waited for in the end."""
+    over = [task for task, value in enumerate(bag.columns.state) if value in (FAILED, CANCELLED)]
+    first = [task for task in over if bag.shape is not None and not bag.left[task]]
+    return {"tasks": bag.held, "by": _listed(first or over, name_of), "try": f"windfall retry {bag.number} --failed"}
+
+
+def _parents(count: int) -> str:
+    return "1 parent" if count == 1 else f"{count} parents"
+
+
+def _listed(tasks: list[int], name_of: NameOf) -> str:
+    shown = ", ".join(name_of(task) for task in tasks[:3])
+    return shown + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
+
+
+class Look:
+    """What keeps each of the connected hosts from a task; of very many hosts only so many are looked at."""
+
+    def __init__(self, state: State, policies: Policies, bag: Bag, task: int | None, t: float) -> None:
+        step = ceil(len(state.live_hosts) / MOST_HOSTS) or 1
+        self.hosts = list(state.live_hosts)[::step]
+        self.is_complete = step == 1
+        self.reasons: dict[Kind, Reason] = {}
+        self.alone: dict[Kind, Reason] = {}
+        """Reasons that are all that keeps a host away."""
+        self.willing = self.possible = 0
+        for number in self.hosts:
+            found = host_reasons(state, policies, bag, task, state.hosts[number], t)
+            self.willing += not found
+            self.possible += all(reason.what in PASSING for reason in found)
+            if len(found) == 1:
+                _count(self.alone, found[0])
+            for reason in found:
+                _count(self.reasons, reason)
+
+    def summary(self) -> str:
+        count = len(self.hosts)
+        hosts = _hosts(count) if self.is_complete else f"{count} hosts that were looked at"
+        if not count:
+            return "no host is connected"
+        if self.willing:
+            return f"{self.willing} of {hosts} may run it and will get it when they ask next"
+        if self.possible:
+            return f"{self.possible} of {hosts} may run it later"
+        if not self.is_complete:
+            return f"none of {hosts} may run it"
+        return (
+            "the one connected host may not run it" if count == 1 else f"none of the {count} connected hosts may run it"
+        )
+
+
+def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
+    number = bag.number
+    if bag.finished_t is not None:
+        return f"the job has ended ({bag.state})", []
+    if bag.stopped:
+        return f"the job was stopped: {bag.stopped}", [f"windfall retry {number} --failed"]
+    if bag.rules.paused:
+        return "the job is paused", [f"windfall change {number} --unpause"]
+    if not (bag.sealed or bag.rules.streaming):
+        return "the job is still being submitted", []
+    if task is None and bag.held and not bag.waiting:
+        return f"every task that could run has been handed out; {bag.held} wait for others to be done", []
+    if task is None and not bag.waiting and not bag.reserved:
+        return "every task of the job has been handed out", []
+    return None
+
+
+def _hosts(count: int) -> str:
+    return "1 host" if count == 1 else f"{count} hosts"
+
+
+def host_reasons(state: State, policies: Policies, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
+    """What keeps this host from the task; empty if nothing does."""
+    standing = _standing(host, t)
+    if standing is not None:
+        return [standing]
+    needs = _needs(bag, task, host)
+    if needs:
+        return needs
+    failover = state.settings.failover_pool
+    if failover and task is not None and host.pool != failover and needs_failover(bag, task):
+        detail = f"it failed {bag.columns.failures[task]} times and was lost {bag.columns.losses[task]} times elsewhere"
+        return [Reason("failover", f'Host.Pool == "{failover}"', detail, 1, host.name)]
+    policy = policies.of(bag.rules.policies)
+    clauses = _clauses(state, policy, bag, task, host, t)
+    if clauses:
+        return clauses
+    return _competition(state, policies, bag, task, host, t)
+
+
+def _standing(host: Host, t: float) -> Reason | None:
+    name = host.name
+    if is_blocked(host, t):
+        return Reason(
+            "blocked", "Host.Blocked", f"{name}: {host.blocked}", 1, name, None, f"windfall host unblock {name}"
+        )
+    if host.draining:
+        return Reason("draining", "the host is draining", f"{name} takes nothing more", 1, name)
+    until = host.record.probation_until
+    if until is not None and t < until:
+        detail = f"{name}: {host.record.suspicion} (black hole suspected, next test in {until - t:.0f} s)"
+        return Reason("probation", "Host.ErrorRate", detail, 1, name, None, f"windfall host unblock {name}")
+    return None
+
+
+def _class_of(bag: Bag, task: int | None) -> int:
+    """The class of a task, or of the bag's next one."""
+    if task is not None:
+        return bag.class_of(task)
+    return next((index for index, queue in enumerate(bag.queues) if queue.size), 0)
+
+
+def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
+    rules = bag.classes[_class_of(bag, task)]
+    attempt = 1 if task is None else bag.columns.attempts[task] + 1
+    found = []
+    width = ceil(rules.cpus)
+    if width > host.slots:
+        short = float(width - host.slots)
+        found.append(
+            Reason(
+                "cpus", f"Host.Slots >= {width}", f"the most that a host offers is {host.slots}", 1, host.name, short
+            )
+        )
+    need = rules.memory_for(attempt)
+    if need and host.memory_bytes and need > host.memory_bytes:
+        need_mb, has_mb = need >> 20, host.memory_bytes >> 20
+        found.append(
+            Reason(
+                "memory", f"Host.Memory >= {need_mb}", f"the largest offers {has_mb} MB", 1, host.name,
+                float(need_mb - has_mb), f"windfall change {bag.number} --memory {max(1, has_mb)}M",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _clauses(state: State, policy: BagPolicy, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
+    if not policy.expressions:
+        return []
+    ads = (host_ad(host, t), bag_ad(bag, t), queue_ad(state), pool_ad(state, host.pool))
+    clauses = policy.explain(*ads, t, shared=class_ad(bag.classes[_class_of(bag, task)]))
+    text = policy.expressions.get("JobRequirements", "")
+    return [
+        Reason(
+            "policy", clause.text, clause.detail, 1, host.name, clause.missing,
+            f"windfall change {bag.number} --require {_without(clause, clauses, text)}",
+        )
+        for clause in clauses
+        if not clause.ok
+    ]  # fmt: skip
+
+
+def _without(clause: Clause, clauses: list[Clause], text: str) -> str:
+    """The condition without one of its clauses, as it would be typed."""
+    rest, kept = " ".join(text.split()), []
+    for each in clauses:
+        plain = " ".join(each.text.split())
+        part = next((part for part in (plain, f"({plain})") if rest.startswith(part)), None)
+        if part is None:
+            break
+        rest = rest.removeprefix(part).removeprefix(" && ")
+        kept += [] if each is clause else [part]
+    if rest or "'" in text:
+        return f"'...'   without, or with a weaker, {clause.text}"
+    return f"'{' && '.join(kept)}'"
+
+
+def _competition(state: State, policies: Policies, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
+    matcher = Matcher(state, host, t, policies)
+    for group in matcher.by_rank():
+        # Bags of which only replicas are left may have none for this host.
+        group = [entry for entry in group if entry[0].waiting]
+        if not group:
+            continue
+        for other, _, concurrency, _ in group:
+            if other is bag:
+                if len(host.held) >= concurrency:
+                    return [
+                        Reason("concurrency", f"Concurrency = {concurrency}", "the host holds that many", 1, host.name)
+                    ]
+                break
+        if any(other is bag for other, *_ in group):
+            break
+        names = ", ".join(other.rules.name for other, *_ in group)
+        return [Reason("rank", "Rank", f"higher-ranked jobs go first: {names}", 1, host.name)]
+    if len(host.held) >= host.slots:
+        return [Reason("busy", "the host is busy", "it will ask when a slot is free", 1, host.name)]
+    if task is not None and matcher.avoids(bag, task):
+        return [Reason("blame", "the task failed here before", "another host is tried first", 1, host.name)]
+    return []
+
+
+def _count(reasons: dict[Kind, Reason], reason: Reason) -> None:
+    """Merge reasons of the same kind; the nearest miss stays as the example."""
+    key = (reason.what, reason.text)
+    known = reasons.get(key)
+    if known is None:
+        reasons[key] = msgspec.structs.replace(reason)
+        return
+    known.hosts += 1
+    if reason.missing is not None and (known.missing is None or reason.missing < known.missing):
+        known.missing, known.detail, known.example, known.try_ = (
+            reason.missing, reason.detail, reason.example, reason.try_,
+        )  # fmt: skip
+
+
+def _nearest(alone: list[Reason]) -> str:
+    """The smallest change that would do: of a reason that is all that keeps some hosts away."""
+    missed = [reason for reason in alone if reason.missing is not None]
+    if not missed:
+        return ""
+    best = min(missed, key=lambda reason: (-reason.hosts, reason.missing))
+    unit = {"memory": " MB of memory", "cpus": " slots"}.get(best.what)
+    if unit:
+        return f"{_hosts(best.hosts)} lack{'s' * (best.hosts == 1)} only {best.missing:g}{unit} ({best.example})"
+    return f"{_hosts(best.hosts)} fail{'s' * (best.hosts == 1)} '{best.text}' alone, {best.example} by {best.missing:g}"
+
+
+def _shown(reason: Reason) -> Json:
+    return {
+        "what": reason.what,
+        "clause": reason.text,
+        "hosts": reason.hosts,
+        "detail": reason.detail,
+        "example": reason.example,
+        "missing": reason.missing,
+    }
+
+
+# --- stories --------------------------------------------------------------------------------------------------------
+
+
+def story(state: State, records: Iterable[Record], bag: Bag, task: int) -> list[Json]:
+    """Every attempt of a task: when, where, why there, why again. From the log alone."""
+    told: list[Json] = []
+    job = bag.number
+    for record in records:
+        event, decided = record.event, record.decided
+        t = event.t
+        if isinstance(decided, HostAnswered):
+            host = state.hosts.get(decided.host)
+            for piece in decided.assigned:
+                if piece.job == job and piece.first <= task < piece.first + piece.count:
+                    told.append(
+                        {
+                            "t": t, "what": "sent", "attempt": piece.attempt, "host": host.name if host else None,
+                            "why": WHY_NAMES[piece.why], "deadline": piece.deadline,
+                        }
+                    )  # fmt: skip
+            told += _lost(decided.lost, job, task, t, "its worker started anew or left")
+        elif isinstance(event, ResultsReported) and isinstance(decided, ResultsJudged):
+            for result, verdict in zip(event.results, decided.verdicts, strict=True):
+                if result.job == job and result.task == task:
+                    told.append(
+                        {
+                            "t": t, "what": VERDICT_NAMES[verdict], "attempt": result.attempt, "host": event.host,
+                            "cause": CAUSES[result.cause], "exit_code": result.exit, "run_s": result.end - result.start,
+                        }
+                    )  # fmt: skip
+        elif isinstance(decided, TimeJudged):
+            told += _lost(decided.lost, job, task, t, "its host fell silent")
+            told += _lost(decided.expired, job, task, t, "its deadline passed")
+        elif isinstance(decided, TasksChosen) and getattr(event, "job", None) == job and task in decided.tasks:
+            told.append({"t": t, "what": type(event).__name__, "reason": getattr(event, "reason", "")})
+    return told
+
+
+def _lost(losses: list[tuple[int, int, int, int]], job: int, task: int, t: float, why: str) -> list[Json]:
+    return [
+        {"t": t, "what": "given up", "attempt": number, "why": why, "then": VERDICT_NAMES[verdict]}
+        for lost_job, lost_task, number, verdict in losses
+        if lost_job == job and lost_task == task
+    ]
+
+
+def timeouts_of(state: State, bag: Bag) -> list[Json]:
+    """When silence counts as a loss, pool by pool: which law, how many samples, what it expects."""
+    if "Deadline" in bag.rules.policies:
+        return [{"basis": "policy", "because": f"the policy Deadline: {bag.rules.policies['Deadline']}"}]
+    return [timeouts.shown(advice) for advice in state.advice.values() if advice.bag == bag.rules.name]
+
+
+def explain(
+    state: State, policies: Policies, bag: Bag, task: int | None, t: float, records: Iterable[Record] = (),
+    name_of: NameOf = str,
+) -> Json:  # fmt: skip
+    """Everything about why a job or a task is where it is."""
+    document: Json = {"job": bag.number, "name": bag.rules.name, "task": task, "state": bag.state}
+    if task is None:
+        if bag.finished_t is None:
+            document["waiting"] = why_waiting(state, policies, bag, None, t)
+        elif bag.held:
+            document["blocked"] = _blocked(bag, name_of)
+        document["policies"] = policies.of(bag.rules.policies).expressions
+        document["timeouts"] = timeouts_of(state, bag)
+        document["money"] = explain_plan.money_of(state, bag, t)
+        document["plan"] = explain_plan.plan_of(state, bag)
+        return document
+    value = bag.columns.state[task]
+    document["state"] = STATE_NAMES[value]
+    if bag.shape is not None:
+        document["task_name"] = name_of(task)
+    if value == WAITING:
+        document["waiting"] = why_waiting(state, policies, bag, task, t, name_of)
+    if value == CANCELLED and (before := ended_before(bag, task)):
+        document["because"] = f"with {_listed(before, name_of)}, for which it waited"
+    if value == HELD:
+        document["running_on"] = [state.hosts[a.host].name for a in bag.live[task]]
+    document["timeouts"] = timeouts_of(state, bag)
+    document["story"] = story(state, records, bag, task)
+    return document

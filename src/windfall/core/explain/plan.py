@@ -1,0 +1,200 @@
+"""What is rented for a job and why: its plan in words, which machine a task waits for, what is still to come. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from msgspec import Struct
+
+from windfall.core.events import PlanProposed, PlanTaken
+from windfall.core.renting import free_hosts, money
+from windfall.core.renting.machines import machines_of, spent_microusd
+from windfall.core.state.fleet import HIBERNATED, PENDING, MachineState
+from windfall.core.state.state import Bag, State
+from windfall.planning.contract import Plan
+
+Json = dict[str, Any]
+BUDGET = "the budget of"
+"""How a refusal for want of money begins, behind what it refuses."""
+
+
+class Coming(Struct):
+    """What a job that rents machines may hope for. `stuck`: nothing, as things stand."""
+
+    because: str
+    pools: list[Json]
+    stuck: bool
+    tries: list[str]
+
+
+def coming(state: State, bag: Bag, t: float) -> Coming | None:
+    """Where its machines are; None of a job that rents none."""
+    planned = state.plans.get(bag.number)
+    if planned is None:
+        return None
+    there = [machine for machine in machines_of(state, bag.number) if machine.there]
+    pools = [{"pool": machine.offer.pool, "what": standing(state, machine, t)} for machine in there[:10]]
+    if there:
+        reserved = f"{len(bag.reserved)} tasks are reserved for its machines; " if bag.reserved else ""
+        left = bag.waiting if free_hosts.are_there(state) else 0
+        others = f"{left} are left to hosts that cost nothing; " if left else ""
+        return Coming(reserved + others + _counted(there), pools, False, [])
+    if not planned.plans:
+        return Coming("its plan is being made", [], False, [])
+    tries = [f"windfall explain {bag.number}"]
+    if is_held_by_budget(state, bag):
+        raised = f"windfall change {bag.number} --budget USD"
+        return Coming(f"no machine is rented: {planned.refused[0]}", [], True, [raised])
+    if planned.refused or planned.error:
+        return Coming(f"no machine is rented: {[*planned.refused, planned.error][0]}", [], False, tries)
+    offered = any(state.offers.get(pool) for pool in bag.rules.rent_from)
+    return Coming("no machine is rented" if offered else "its pools offer no machines", [], not offered, [])
+
+
+def is_held_by_budget(state: State, bag: Bag) -> bool:
+    """Nothing is rented any more, and nothing can be for the money that is left."""
+    planned = state.plans.get(bag.number)
+    if planned is None or bag.finished_t is not None:
+        return False
+    nothing = not any(machine.there for machine in machines_of(state, bag.number))
+    return nothing and any(BUDGET in text for text in planned.refused)
+
+
+def _counted(there: list[MachineState]) -> str:
+    boots = sum(machine.phase == PENDING for machine in there)
+    sleeps = sum(machine.phase == HIBERNATED for machine in there)
+    parts = [f"{boots} boot" if boots != 1 else "1 boots"] * (boots > 0)
+    parts += [f"{sleeps} sleep" if sleeps != 1 else "1 sleeps"] * (sleeps > 0)
+    machines = "1 machine is rented for it" if len(there) == 1 else f"{len(there)} machines are rented for it"
+    return f"{machines}: {', '.join(parts)}" if parts else machines
+
+
+def standing(state: State, machine: MachineState, t: float) -> str:
+    """One machine in words: what it is and what it does."""
+    name = f"{machine.name} ({machine.offer.name})"
+    if machine.stopping:
+        return f"{name} is being given back"
+    if machine.phase == PENDING and not machine.id:
+        return f"{name} is ordered"
+    if machine.phase == PENDING:
+        left_s = machine.requested_t + machine.offer.lag_s - t
+        return f"{name} boots" + (f"; ready in about {left_s:.0f} s" if left_s > 0 else ", and should be ready by now")
+    if machine.phase == HIBERNATED:
+        return f"{name} sleeps since {t - machine.sleeps[-1][0]:.0f} s: the provider has hibernated it"
+    if machine.noticed_t is not None:
+        return f"{name} will be taken in {max(0.0, machine.noticed_t - t):.0f} s"
+    host = state.hosts.get(machine.host)
+    held = len(host.held) if host is not None else 0
+    return f"{name} runs {held} tasks on {machine.offer.cores} cores"
+
+
+def why_reserved(state: State, bag: Bag, task: int, t: float) -> Json | None:
+    """Of a task that a plan has put into the queue of a machine: which one, and what that does; None of any other."""
+    machine = state.machines.get(bag.reserved.get(task, 0))
+    if machine is None:
+        return None
+    ahead = machine.queue.index(task) if task in machine.queue else 0
+    behind = f"; {ahead} {'goes' if ahead == 1 else 'go'} first there" if ahead else ""
+    planned = state.plans.get(bag.number)
+    return {
+        "waits": True,
+        "stuck": False,
+        "because": f"its plan has reserved it for a machine: {standing(state, machine, t)}{behind}",
+        "hosts": len(state.live_hosts),
+        "reasons": [],
+        "pools": [],
+        "try": [],
+        "machine": machine.number,
+        "look_again_s": None if planned is None or math.isinf(planned.look_again_t) else planned.look_again_t,
+    }
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+def money_of(state: State, bag: Bag, t: float) -> Json | None:
+    """What a job has cost, is expected to cost and may cost; None of one that rents nothing. Begun cycles in full."""
+    planned = state.plans.get(bag.number)
+    if planned is None:
+        return None
+    spent_usd = money.usd(spent_microusd(state, bag.number, t))
+    predicted_usd = planned.plan.predicted_cost_usd if planned.plan is not None else None
+    budget = bag.rules.budget_microusd
+    return {
+        "spent_usd": spent_usd,
+        "budget_usd": None if budget is None else money.usd(budget),
+        "forecast_usd": _forecast(bag, spent_usd, predicted_usd),
+        "first_forecast_usd": planned.first_cost_usd,
+        "held_by_budget": is_held_by_budget(state, bag),
+        "machines": fleet_of(state, bag),
+    }
+
+
+def _forecast(bag: Bag, spent_usd: float, predicted_usd: float | None) -> float | None:
+    """Of a job that has ended, what it has cost; no forecast can be below that."""
+    if bag.finished_t is not None:
+        return spent_usd
+    return None if predicted_usd is None else max(spent_usd, predicted_usd)
+
+
+def fleet_of(state: State, bag: Bag) -> Json:
+    """Its machines: how many of what there are and were, and what they do."""
+    machines = [machine for machine in machines_of(state, bag.number) if machine.cause != "refused"]
+    there = [machine for machine in machines if machine.there]
+    offers: dict[tuple[str, str], list[int]] = {}
+    for machine in machines:
+        row = offers.setdefault((machine.offer.name, machine.offer.market), [0, 0])
+        row[0] += machine.there
+        row[1] += 1
+    return {
+        "rented": len(machines),
+        "there": len(there),
+        "pending": sum(machine.phase == PENDING for machine in there),
+        "hibernated": sum(machine.phase == HIBERNATED for machine in there),
+        "idle": sum(machine.idle and machine.phase not in (PENDING, HIBERNATED) for machine in there),
+        "offers": [
+            {"offer": name, "market": market, "there": here, "rented": ever}
+            for (name, market), (here, ever) in offers.items()
+        ],
+    }
+
+
+def plan_of(state: State, bag: Bag) -> Json | None:
+    """The plan of a job as it stands; None of one that rents nothing."""
+    planned = state.plans.get(bag.number)
+    if planned is None:
+        return None
+    plan = planned.plan or Plan()
+    return {
+        "planner": bag.rules.planner or "windfall",
+        "plans": planned.plans,
+        "planned_s": planned.planned_t,
+        "look_again_s": None if math.isinf(planned.look_again_t) else planned.look_again_t,
+        "first_finish_s": planned.first_finish_t,
+        **predicted(plan),
+        "because": plan.because,
+        "refused": planned.refused,
+        "error": planned.error,
+    }
+
+
+def predicted(plan: Plan) -> Json:
+    rejected = [{"what": other.what, "cost_usd": other.cost_usd} for other in plan.rejected]
+    return {"cost_usd": plan.predicted_cost_usd, "finish_s": plan.predicted_finish_t, "rejected": rejected}
+
+
+def told(event: PlanProposed, taken: PlanTaken) -> Json:
+    """One plan of the log: what was done, why, what was not done, and what else was thought of."""
+    return {
+        "t": event.t,
+        "started": [
+            {"machine": number, "offer": offer.name, "price_usd": offer.price_usd} for number, _, offer in taken.started
+        ],
+        "stopped": list(taken.stopped),
+        "moved": [task for _, task, _, _ in taken.moved],
+        "because": event.plan.because,
+        "refused": list(taken.refused),
+        "error": event.error,
+        **predicted(event.plan),
+    }

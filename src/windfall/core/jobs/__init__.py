@@ -1,0 +1,1 @@
+"""Jobs and attempts: submitted, changed, cancelled, retried, finished. Pure."""

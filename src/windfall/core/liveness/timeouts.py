@@ -1,0 +1,106 @@
+"""How long an attempt may stay silent, learned per pool and per bag from what came back and what did not. Pure.
+
+The default of the policy `Deadline` (Timeouts paper): GridBot leaves it to the user, who guesses. What is learned
+changes only in `apply`; a decision reads the advice that stands in the state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windfall.core.state.columns import DONE
+from windfall.core.state.state import Advice, Bag, Host, State
+
+PRIOR_S = 86400.0
+"""Before enough has been seen: a day."""
+FLOOR_S = 60.0
+CAP_S = 7 * 86400.0
+RUN_FACTOR = 3.0
+"""The run times of a bag's tasks differ; this many times their mean is not yet silence."""
+WELL_KNOWN, LEARN_EVERY = 2000, 8
+"""Of a pool that is so well known, only every eighth report is learned from."""
+OBSERVED_PER_RECORD = 4
+"""Of the results that come in one report so many are learned from: short tasks come in hundreds, and are alike."""
+
+
+def key_of(pool: str, bag: Bag) -> str:
+    return f"{pool}\n{bag.rules.name}"
+
+
+def learn(state: State, host: Host, bag: Bag, turnaround_s: float, run_s: float) -> None:
+    """An attempt came back after `turnaround_s`, of which it ran `run_s`."""
+    if state.seq % LEARN_EVERY and _knows_enough(state, host, bag):
+        return
+    state.memory.observe(host.pool, bag.rules.name, max(1e-3, turnaround_s - run_s))
+    _advise(state, host.pool, bag)
+
+
+def learn_silence(state: State, host: Host, bag: Bag, waited_s: float) -> None:
+    """An attempt was given up after so long: its latency is at least that, no more is known (censored)."""
+    if state.seq % LEARN_EVERY and _knows_enough(state, host, bag):
+        return
+    waited_s -= _run_s(bag)
+    if waited_s > 0:
+        state.memory.observe_censored(host.pool, bag.rules.name, waited_s)
+        _advise(state, host.pool, bag)
+
+
+def _knows_enough(state: State, host: Host, bag: Bag) -> bool:
+    """Whether to pass over the reports between: of what came back and of what did not alike, or else the share of the
+    lost, and with it the timeout, would be wrong by as much."""
+    return state.memory.of(host.pool, bag.rules.name).samples > WELL_KNOWN
+
+
+def _run_s(bag: Bag) -> float:
+    """What a task of this bag may run: its wall time if it has one, else a multiple of the mean so far."""
+    wall_s = max((rules.wall_s or 0.0 for rules in bag.classes), default=0.0)
+    mean_s = bag.run_s / bag.counts[DONE] if bag.counts[DONE] else 0.0
+    return wall_s or RUN_FACTOR * mean_s
+
+
+def _advise(state: State, pool: str, bag: Bag) -> None:
+    """Decide again when enough has been learned since: about every twentieth more."""
+    key = key_of(pool, bag)
+    known = state.advice.get(key)
+    if known is not None and not state.memory.stale(known.decision, pool, bag.rules.name):
+        return
+    decision = state.memory.best_timeout(
+        pool, bag.rules.name, prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, run_s=_run_s(bag)
+    )
+    state.advice[key] = Advice(pool, bag.rules.name, decision, state.memory.quantile(pool, bag.rules.name, 0.95))
+
+
+def deadline_s(state: State, bag: Bag, host: Host, t: float) -> float | None:
+    """The learned timeout of the next attempt on this host; None where nobody else could take it over."""
+    if not state.others_there(host, t):
+        return None
+    advice = state.advice.get(key_of(host.pool, bag))
+    if advice is None or bag.shape is not None:
+        # The tasks of a workflow differ: what the quick ones took says nothing about the others.
+        return PRIOR_S
+    return advice.decision.for_attempt(bag.attempts)
+
+
+def pool_advice(state: State, pool: str) -> Advice | None:
+    """The advice that rests on the most attempts of this pool, for `Pool.BestTimeout` and its like."""
+    mine = [advice for advice in state.advice.values() if advice.pool == pool]
+    return max(mine, key=lambda advice: advice.decision.samples, default=None)
+
+
+def shown(advice: Advice) -> dict[str, Any]:
+    """For people: which law, how many samples, what it expects, and what an error would cost."""
+    decision = advice.decision
+    return {
+        "pool": advice.pool,
+        "bag": advice.bag,
+        "timeout_s": decision.timeout_s,
+        "basis": decision.basis,
+        "law": decision.law,
+        "samples": decision.samples,
+        "lost": decision.lost,
+        "expected_s": decision.expected_s,
+        "half_s": decision.half_s,
+        "double_s": decision.double_s,
+        "latency_95_s": advice.latency_95_s,
+        "because": decision.because,
+    }

@@ -1,0 +1,502 @@
+"""Which tasks an asking host gets (GridBot, algorithm 1): bags by rank, as many as host and bag agree on. Pure.
+
+Matching costs O(bags): the tasks of a bag look alike to a policy unless they have running replicas (GridBot 6.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, Key
+from windfall.core.jobs import attempts
+from windfall.core.liveness import leases, reliability, timeouts
+from windfall.core.matching import replicas
+from windfall.core.matching.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
+from windfall.core.matching.policy import BagPolicy, Seen
+from windfall.core.matching.ranking import UNLIMITED, Known, Wants
+from windfall.core.matching.tail import TailRule, in_tail
+from windfall.core.renting.free_hosts import may_help, note_taken
+from windfall.core.renting.machines import free_slots, joined, note_idle, reserved_for
+from windfall.core.state.columns import DONE, WAITING
+from windfall.core.state.fleet import MachineState, machine_of
+from windfall.core.state.state import GONE, LIVE, UNKNOWN, Bag, Host, State, TaskQueue, pool_of
+from windfall.core.supply import overlay
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Policies
+
+OTHER_HOST_LOOKAHEAD = 8
+"""How far down the returned tasks to look for one that did not just fail on the asking host."""
+AVOID_S = 5.0
+"""So long a failed task waits for another host than the one where it failed."""
+FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
+"""A task that failed or was lost so often goes to the fail-over pool, if there is one."""
+
+
+IDLE = "idle"
+"""What a worker says that leaves for want of work."""
+NO_ADS: tuple[Ad, Ad, Ad] = ({}, {}, {})
+
+
+def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAnswered:
+    host = state.names.get(event.host)
+    if host is None:
+        fresh = Host(state.next_host, event.host, event.t)
+        _describe(fresh, event)
+        return _answer(state, fresh, event, policies, HostAnswered(fresh.number))
+    if event.boot == host.boot and event.n < host.n:
+        return HostAnswered(host.number, refused="another worker uses this id")
+    if event.boot == host.boot and event.n == host.n and (host.assigned or host.cancelled):
+        return HostAnswered(host.number, repeat=True)
+    if event.boot != host.boot or event.leaving:
+        lost = leases.losses_of(state, [host])
+    else:
+        lost = [] if event.holds is None else leases.losses_of(state, [host], frozenset(event.holds))
+    view = host
+    if event.ad is not None or event.slots != host.slots:
+        view = host.copy()
+        _describe(view, event)
+    cancel = [] if event.leaving else list(host.to_cancel)
+    return _answer(state, view, event, policies, HostAnswered(host.number, lost=lost, cancel=cancel))
+
+
+def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answer: HostAnswered) -> HostAnswered:
+    """Fill in what the host gets, and what follows from it."""
+    if event.leaving or event.want <= 0 or host.draining or (host.blocked and is_blocked(host, event.t)):
+        return answer
+    machine = machine_of(state, host) if state.machines else None
+    if machine is None and not state.ready and not state.tails:
+        return answer
+    if answer.lost and any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
+        # What goes with the host may stop its job, and with it what would be handed out here: the next ask will tell.
+        return answer
+    want = event.want
+    record = host.record
+    if record.probation_until is None:
+        reason = "" if reliability.is_spotless(record) else _excluded_because(state, host)
+        if reason:
+            answer.probation = (event.t + reliability.probation_s(record), reason)
+            return answer
+    elif event.t < record.probation_until:
+        return answer
+    else:
+        # The wait is over: one task as a test, and only if no other test is out.
+        want, answer.test = (0 if host.held else 1), True
+    if machine is None:
+        answer.assigned = Matcher(state, host, event.t, policies).choose(want)
+    else:
+        answer.assigned = _for_machine(state, machine, host, event.t, policies, want)
+    if answer.test:
+        for assigned in answer.assigned:
+            assigned.why = TEST
+    if answer.assigned or state.tails:
+        answer.tails = _tail_changes(state, host, answer.assigned)
+    return answer
+
+
+def _for_machine(
+    state: State, machine: MachineState, host: Host, t: float, policies: Policies, want: int
+) -> list[Assigned]:
+    """What the worker of a rented machine gets: what is reserved for it, then what its job has for anybody.
+
+    Nothing ahead and nothing of other jobs: who rents a machine has all of it, and its plan can count on that.
+    """
+    if machine.stopping or not machine.there or machine.noticed_t is not None:
+        return []
+    room = min(want, free_slots(state, host))
+    picked, used = reserved_for(state, machine, host, room)
+    bag = state.bags[machine.job]
+    if used < room and bag.number in state.ready and may_help(state, bag, machine, t):
+        matcher = Matcher(state, host, t, policies)
+        matcher.held, matcher.jobs = matcher.held + used, matcher.jobs + len(picked)
+        picked += matcher.choose_from(bag, room - used)
+    return picked
+
+
+def is_blocked(host: Host, t: float) -> bool:
+    return bool(host.blocked) and (host.blocked_until is None or t < host.blocked_until)
+
+
+def _excluded_because(state: State, host: Host) -> str:
+    """Why to starve this host, unless too many are starved already."""
+    failed_in = state.bags.get(host.record.failed_job)
+    reason = reliability.suspicion(host.record, _witnesses(failed_in, host) if failed_in else 0)
+    if not reason:
+        return ""
+    starved = sum(
+        other.slots
+        for number in state.live_hosts
+        if (other := state.hosts[number]).record.probation_until is not None and other.number != host.number
+    )
+    too_many = starved + host.slots > reliability.MOST_EXCLUDED * max(state.live_slots, host.slots)
+    return "" if too_many else reason
+
+
+def _witnesses(bag: Bag, host: Host) -> int:
+    """How many tasks of the bag speak against this host, as far as that matters: done, or running elsewhere since
+    before its failures began."""
+    needed, since = reliability.SUSPECT_IN_A_ROW, host.record.failing_since
+    found = bag.counts[DONE]
+    if found >= needed or host.record.failures_in_a_row < needed:
+        return found
+    for task in bag.levels.get(1, ()):
+        attempt = bag.live[task][0]
+        if attempt.sent > since or found >= needed:
+            break
+        found += attempt.host != host.number
+    return found
+
+
+def _tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tuple[int, bool]]:
+    """Bags that enter or leave their tail phase once these tasks are handed out."""
+    if not state.tails and len(assigned) == 1:
+        # Nearly always there is far more left than any threshold.
+        bag = state.bags[assigned[0].job]
+        left = bag.counts[WAITING] - assigned[0].count
+        if not bag.tail and left > state.settings.tail_enter * max(state.live_slots, host.slots) + 1:
+            return []
+    taken: dict[int, int] = {}
+    for piece in assigned:
+        if piece.first not in state.bags[piece.job].live:
+            taken[piece.job] = taken.get(piece.job, 0) + piece.count
+    if state.tails and state.settings.tail_leave is not None:
+        taken = dict.fromkeys(state.tails, 0) | taken
+    rule: TailRule | None = None
+    found: list[tuple[int, bool]] = []
+    for job, count in taken.items():
+        bag = state.bags[job]
+        if bag.tail and state.settings.tail_leave is None:
+            continue
+        rule = rule or tail_rule(state, host)
+        now = in_tail(bag.tail, bag.counts[WAITING] - count, rule)
+        if now != bag.tail and bag.sealed:
+            found.append((job, now))
+    return found
+
+
+def tail_rule(state: State, host: Host) -> TailRule:
+    slots = max(state.live_slots, host.slots)
+    leave = state.settings.tail_leave
+    return TailRule(ceil(state.settings.tail_enter * slots), None if leave is None else ceil(leave * slots))
+
+
+def narrowest(bag: Bag, classes: tuple[int, ...] | None) -> int:
+    """The fewest slots that a waiting task of these classes takes: with less than that a bag is not served at all."""
+    indices = range(len(bag.classes)) if classes is None else classes
+    widths = [max(1, ceil(bag.classes[index].cpus)) for index in indices if bag.queues[index].size]
+    return min(widths, default=1)
+
+
+def _in_turn(group: list[Wants], want: int) -> list[Wants]:
+    """Bags of equal rank in the order in which they are served: the least served first."""
+    if 1 < len(group) <= want and sum(narrowest(entry[0], entry[3]) for entry in group) <= want:
+        # All can have some: the shortest queue first, so that what it leaves of its share goes to the others.
+        return sorted(group, key=_queue_length)
+    return sorted(group, key=_served) if len(group) > 1 else group
+
+
+def _queue_length(entry: Wants) -> int:
+    return entry[0].waiting
+
+
+def _served(entry: Wants) -> int:
+    return len(entry[0].live)
+
+
+class Matcher:
+    """One asking host against all bags."""
+
+    def __init__(self, state: State, host: Host, t: float, policies: Policies) -> None:
+        self.state, self.host, self.t, self.policies = state, host, t, policies
+        self.held = self.jobs = len(host.held)
+        """Slots that are taken, and attempts on the host: one may take several slots."""
+        self.memory_free = host.memory_bytes - host.memory_held
+        self._ads: tuple[Ad, Ad, Ad] | None = None
+        self._known: Known | None = None
+        self.seen: Seen = {}
+        self.looks = replicas.LOOKED_AT_IN_ALL
+
+    @property
+    def ads(self) -> tuple[Ad, Ad, Ad]:
+        """Host, queue and pool; made only if some bag has a policy that could look at them."""
+        if self._ads is None:
+            self._ads = (host_ad(self.host, self.t), queue_ad(self.state), pool_ad(self.state, self.host.pool))
+        return self._ads
+
+    def choose(self, want: int) -> list[Assigned]:
+        """Algorithm 1: walk the bags by rank until the host has what it wants."""
+        picked: list[Assigned] = []
+        cap = UNLIMITED
+        for group in self.by_rank():
+            ending = [entry for entry in group if not entry[0].waiting] if self.state.tails else []
+            if ending:
+                group = [entry for entry in group if entry[0].waiting]
+            if len(group) > 1:
+                group = _in_turn(group, want)
+            for place, (bag, policy, concurrency, classes) in enumerate(group):
+                # The highest-ranked bag's Concurrency caps every lower-ranked one.
+                cap = min(cap, concurrency)
+                room = self._fair_share(bag, want)
+                if place + 1 < len(group):
+                    room = min(room, max(ceil(want / (len(group) - place)), narrowest(bag, classes)))
+                taken, used = self._take_bag(bag, policy, classes, room, cap - self.jobs)
+                picked += taken
+                want -= used
+                self.held += used
+                for piece in taken:
+                    self.jobs += piece.count
+                if want <= 0:
+                    return picked
+            # What is unsent goes before what runs elsewhere, but only among equals.
+            for bag, policy, concurrency, _ in ending:
+                copies, used = self._replicate(bag, policy, want, min(cap, concurrency) - self.jobs)
+                if copies:
+                    picked += copies
+                    want -= used
+                    cap = min(cap, concurrency)
+                if want <= 0:
+                    return picked
+        return picked
+
+    def choose_from(self, bag: Bag, want: int) -> list[Assigned]:
+        """Tasks of this bag alone, if it wants this host."""
+        for group in self.by_rank():
+            for mine, policy, concurrency, classes in group:
+                if mine is bag:
+                    return self._take_bag(bag, policy, classes, want, concurrency - self.jobs)[0]
+        return []
+
+    def by_rank(self) -> Iterable[list[Wants]]:
+        """The bags that want this host in groups of equal rank, the highest first."""
+        ranking = self.policies.ranking(self.state)
+        self._known = ranking.known(self.host)
+        if self._known is not None:
+            return self._known.groups
+        groups = ranking.by_rank(self.ads if ranking.needs_ads else NO_ADS, self.t, self.seen)
+        self._known = ranking.remember(self.host, groups)
+        return groups
+
+    def _fair_share(self, bag: Bag, want: int) -> int:
+        """How many a host may hold ready of what is left, so that the last tasks spread over all hosts."""
+        slots = self.host.slots
+        free = slots - self.held
+        if want <= free:
+            return want
+        share = bag.waiting * slots / (2 * max(self.state.live_slots, slots))
+        return want if want <= share else min(want, max(free, ceil(share)))
+
+    def _take_bag(
+        self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, room: int, most: int
+    ) -> tuple[list[Assigned], int]:
+        """Tasks of a bag for `room` slots, at most so many; and the slots that they take."""
+        picked: list[Assigned] = []
+        used = 0
+        for index in range(len(bag.classes)) if classes is None else classes:
+            queue, rules = bag.queues[index], bag.classes[index]
+            width = max(1, ceil(rules.cpus))
+            if queue.size and width <= self.host.slots and room - used >= width:
+                taken = self._take(bag, index, queue, min(most, (room - used) // width))
+                if not taken:
+                    continue
+                seconds = self._class_deadline_s(bag, policy, index)
+                for piece in taken:
+                    used += width * piece.count
+                    most -= piece.count
+                    if seconds is not None:
+                        piece.deadline = self.t + seconds
+                picked += taken
+        return picked, used
+
+    def _class_deadline_s(self, bag: Bag, policy: BagPolicy, index: int) -> float | None:
+        """Of tasks that have no replicas; what a policy says of it is asked once where it stays the same."""
+        known = self._known
+        if known is None or "Deadline" not in policy.expressions:
+            return self.deadline_s(bag, policy, class_ad(bag.classes[index]))
+        key = (bag.number, index)
+        if key not in known.deadlines_s:
+            known.deadlines_s[key] = self.deadline_s(bag, policy, class_ad(bag.classes[index]))
+        return known.deadlines_s[key]
+
+    def deadline_s(self, bag: Bag, policy: BagPolicy, job: Mapping[str, Any]) -> float | None:
+        if "Deadline" not in policy.expressions:
+            return timeouts.deadline_s(self.state, bag, self.host, self.t)
+        host, queue, pool = self.ads
+        return policy.deadline_s(host, job, bag_ad(bag, self.t), pool, self.t, queue)
+
+    def _take(self, bag: Bag, index: int, queue: TaskQueue, left: int) -> list[Assigned]:
+        """Up to `left` tasks of one class for this host, those that came back first."""
+        rules = bag.classes[index]
+        picked: list[Assigned] = []
+        for task in self._returned(bag, queue, left) if queue.again else ():
+            number = bag.columns.attempts[task] + 1
+            need = rules.memory_for(number)
+            if need and self.host.memory_bytes:
+                if need > self.memory_free:
+                    continue
+                self.memory_free -= need
+            picked.append(Assigned(bag.number, task, 1, number, None, AGAIN))
+            left -= 1
+        need = rules.memory_bytes and rules.memory_for(1)
+        if need and self.host.memory_bytes:
+            left = min(left, self.memory_free // need)
+        for start, end in queue.fresh:
+            if left <= 0:
+                break
+            count = min(left, end - start)
+            picked.append(Assigned(bag.number, start, count, 1, None, FRESH))
+            left -= count
+            self.memory_free -= need * count
+        return picked
+
+    def _returned(self, bag: Bag, queue: TaskQueue, most: int) -> list[int]:
+        """Tasks that came back, and that this host should have."""
+        failover = self.state.settings.failover_pool
+        picked: list[int] = []
+        for position, task in enumerate(queue.again):
+            if len(picked) >= most or position >= most + OTHER_HOST_LOOKAHEAD:
+                break
+            if self.avoids(bag, task):
+                continue
+            if failover and self.host.pool != failover and needs_failover(bag, task):
+                continue
+            picked.append(task)
+        return picked
+
+    def avoids(self, bag: Bag, task: int) -> bool:
+        """Rather not to a host where the task just failed, while there is one where it did not."""
+        tried = bag.blame.get(task, ())
+        if self.host.number not in tried or self.t - bag.columns.end[task] >= AVOID_S:
+            return False
+        return len(self.state.live_hosts) > len(tried) and self.state.others_there(self.host, self.t)
+
+    def _replicate(self, bag: Bag, policy: BagPolicy, want: int, most: int) -> tuple[list[Assigned], int]:
+        """Algorithm 2's speculative part, on slots that are free; and the slots that it takes."""
+        free = min(want, self.host.slots - self.held)
+        if free <= 0 or most <= 0:
+            return [], 0
+        room = replicas.Room(most, free, self.memory_free if self.host.memory_bytes else None, self.looks)
+        picked = replicas.replicas_for(self.state, self.host, bag, policy, room, self.ads, self.t, self.deadline_s)
+        used = free - room.slots
+        self.held += used
+        self.jobs += len(picked)
+        self.looks = room.looks
+        if room.memory_bytes is not None:
+            self.memory_free = room.memory_bytes
+        return picked, used
+
+
+def needs_failover(bag: Bag, task: int) -> bool:
+    return bag.columns.failures[task] >= FAILOVER_FAILURES or bag.columns.losses[task] >= FAILOVER_LOSSES
+
+
+# --- applying -------------------------------------------------------------------------------------------------------
+
+
+def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -> None:
+    host = state.names.get(event.host)
+    if host is None:
+        host = Host(decided.host, event.host, event.t)
+        state.hosts[host.number] = host
+        state.names[host.name] = host
+        state.next_host = host.number + 1
+        host.state = GONE
+    if decided.refused:
+        return
+    _come_alive(state, host, event)
+    if decided.repeat:
+        return
+    if decided.lost:
+        leases.apply_losses(state, decided.lost, event.t)
+    if event.boot != host.boot or event.leaving:
+        _forget_held(state, host)
+    elif event.holds is not None:
+        _forget_held(state, host, frozenset(event.holds))
+    host.boot, host.n = event.boot, event.n
+    host.assigned, host.cancelled = decided.assigned, decided.cancel
+    if host.to_cancel:
+        host.to_cancel = []
+        state.hosts_to_tell.pop(host.number, None)
+    if decided.probation is not None or decided.test:
+        _apply_standing(host, decided, event.t)
+    for assigned in decided.assigned:
+        attempts.hand_out(state, host, assigned, event.t)
+    for job, tail in decided.tails:
+        state.bags[job].tail = tail
+        state.ready_version += 1
+        state.refresh(state.bags[job])
+    if host.pool in state.pools:
+        _apply_use(state, host, event, decided)
+    if state.machines:
+        joined(state, host, event.t)
+        note_idle(state, host)
+        note_taken(state, host, decided.assigned)
+    if event.leaving:
+        leases.leave(state, host, event.leaving)
+
+
+def _apply_use(state: State, host: Host, event: HostAsked, decided: HostAnswered) -> None:
+    """Was it worth while to ask for this client? One that leaves idle while tasks wait that it was never given was not.
+
+    Without this a job that no client of a pool suits would have clients come and go for ever.
+    """
+    pool, record = state.pools[host.pool], host.record
+    if decided.assigned:
+        overlay.useful(pool)
+    elif event.leaving == IDLE and state.ready and not (record.done or record.failed or record.lost):
+        overlay.refused(pool, 0, "its clients leave without a task: no waiting job may run on them", event.t)
+
+
+def _apply_standing(host: Host, decided: HostAnswered, t: float) -> None:
+    record = host.record
+    if decided.probation is not None:
+        record.probation_until, record.suspicion = decided.probation
+    elif decided.test and decided.assigned:
+        # Judged by what comes of it: a success clears the record, a failure finds the next wait twice as long.
+        record.fade(t)
+        record.probations += 1
+        record.probation_until = t + reliability.probation_s(record)
+
+
+def _describe(host: Host, event: HostAsked) -> None:
+    if event.ad is not None:
+        host.ad, host.pool = event.ad, pool_of(event.ad)
+        host.ad_version += 1
+        host.ad_t = event.t
+        host.memory_bytes = int(event.ad.get("memory_mb") or 0) * 1024 * 1024
+    host.slots = event.slots
+
+
+def _come_alive(state: State, host: Host, event: HostAsked) -> None:
+    host.seen_t = host.heard_t = event.t
+    was, pool = host.state, host.pool
+    if was == LIVE:
+        state.live_hosts.move_to_end(host.number)
+        if event.ad is None and event.slots == host.slots and not host.left:
+            # Nearly always: it only says that it is still there.
+            return
+        state.live_slots -= host.slots
+    else:
+        if was == UNKNOWN:
+            del state.unknown_hosts[host.number]
+        state.live_hosts[host.number] = None
+        host.state = LIVE
+    _describe(host, event)
+    if was == GONE:
+        state.count_client(host.pool, 1)
+        if host.pool in state.pools:
+            overlay.joined(state.pools[host.pool])
+    elif host.pool != pool:
+        state.count_client(pool, -1)
+        state.count_client(host.pool, 1)
+    host.left = ""
+    state.live_slots += host.slots
+
+
+def _forget_held(state: State, host: Host, except_: frozenset[Key] = frozenset()) -> None:
+    """The host has none of what we believe it has, except these: a new process knows nothing of the old one's."""
+    for key in [key for key in host.held if key not in except_]:
+        attempts.release(state, state.bags[key[0]], key[1], key[2])
+    host.to_cancel = []
+    state.hosts_to_tell.pop(host.number, None)

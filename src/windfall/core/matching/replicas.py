@@ -1,0 +1,112 @@
+"""Speculative replicas (GridBot, algorithm 2): at a bag's end, idle hosts run again what is slow elsewhere. Pure.
+
+A replica is made only when few unsent tasks of the bag remain, of the tasks with the fewest replicas first, never twice
+on one host, and at most `max_replicas` at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import ceil
+from typing import Any
+
+from msgspec import Struct
+
+from windfall.core.events import TAIL_REPLICA, Assigned, TaskClass
+from windfall.core.matching.ads import Ad, bag_ad, job_ad
+from windfall.core.matching.policy import BagPolicy
+from windfall.core.matching.turnarounds import quantile_s
+from windfall.core.state.columns import DONE
+from windfall.core.state.state import Attempt, Bag, Host, State
+
+LOOKED_AT, LOOKED_AT_IN_ALL = 32, 128
+"""Tasks of a bag, and of all bags, that one asking host makes us look at: an ask must not cost the length of a bag."""
+WASTE = 0.05
+"""Without a policy, replicas may cost about this share of the bag."""
+MIN_SAMPLES = 5
+SOONEST, LATEST = 0.5, 0.95
+"""The shares of results that are waited for at least and at most, before what is still out counts as slow."""
+LATE_FACTOR = 1.25
+
+
+class Room(Struct):
+    """What a host can still take: tasks by Concurrency, slots, memory (None: it does not say), our time."""
+
+    tasks: int
+    slots: int
+    memory_bytes: int | None
+    looks: int = LOOKED_AT_IN_ALL
+
+    def fits(self, rules: TaskClass, number: int) -> bool:
+        return rules.cpus <= self.slots and (self.memory_bytes is None or rules.memory_for(number) <= self.memory_bytes)
+
+    def take(self, rules: TaskClass, number: int) -> None:
+        self.tasks -= 1
+        self.slots -= max(1, ceil(rules.cpus))
+        if self.memory_bytes is not None:
+            self.memory_bytes -= rules.memory_for(number)
+
+
+def slow_after_s(state: State, bag: Bag) -> float | None:
+    """How long an attempt may take before a bag without a policy wants a replica; None while too little is known.
+
+    A quantile of what the bag's attempts took, as early as the budget for waste allows: a tail is about as many
+    tasks as two rounds of the slots, and the share of them that is still out by then is run twice. What is out
+    counts among the attempts: those that are back first are the quick ones. If so many are out that the quantile
+    lies among them, perhaps because they are dead, what the others took and a quarter more must do.
+    """
+    done = bag.counts[DONE]
+    if done < MIN_SAMPLES:
+        return None
+    tail = max(1, min(bag.total, 2 * state.live_slots))
+    share = max(SOONEST, min(LATEST, 1.0 - WASTE * bag.total / tail))
+    among_done = share * (done + len(bag.live)) / done
+    if among_done <= 1.0:
+        return quantile_s(bag.turnarounds, among_done)
+    return LATE_FACTOR * quantile_s(bag.turnarounds, LATEST)
+
+
+def replicas_for(
+    state: State, host: Host, bag: Bag, policy: BagPolicy, room: Room, ads: tuple[Ad, Ad, Ad], t: float,
+    deadline_s: Callable[[Bag, BagPolicy, Mapping[str, Any]], float | None],
+) -> list[Assigned]:  # fmt: skip
+    """Replicas of this bag's running tasks for this host, as far as there is room, which they take."""
+    host_, queue, pool = ads
+    picked: list[Assigned] = []
+    explicit = "ReplicationRequirements" in policy.expressions
+    patience_s = None if explicit else slow_after_s(state, bag)
+    if not explicit and patience_s is None:
+        return picked
+    bag_ = bag_ad(bag, t)
+    for task, attempts in _candidates(bag, state.settings.max_replicas):
+        if room.tasks <= 0 or room.slots <= 0 or room.looks <= 0:
+            break
+        room.looks -= 1
+        if any(attempt.host == host.number for attempt in attempts):
+            continue
+        if patience_s is not None and t - attempts[-1].sent < patience_s:
+            # The newest counts: a replica gets as long as the first had before there is another.
+            continue
+        rules = bag.classes[bag.class_of(task)]
+        number = bag.columns.attempts[task] + 1
+        if not room.fits(rules, number):
+            continue
+        job = job_ad(state, bag, task, attempts, t)
+        if policy.match_replica(host_, job, bag_, queue, pool, t):
+            room.take(rules, number)
+            seconds = deadline_s(bag, policy, job)
+            picked.append(Assigned(bag.number, task, 1, number, None if seconds is None else t + seconds, TAIL_REPLICA))
+    return picked
+
+
+def _candidates(bag: Bag, cap: int) -> Iterator[tuple[int, list[Attempt]]]:
+    """Running tasks with the fewest replicas first, the longest running first among equals."""
+    looked = 0
+    for level in sorted(bag.levels):
+        if level >= cap:
+            return
+        for task in bag.levels[level]:
+            looked += 1
+            if looked > LOOKED_AT:
+                return
+            yield task, bag.live[task]

@@ -1,0 +1,416 @@
+"""Plans in the engine: what a planner is shown, and what of its proposal is carried out. Pure.
+
+A planner works off the loop on a snapshot; until its plan comes the world has moved on. So every part of a plan is held
+against the state of now: what cannot be done any more is left out and said, and the rest is done.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from typing import Any
+
+from msgspec.structs import replace
+
+from windfall.core.events import RETURNED, CheckpointSaved, Nothing, PlanProposed, PlanTaken, TasksEstimated
+from windfall.core.jobs import attempts
+from windfall.core.liveness import leases
+from windfall.core.renting import free_hosts, machines, money
+from windfall.core.renting.runtimes import Outlook, ran_so_far, unit_of
+from windfall.core.state import fleet
+from windfall.core.state.columns import HELD, WAITING
+from windfall.core.state.fleet import ENDED, HIBERNATED, PENDING, MachineState, PlanState
+from windfall.core.state.state import Bag, State
+from windfall.planning.contract import Group, Machine, Phase, Plan, Running, Snapshot, Start, Task
+from windfall.planning.offers import Offer
+
+GIB = 1024.0**3
+
+
+def follow(state: State, bag: Bag) -> None:
+    """A job that may rent machines gets a plan, once all its tasks are there; called when its rules may change."""
+    if bag.rules.rent_from and (bag.sealed or bag.rules.streaming) and bag.number not in state.plans:
+        state.plans[bag.number] = planned = PlanState(bag.number)
+        if (look_t := free_hosts.chance_t(state, bag)) > -math.inf:
+            planned.look_again_t, state.plan_look_t = look_t, min(state.plan_look_t, look_t)
+            return
+    state.touch(bag.number)
+
+
+def due(state: State) -> list[int]:
+    """Jobs whose plan should be made now: those that go on, and those that have ended and still have machines."""
+    return [job for job in state.plans_due if state.bags[job].finished_t is None or _there(state, job)]
+
+
+def closing(state: State, job: int) -> Plan | None:
+    """The plan of a job that has ended, for which no planner is needed: every machine goes back."""
+    if state.bags[job].finished_t is None:
+        return None
+    return Plan(stop=[str(machine.number) for machine in _there(state, job)], because=["the job has ended"])
+
+
+def _there(state: State, job: int) -> list[MachineState]:
+    return [machine for machine in state.there.values() if machine.job == job and not machine.stopping]
+
+
+# --- what a planner is shown ----------------------------------------------------------------------------------------
+
+
+def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
+    """The state as a planner sees it; a job with more unfinished tasks than that is shown in groups."""
+    bag = state.bags[job]
+    names_tasks = bag.counts[WAITING] + bag.counts[HELD] <= names_up_to
+    ran = ran_so_far(state, bag, t)
+    looks = [Outlook(state, bag, index, bag.rules.confidence, t, ran) for index in range(len(bag.classes))]
+    left = free_hosts.left_to_them(state, bag, t)
+    shown = tuple(_shown(state, bag, machine, t, looks, left) for machine in _there(state, job))
+    hidden = left.running | left.waiting
+    if names_tasks:
+        unfinished = (task for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
+        open_ = [task for task in unfinished if task not in hidden]
+    else:
+        open_ = sorted({*bag.reserved, *bag.live} - hidden)
+    finished = bag.finished_t is not None
+    return Snapshot(
+        t=t,
+        deadline_t=math.inf if bag.rules.deadline_s is None else bag.submitted_t + bag.rules.deadline_s,
+        tasks={} if finished else {task: _task(bag, task, looks, ran.get(task, 0.0)) for task in open_},
+        machines=shown,
+        offers=tuple(_on_offer(state, bag, t)),
+        groups=() if finished or names_tasks else _groups(bag, looks, left),
+        markets={key: seen.market() for key, seen in state.markets.items()},
+        begun_t=bag.submitted_t,
+        spent_usd=money.usd(machines.spent_microusd(state, job, t)),
+        budget_usd=None if bag.rules.budget_microusd is None else money.usd(bag.rules.budget_microusd),
+        confidence=bag.rules.confidence,
+        is_workflow=bag.shape is not None,
+        last_later=tuple(planned.plan.later) if (planned := state.plans[job]).plan is not None else (),
+        after={} if finished or not names_tasks else _parents(bag, open_),
+        total=bag.total,
+    )
+
+
+def _task(bag: Bag, task: int, looks: list[Outlook], ran_s: float) -> Task:
+    index = bag.class_of(task)
+    look, rules = looks[index], bag.classes[index]
+    saved_s = max((saved for _, saved in bag.saved.get(task, ())), default=0.0)
+    memory_gb = rules.memory_for(bag.columns.attempts[task] + 1) / GIB
+    runtime_s, mean_s = look.given(ran_s, unit_of(bag, task))
+    return Task(
+        task, runtime_s, memory_gb, rules.name, rules.checkpoint_mb, saved_s, mean_s, max(1, math.ceil(rules.cpus)),
+    )  # fmt: skip
+
+
+def _groups(bag: Bag, looks: list[Outlook], left: free_hosts.Left) -> tuple[Group, ...]:
+    found = []
+    not_shown = Counter(bag.class_of(task) for task in left.waiting if task not in bag.reserved)
+    for index, queue in enumerate(bag.queues):
+        if queue.size > not_shown[index]:
+            rules, look = bag.classes[index], looks[index]
+            memory_gb = rules.memory_for(1) / GIB
+            cores = max(1, math.ceil(rules.cpus))
+            unit_s = math.fsum(unit_of(bag, task) for task in queue) / queue.size if bag.estimates else 1.0
+            seconds, mean_s = look.runtime_s * unit_s, look.mean_s * unit_s
+            alike = Task(-1, seconds, memory_gb, rules.name, rules.checkpoint_mb, 0.0, mean_s, cores)
+            found.append(Group(alike, queue.size - not_shown[index]))
+    return tuple(found)
+
+
+def _parents(bag: Bag, open_: list[int]) -> dict[int, tuple[int, ...]]:
+    """In a workflow: what each unfinished task still waits for."""
+    if bag.shape is None:
+        return {}
+    unfinished = set(open_)
+    parents: dict[int, list[int]] = {}
+    for task in open_:
+        for child in bag.shape.children_of(task):
+            if child in unfinished:
+                parents.setdefault(child, []).append(task)
+    return {child: tuple(found) for child, found in parents.items()}
+
+
+def _shown(
+    state: State, bag: Bag, machine: MachineState, t: float, looks: list[Outlook], left: free_hosts.Left
+) -> Machine:
+    running = tuple(_running(state, bag, machine, t, looks))
+    freed = left.freed.get(machine.number, ())
+    waiting = tuple(task for task in machines.queue_of(state, machine) if task not in freed)
+    if machine.phase == PENDING:
+        phase = Phase.PENDING
+    elif machine.phase == HIBERNATED:
+        phase = Phase.HIBERNATED
+    else:
+        phase = Phase.BUSY if running or waiting else Phase.IDLE
+    ready_t = machine.ready_t
+    return Machine(
+        id=str(machine.number),
+        offer=machine.offer,
+        phase=phase,
+        ready_t=max(t, machine.requested_t + machine.offer.lag_s) if ready_t is None else ready_t,
+        running=running,
+        waiting=waiting,
+        paid_until_t=fleet.paid_until_t(machine, t),
+        asleep_since_t=machine.sleeps[-1][0] if machine.phase == HIBERNATED else None,
+        noticed_t=machine.noticed_t,
+        awake_since_t=machines.awake_since(machine) if machine.phase != HIBERNATED else None,
+    )
+
+
+def _running(state: State, bag: Bag, machine: MachineState, t: float, looks: list[Outlook]) -> list[Running]:
+    host = state.hosts.get(machine.host)
+    found = []
+    for job, task, number in host.held if host is not None else ():
+        attempt = next((a for a in bag.live.get(task, ()) if a.number == number), None) if job == bag.number else None
+        if attempt is None:
+            continue
+        index = bag.class_of(task)
+        speed = machine.offer.speed_for(bag.classes[index].name)
+        elapsed_s = t - attempt.sent - machine.slept_s(attempt.sent, t)
+        # What it began with: progress that an earlier attempt had saved, and the time to restore it.
+        before = [saved for earlier, saved in bag.saved.get(task, ()) if earlier < number]
+        if before:
+            look = looks[index]
+            begun = Task(
+                task, look.runtime_s, 0.0, bag.classes[index].name, bag.classes[index].checkpoint_mb, max(before)
+            )
+            left_s = max(0.0, begun.seconds_on(machine.offer) - elapsed_s)
+        else:
+            left_s = looks[index].left_s(elapsed_s, speed, unit_of(bag, task))
+        found.append(Running(task, left_s))
+    return found
+
+
+def _on_offer(state: State, bag: Bag, t: float) -> list[Offer]:
+    """What the job may rent, each with the number that it could have at this moment."""
+    found = []
+    for pool in bag.rules.rent_from:
+        for offer in state.offers.get(pool, ()):
+            mine, others = _rented(state, bag.number, offer)
+            seen = state.markets.get(offer.key)
+            if seen is not None and seen.shut_until_t(offer) > t:
+                found.append(replace(offer, limit=mine))
+            else:
+                found.append(offer if offer.limit is None else replace(offer, limit=max(mine, offer.limit - others)))
+    return found
+
+
+def _rented(state: State, job: int, offer: Offer) -> tuple[int, int]:
+    """Machines of an offer that are there, the job's own and those of others."""
+    jobs = [machine.job for machine in state.there.values() if machine.offer.key == offer.key]
+    mine = jobs.count(job)
+    return mine, len(jobs) - mine
+
+
+# --- what of a plan is carried out ----------------------------------------------------------------------------------
+
+
+def on_plan_proposed(state: State, event: PlanProposed, policies: Any) -> PlanTaken:
+    taken = PlanTaken()
+    bag = state.bags.get(event.job)
+    if bag is None or event.job not in state.plans:
+        taken.refused.append(f"job {event.job} rents no machines")
+        return taken
+    numbers = _starts(state, bag, event, taken)
+    _assignments(state, bag, event, taken, numbers)
+    _stops(state, bag, event, taken)
+    return taken
+
+
+def _starts(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> dict[str, int]:
+    """Machines to start, within limits and budget; returns their numbers by the plan's labels."""
+    numbers: dict[str, int] = {}
+    committed = machines.spent_microusd(state, bag.number, event.t)
+    budget = money.Budget(bag.rules.budget_microusd)
+    for start in event.plan.start:
+        offer, reason = _available(state, bag, start, [offer.key for _, _, offer in taken.started])
+        if not reason and bag.finished_t is not None:
+            reason = "the job has ended"
+        price = money.microusd(offer.price_usd)
+        if not reason and not budget.allows(committed, price):
+            reason = (
+                f"the budget of {money.usd(bag.rules.budget_microusd or 0):.2f} $ does not allow it: "
+                f"{money.usd(committed):.2f} $ are committed and its first cycle costs {offer.price_usd:.4f} $"
+            )
+        if reason:
+            taken.refused.append(f"start {start.offer.name}: {reason}")
+            continue
+        committed += price
+        number = state.next_machine + len(taken.started)
+        numbers[start.label] = number
+        taken.started.append((number, start.label, offer))
+    return numbers
+
+
+def _available(state: State, bag: Bag, start: Start, chosen: list[str]) -> tuple[Offer, str]:
+    """The offer as it stands now, and why it cannot be had, if so."""
+    offers = {offer.key: offer for pool in bag.rules.rent_from for offer in state.offers.get(pool, ())}
+    offer = offers.get(start.offer.key)
+    if offer is None:
+        return start.offer, "there is no such offer any more"
+    mine, others = _rented(state, bag.number, offer)
+    if offer.limit is not None and mine + others + chosen.count(offer.key) >= offer.limit:
+        return offer, f"all {offer.limit} are rented"
+    return offer, ""
+
+
+def _assignments(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, numbers: dict[str, int]) -> None:
+    named: set[int] = set()
+    patience = free_hosts.patience(state, bag, event.t)
+    for label, tasks in event.plan.assign.items():
+        number = numbers.get(label) or _number(label)
+        if label not in numbers and not _is_ours(state.machines.get(number), bag):
+            taken.refused.append(f"assign to {label}: there is no such machine")
+            continue
+        queue = []
+        for task in tasks:
+            if task in named or not 0 <= task < bag.total:
+                continue
+            value = bag.columns.state[task]
+            given_up = _given_up(state, bag, task, number, patience, event.t) if value == HELD else []
+            if value == WAITING or given_up:
+                named.add(task)
+                queue.append(task)
+                taken.moved += [(bag.number, task, attempt, RETURNED) for attempt in given_up]
+        taken.queues.append((number, queue))
+    _free(state, bag, event, taken)
+
+
+def _free(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> None:
+    """What is left to hosts that cost nothing, and was not shown to the planner, is reserved for no machine."""
+    queues = {number for number, _ in taken.queues}
+    for number, tasks in free_hosts.left_to_them(state, bag, event.t).freed.items():
+        if number not in queues:
+            queue = machines.queue_of(state, state.machines[number])
+            taken.queues.append((number, [task for task in queue if task not in tasks]))
+
+
+def _given_up(
+    state: State, bag: Bag, task: int, machine: int, patience: free_hosts.Patience, t: float
+) -> list[int]:  # fmt: skip
+    """The attempts of a task if all of them may be given up for one on this machine.
+
+    They sleep on other machines, or take too long on hosts that nobody pays to be there.
+    """
+    found = []
+    for attempt in bag.live.get(task, ()):
+        host = state.hosts.get(attempt.host)
+        other = None if host is None else fleet.machine_of(state, host)
+        asleep = other is not None and other.phase == HIBERNATED and other.number != machine
+        if not asleep and not (other is None and patience.has_ended(bag, task, attempt.sent, t)):
+            return []
+        found.append(attempt.number)
+    return found
+
+
+def _stops(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> None:
+    """Machines to end: only such that have nothing to do, so that nothing that is paid for is thrown away."""
+    moved = {(job, task, attempt) for job, task, attempt, _ in taken.moved}
+    queues = dict(taken.queues)
+    for label in event.plan.stop:
+        machine = state.machines.get(_number(label))
+        if machine is None or not _is_ours(machine, bag):
+            taken.refused.append(f"stop {label}: there is no such machine")
+            continue
+        host = state.hosts.get(machine.host)
+        busy = [
+            key
+            for key in (host.held if host is not None else ())
+            if key not in moved and attempts.is_live(state.bags[key[0]], key[1], key[2])
+        ]
+        if busy:
+            taken.refused.append(f"stop {machine.name}: {len(busy)} tasks run on it")
+        elif queues.get(machine.number, machines.queue_of(state, machine)):
+            taken.refused.append(f"stop {machine.name}: tasks wait for it")
+        else:
+            taken.stopped.append(machine.number)
+
+
+def _is_ours(machine: MachineState | None, bag: Bag) -> bool:
+    return machine is not None and machine.job == bag.number and machine.phase != ENDED and not machine.stopping
+
+
+def _number(label: str) -> int:
+    return int(label) if label.isdecimal() else 0
+
+
+def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> None:
+    planned = state.plans.get(event.job)
+    if planned is None:
+        return
+    bag = state.bags[event.job]
+    overtaken = planned.changed_seq > event.seq
+    for number, _, offer in decided.started:
+        state.machines[number] = state.there[number] = MachineState(number, event.job, offer, event.t)
+        state.machines_by_job.setdefault(event.job, []).append(number)
+        state.next_machine = number + 1
+    _give_up(state, bag, decided, event.t)
+    machines.reserve(state, bag, decided.queues)
+    for number in decided.stopped:
+        state.machines[number].stopping = True
+    _remember(state, planned, event, decided)
+    # What this very plan has changed does not call for another one; what happened while it was made does.
+    if not overtaken:
+        planned.changed_seq = event.seq
+        state.plans_due.pop(event.job, None)
+
+
+def _give_up(state: State, bag: Bag, decided: PlanTaken, t: float) -> None:
+    """Attempts on machines that sleep: they wait again, and when the machine wakes it is told to drop them."""
+    for job, task, number, _ in decided.moved:
+        attempt = next(a for a in bag.live[task] if a.number == number)
+        host = state.hosts[attempt.host]
+        host.to_cancel.append((job, task, number))
+        state.hosts_to_tell[host.number] = None
+    leases.apply_losses(state, decided.moved, t)
+
+
+def _remember(state: State, planned: PlanState, event: PlanProposed, decided: PlanTaken) -> None:
+    plan = event.plan
+    planned.plan, planned.planned_t, planned.planned_seq = plan, event.t, event.seq
+    planned.refused, planned.error = decided.refused, event.error
+    bag = state.bags[event.job]
+    planned.look_again_t = min(
+        plan.look_again_t,
+        _reopens_t(state, bag, event.t),
+        _unsure_until_t(state, bag, event.t),
+        free_hosts.left_to_them(state, bag, event.t).look_t,
+    )
+    if not planned.plans:
+        planned.first_cost_usd, planned.first_finish_t = plan.predicted_cost_usd, plan.predicted_finish_t
+    planned.plans += 1
+    state.plan_look_t = min(plan.look_again_t for plan in state.plans.values())
+
+
+def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
+    """Nothing happens while tasks of which nothing is known run on and on; that alone must be a reason to look."""
+    if bag.finished_t is not None or not bag.live:
+        return math.inf
+    looks = (Outlook(state, bag, index, bag.rules.confidence, t) for index in range(len(bag.classes)))
+    return min((t + look.mean_s / 2 for look in looks if look.is_unknown), default=math.inf)
+
+
+def _reopens_t(state: State, bag: Bag, t: float) -> float:
+    """When an offer that was refused is worth another try."""
+    offers = [offer for pool in bag.rules.rent_from for offer in state.offers.get(pool, ())]
+    times = [state.markets[offer.key].shut_until_t(offer) for offer in offers if offer.key in state.markets]
+    return min((time for time in times if time > t), default=math.inf)
+
+
+def apply_tasks_estimated(state: State, event: TasksEstimated, decided: Nothing) -> None:
+    estimates = array("f")
+    estimates.frombytes(event.seconds)
+    state.bags[event.job].estimates = estimates
+    state.touch(event.job)
+
+
+def apply_checkpoint_saved(state: State, event: CheckpointSaved, decided: Nothing) -> None:
+    bag = state.bags.get(event.job)
+    if bag is None or not 0 <= event.task < bag.total or bag.columns.state[event.task] not in (WAITING, HELD):
+        return
+    saved = bag.saved.setdefault(event.task, [])
+    if saved and saved[-1][0] == event.attempt:
+        saved.pop()
+    saved.append((event.attempt, event.saved_s))
+    if event.blob:
+        bag.checkpoints[event.task] = event.blob

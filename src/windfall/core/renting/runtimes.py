@@ -1,0 +1,169 @@
+"""What is learned of run times, by class of tasks, from the finished attempts of jobs that are planned. Pure."""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+
+from windfall.core.events import Result, TaskClass
+from windfall.core.state.fleet import MachineState, machine_of
+from windfall.core.state.state import Attempt, Bag, Host, State
+from windfall.planning.contract import CHECKPOINT_S, CHECKPOINT_S_PER_MB
+from windfall.planning.estimates import GUESSED, MOST_SAMPLES, RECORDED, UNKNOWN, Estimates
+from windfall.planning.estimates import Record as RunTimes
+
+UNKNOWN_S = 60.0
+"""What a task takes of which nobody knows anything: the first results will tell."""
+UNKNOWN_SHARE = 1 / 50
+"""And not more than this share of the time that is allowed: who gives a minute does not mean tasks of a minute."""
+SHORT, STEP = 0.5, 1.1
+"""What has run for less than this share of the mean may still be any task; what has run longer is told in such steps,
+so that many tasks are alike."""
+RUNNING_FACTOR = 1.5
+"""While nothing has ended: so many times as long as the longest has been running."""
+
+
+def class_key(bag: Bag, index: int) -> str:
+    """Under what run times are kept: the class's own name where it has one, so that jobs learn from each other."""
+    key = bag.classes[index].name or f"{bag.number}.{index}"
+    return f"{key} (of its estimate)" if bag.estimates else key
+
+
+def unit_of(bag: Bag, task: int) -> float:
+    """What is learned are seconds, or, where every task has an estimate of its own, multiples of it."""
+    return max(bag.estimates[task], 1e-3) if bag.estimates else 1.0
+
+
+def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
+    """One accepted result, as it would have been on a machine of speed 1."""
+    index = bag.class_of(result.task)
+    rules = bag.classes[index]
+    resumed = any(attempt < result.attempt for attempt, _ in bag.saved.get(result.task, ()))
+    if rules.estimate_is_exact or resumed:
+        return
+    seconds, speed = result.end - result.start, 1.0
+    machine = None if host is None else machine_of(state, host)
+    if machine is not None:
+        speed = machine.offer.speed_for(rules.name)
+    key = class_key(bag, index)
+    Estimates(state.run_times).learn(key, seconds / unit_of(bag, result.task), speed)
+    count = state.run_times[key].count
+    if count & (count - 1) == 0:
+        # The first result says the most, and each that doubles their number about as much as the one before.
+        state.touch(bag.number)
+
+
+def progress_s(state: State, job: int, task: int, attempt: int, run_s: float) -> float:
+    """What a task has done by now, in seconds on a machine of speed 1, if this attempt has run so long.
+
+    It began with what earlier attempts had saved, and the time to restore that is no progress.
+    """
+    bag = state.bags.get(job)
+    live = next((a for a in bag.live.get(task, ()) if a.number == attempt), None) if bag is not None else None
+    if bag is None or live is None:
+        return 0.0
+    host = state.hosts.get(live.host)
+    return _progress_s(bag, task, attempt, run_s, None if host is None else machine_of(state, host))
+
+
+def _progress_s(bag: Bag, task: int, attempt: int, run_s: float, machine: MachineState | None) -> float:
+    rules = bag.classes[bag.class_of(task)]
+    before_s = max((saved for earlier, saved in bag.saved.get(task, ()) if earlier < attempt), default=0.0)
+    if before_s:
+        run_s = max(0.0, run_s - CHECKPOINT_S - CHECKPOINT_S_PER_MB * (rules.checkpoint_mb or 0.0))
+    return before_s + run_s * (1.0 if machine is None else machine.offer.speed_for(rules.name))
+
+
+def note_cut_short(state: State, bag: Bag, task: int, attempt: Attempt, t: float) -> None:
+    """An attempt at a planned task is given up: the next one will take longer than this one has run."""
+    ran_s = _ran_s(state, bag, task, attempt, t)
+    if ran_s > bag.ran.get(task, 0.0):
+        bag.ran[task] = ran_s
+
+
+def ran_so_far(state: State, bag: Bag, t: float) -> dict[int, float]:
+    """By task: for how long one of its attempts has run without an end, on a machine of speed 1."""
+    if all(rules.estimate_is_exact for rules in bag.classes):
+        return {}
+    found = dict(bag.ran)
+    for task, live in bag.live.items():
+        found[task] = max(found.get(task, 0.0), *(_ran_s(state, bag, task, attempt, t) for attempt in live))
+    return found
+
+
+def _ran_s(state: State, bag: Bag, task: int, attempt: Attempt, t: float) -> float:
+    """Nothing where it may only have waited on its host, or where nobody knows how fast that is."""
+    host = state.hosts.get(attempt.host)
+    machine = None if host is None else machine_of(state, host)
+    if host is None or machine is None:
+        return 0.0
+    key = (bag.number, task, attempt.number)
+    if len(host.held) > host.slots and key not in islice(host.held, host.slots):
+        return 0.0
+    run_s = t - attempt.sent - machine.slept_s(attempt.sent, t)
+    return _progress_s(bag, task, attempt.number, run_s, machine)
+
+
+def _pilot_s(bag: Bag, index: int, t: float) -> float:
+    """What to count on before the first result: a guess, and more as soon as tasks run longer than that."""
+    guess_s = UNKNOWN_S if bag.rules.deadline_s is None else min(UNKNOWN_S, UNKNOWN_SHARE * bag.rules.deadline_s)
+    running = [live[0].sent for task, live in bag.live.items() if bag.class_of(task) == index]
+    return max([guess_s, *(RUNNING_FACTOR * (t - sent) for sent in running)])
+
+
+def _running(bag: Bag, index: int, ran: dict[int, float]) -> list[float]:
+    """Of the tasks of a class that have begun and not ended: how long they have run, in what is learned.
+
+    Of very many, some: as of those that have ended.
+    """
+    found = [seconds / unit_of(bag, task) for task, seconds in ran.items() if seconds and bag.class_of(task) == index]
+    return found[:: math.ceil(len(found) / MOST_SAMPLES) or 1]
+
+
+class Outlook:
+    """How long the tasks of one class take: the quantile that confidence demands, and what to expect.
+
+    On a machine of speed 1, in seconds or in multiples of each task's own estimate (`unit_of`).
+    """
+
+    def __init__(
+        self, state: State, bag: Bag, index: int, confidence: float, t: float, ran: dict[int, float] | None = None
+    ) -> None:
+        self.rules: TaskClass = bag.classes[index]
+        self._key, self._confidence = class_key(bag, index), confidence
+        first_s = 1.0 if bag.estimates else self.rules.estimate_s
+        self.is_unknown = False
+        self._given: dict[int, tuple[float, float]] = {}
+        if self.rules.estimate_is_exact:
+            self.runtime_s = self.mean_s = first_s or UNKNOWN_S
+            return
+        seconds = state.run_times[self._key].seconds if self._key in state.run_times else []
+        # Without a single result even a bad guess is needed; with one, only what a person said still counts beside it.
+        self.is_unknown = not first_s and not seconds
+        guess_s = _pilot_s(bag, index, t) if self.is_unknown else first_s
+        prior = RECORDED if bag.estimates else GUESSED if self.rules.estimate_s else UNKNOWN
+        running = [] if self.is_unknown else _running(bag, index, ran or {})
+        self._estimates = Estimates({self._key: RunTimes(seconds, len(seconds), guess_s, prior)}, {self._key: running})
+        self.mean_s = self._estimates.mean(self._key) or UNKNOWN_S
+        # To count on the worst of what nobody knows would rent everything for a bag of seconds: a few try it first.
+        self.runtime_s = (
+            self.mean_s if self.is_unknown else self._estimates.quantile(self._key, confidence) or UNKNOWN_S
+        )
+
+    def given(self, ran_s: float, unit_s: float = 1.0) -> tuple[float, float]:
+        """Quantile and mean, in seconds, of a task that has once run so long without an end."""
+        units = ran_s / unit_s
+        if self.rules.estimate_is_exact or self.is_unknown or units < SHORT * self.mean_s:
+            return self.runtime_s * unit_s, self.mean_s * unit_s
+        step = math.ceil(math.log(units) / math.log(STEP))
+        if step not in self._given:
+            sure, middle = (
+                self._estimates.quantile(self._key, q, 1.0, STEP**step) or 0.0 for q in (self._confidence, 0.5)
+            )
+            self._given[step] = sure, min(sure, max(self.mean_s, middle))
+        sure, mean = self._given[step]
+        return sure * unit_s, mean * unit_s
+
+    def left_s(self, elapsed_s: float, speed: float, unit_s: float = 1.0) -> float:
+        """What is left, on a machine of this speed, of a task that has run so long there."""
+        return max(0.0, self.given(elapsed_s * speed, unit_s)[0] / speed - elapsed_s)

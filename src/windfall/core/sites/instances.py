@@ -1,0 +1,161 @@
+"""The nouns of a site: hosts that one owns, instances on them, what is asked for. Pure data; `site` decides on it."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from windfall.core.supply.overlay import PoolRules
+
+Resources = dict[str, float]
+
+WAITING, PLACED, RUNNING, LEAVING, ENDED, REFUSED = "waiting", "placed", "running", "leaving", "ended", "refused"
+OPEN = frozenset({PLACED, RUNNING, LEAVING})
+"""States in which an instance takes up room on its host."""
+HOLDING = frozenset({PLACED, RUNNING})
+"""States in which it will go on doing so."""
+ENDED_KEPT = 1000
+"""Instances of a site that have ended and are still remembered."""
+
+
+class SiteRules(Struct, frozen=True, array_like=True):
+    """A site as its owner sets it up. `instance` is what one preemptible instance takes of a host."""
+
+    name: str
+    instance: Resources
+    limit: int = 1000
+    grace_s: float = 10.0
+    cost: str = "work"
+    idle_exit_s: float = 60.0
+    price_usd: float = 0.0
+    per_minute: float = 600.0
+
+    @property
+    def slots(self) -> int:
+        return max(1, int(self.instance.get("vcpu", 1)))
+
+    @property
+    def pool(self) -> PoolRules:
+        """The same as a pool of the overlay: its clients are the preemptible instances."""
+        return PoolRules(self.name, "site", self.limit, self.slots, self.price_usd, self.per_minute)
+
+
+class Wish(Struct, frozen=True, array_like=True):
+    """A normal request: a command and what it takes. `queue`: wait for room; else it is refused where there is none."""
+
+    resources: Resources
+    argv: list[str]
+    wall_s: float | None = None
+    queue: bool = True
+    tags: list[str] = []
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    grace_s: float = 10.0
+    key: str = ""
+    """A request that is sent again with the same key is the same request."""
+
+
+class InstanceEnd(Struct, array_like=True):
+    """How an instance ended, on the server's clock. `start` is None if it never began."""
+
+    number: int
+    cause: str
+    exit: int | None
+    start: float | None
+    end: float
+    text: str = ""
+    rss_bytes: int = 0
+
+
+class Placement(Struct, array_like=True):
+    """Where an instance goes and who makes way. `cost` is in the units of the site's cost function."""
+
+    number: int
+    host: str
+    victims: list[int] = []
+    cost: int = 0
+    why: list[str] = []
+
+
+class SiteHost(Struct, array_like=True):
+    """A host with an agent on it."""
+
+    name: str
+    boot: str
+    n: int
+    capacity: Resources
+    tags: list[str]
+    joined_t: float
+    seen_t: float
+    state: str = "live"
+    left: str = ""
+
+
+class Instance(Struct, array_like=True):
+    """One instance: a preemptible one is a worker, a normal one (with a `wish`) is somebody's command."""
+
+    number: int
+    resources: Resources
+    asked_t: float
+    wish: Wish | None = None
+    state: str = WAITING
+    host: str = ""
+    placed_t: float | None = None
+    started_t: float | None = None
+    leaving_t: float | None = None
+    ended_t: float | None = None
+    told: bool = False
+    """The host's agent has been told to run it."""
+    after: list[int] = field(default_factory=list)
+    """It starts when these have gone."""
+    victims: list[int] = field(default_factory=list)
+    cost: int = 0
+    why: list[str] = field(default_factory=list)
+    evicted_by: int | None = None
+    cause: str = ""
+    exit: int | None = None
+    text: str = ""
+    rss_bytes: int = 0
+
+    @property
+    def preemptible(self) -> bool:
+        return self.wish is None
+
+
+class SiteState(Struct, array_like=True):
+    """A site: its hosts, its instances by number, and those that have ended, in that order."""
+
+    rules: SiteRules
+    hosts: dict[str, SiteHost] = field(default_factory=dict)
+    instances: dict[int, Instance] = field(default_factory=dict)
+    ended: list[int] = field(default_factory=list)
+    next: int = 1
+
+    def name_of(self, number: int) -> str:
+        return f"{self.rules.name}-{number}"
+
+    def on(self, host: str) -> list[Instance]:
+        """What takes up room on a host, in the order in which it was asked for."""
+        return [one for one in self.instances.values() if one.host == host and one.state in OPEN]
+
+    def problems(self) -> list[str]:
+        """Every broken promise, in words. Empty is right. For tests."""
+        found = []
+        for host in self.hosts.values():
+            held = [one for one in self.on(host.name) if one.state in HOLDING]
+            for resource, amount in host.capacity.items():
+                used = sum(one.resources.get(resource, 0) for one in held)
+                if host.state == "live" and used > amount + 1e-6:
+                    found.append(f"{host.name} of {self.rules.name} holds {used:g} of {amount:g} {resource}")
+            if host.state == "gone" and self.on(host.name):
+                found.append(f"{host.name} is gone and runs {len(self.on(host.name))} instances")
+        for one in self.instances.values():
+            if (one.state in OPEN) != bool(one.host) and one.state != ENDED:
+                found.append(f"{self.name_of(one.number)} is {one.state} on '{one.host}'")
+            if one.evicted_by is not None and one.wish is not None:
+                found.append(f"{self.name_of(one.number)} is normal and was evicted")
+            if (one.state in (ENDED, REFUSED)) != (one.number in self.ended):
+                found.append(f"{self.name_of(one.number)} is {one.state}: wrong about its end")
+        return found
+
+    def waiting(self) -> list[Instance]:
+        return [one for one in self.instances.values() if one.state == WAITING]

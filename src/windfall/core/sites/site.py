@@ -1,0 +1,423 @@
+"""The site in the engine: which host runs an instance and who makes way for it (OPIE, carried out live). Pure.
+
+`placement` decides on what the state says (`site_view`). Victims give their room away when they are chosen; whatever is
+placed on a host starts when those that leave it have gone (`after`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from windfall.core.events import (
+    InstanceCancelled,
+    InstanceRequested,
+    InstancesWanted,
+    Nothing,
+    SiteCreated,
+    SiteHostReported,
+    SiteLooked,
+    SiteSettled,
+)
+from windfall.core.liveness import leases
+from windfall.core.sites.instances import (
+    ENDED,
+    ENDED_KEPT,
+    HOLDING,
+    LEAVING,
+    OPEN,
+    PLACED,
+    REFUSED,
+    RUNNING,
+    WAITING,
+    Instance,
+    Placement,
+    SiteHost,
+    SiteState,
+)
+from windfall.core.sites.view import SiteView
+from windfall.core.state.state import GONE, LIVE, UNKNOWN, State
+from windfall.core.supply.overlay import PoolState
+from windfall.placement import Cost, Count, Decision, Period, Request, Revenue, Scheduler, Work
+from windfall.placement.explain import why as reasons
+from windfall.placement.model import to_units
+from windfall.wire.messages import CANCELLED, LOST, PREEMPTED
+
+COSTS: Mapping[str, Cost] = {"work": Work(), "period": Period(), "count": Count(), "revenue": Revenue()}
+OVERTAKEN = "a newer report has come"
+GIVEN_UP = "the host was given up: what it runs counts as lost, and it has to begin anew"
+EXPLAINED_HOSTS = 50
+"""On larger sites the reasons leave out the weights of the hosts that were not chosen."""
+
+
+class Scratch:
+    """A site at one moment, to be changed while a decision is made; the state stays as it is."""
+
+    def __init__(
+        self, state: State, site: SiteState, t: float, hosts: Mapping[str, SiteHost], ended: Collection[int] = ()
+    ) -> None:
+        self.t, self._name_of = t, site.name_of
+        self._view = state.site_views.setdefault(site.rules.name, SiteView())
+        self._view.sync(state, site, t, hosts, ended)
+        self.library = self._view.library
+        # Ties are broken by the place in the log: no generator whose state would have to be saved.
+        self.scheduler = Scheduler(self.library, COSTS[site.rules.cost], rng=np.random.default_rng(state.seq))
+
+    def place(self, number: int, request: Request) -> Placement:
+        """Find a host and take the room. `host` is empty where there is none."""
+        unknown = [name for name, amount in request.resources.items() if amount and name not in self.library.resources]
+        if not self.library.names:
+            return Placement(number, "", why=["no host of the site is there"])
+        if unknown:
+            return Placement(number, "", why=[f"no host of the site has any {name}" for name in unknown])
+        decision, why = self._decide(request)
+        if decision.host is None:
+            return Placement(number, "", why=why)
+        self._view.take(decision.host, decision.victims, self._name_of(number), request, self.t)
+        victims = [int(victim.rpartition("-")[2]) for victim in decision.victims]
+        return Placement(number, decision.host, victims, decision.cost, why)
+
+    def _decide(self, request: Request) -> tuple[Decision, list[str]]:
+        if request.preemptible:
+            # They come by the hundred, and there is little to say of them.
+            decision = self.scheduler.decide(request, self.t)
+            return decision, [f"{decision.host} has room" if decision.host else "no host of the site has room"]
+        few = len(self.library.names) <= EXPLAINED_HOSTS
+        weighed = (self.scheduler.weigh if few else self.scheduler.outline)(request, self.t)
+        return weighed.decision, reasons(self.scheduler, request, weighed)
+
+
+def _request(one: Instance) -> Request:
+    tags = tuple(one.wish.tags) if one.wish is not None else ()
+    return Request(one.preemptible, one.resources, tags)
+
+
+# --- deciding -------------------------------------------------------------------------------------------------------
+
+
+def on_instance_requested(state: State, event: InstanceRequested, policies: Any) -> SiteSettled:
+    site = state.sites[event.site]
+    known = _with_key(site, event.wish.key)
+    if known is not None:
+        return SiteSettled(known.number, repeat=True)
+    asked = Instance(site.next, event.wish.resources, event.t, event.wish)
+    settled = SiteSettled(asked.number)
+    _place(Scratch(state, site, event.t, site.hosts), [asked], settled)
+    return settled
+
+
+def _with_key(site: SiteState, key: str) -> Instance | None:
+    if not key:
+        return None
+    return next((one for one in site.instances.values() if one.wish is not None and one.wish.key == key), None)
+
+
+def on_instances_wanted(state: State, event: InstancesWanted, policies: Any) -> SiteSettled:
+    site = state.sites[event.site]
+    scratch = Scratch(state, site, event.t, site.hosts)
+    settled = SiteSettled()
+    for number in range(site.next, site.next + event.count):
+        found = scratch.place(number, Request(True, site.rules.instance))
+        if not found.host:
+            settled.denied.append((number, found.why))
+            break
+        settled.placed.append(found)
+    return settled
+
+
+def _place(scratch: Scratch, asked: list[Instance], settled: SiteSettled) -> None:
+    for one in asked:
+        found = scratch.place(one.number, _request(one))
+        if found.host:
+            settled.placed.append(found)
+        elif one.state == WAITING and one.number == settled.number:
+            settled.denied.append((one.number, found.why))
+
+
+def on_site_host_reported(state: State, event: SiteHostReported, policies: Any) -> SiteSettled:
+    site = state.sites[event.site]
+    known = site.hosts.get(event.host)
+    same_boot = known is not None and known.boot == event.boot
+    if known is not None and known.state != GONE and _is_behind(known, event):
+        return SiteSettled(refused=OVERTAKEN)
+    # Numbers have no gaps: one means that our log was cut off behind an answer that the agent has seen.
+    skipped = known is not None and same_boot and (known.state == GONE or event.n > known.n + 1)
+    if skipped or (not same_boot and event.capacity is None):
+        return SiteSettled(refused=GIVEN_UP)
+    if known is not None and same_boot and event.n == known.n:
+        return SiteSettled(repeat=True)
+    settled = SiteSettled()
+    reported = {end.number: end for end in event.ended}
+    ended = []
+    for one in site.on(event.host):
+        end = reported.get(one.number)
+        if end is not None and one.wish is not None and end.start is None and end.cause == PREEMPTED:
+            settled.returned.append(one.number)
+        elif end is not None:
+            ended.append(one.number)
+        elif event.leaving or not same_boot:
+            _lose(one, settled, f"the agent of {event.host} left" if event.leaving else "its host's agent restarted")
+    ended += [number for number, _, _ in settled.ended]
+    settled.lost = _attempts_lost(state, site, ended)
+    if event.leaving:
+        settled.gone.append(event.host)
+    news = event.capacity is not None or known is None or known.state != LIVE or ended or settled.returned
+    if news:
+        _place_those_that_wait(state, site, event.t, settled, _hosts_after(site, event), ended)
+    return settled
+
+
+def _is_behind(known: SiteHost, event: SiteHostReported) -> bool:
+    """An agent that has been replaced still reports: a boot begins by saying what the host offers."""
+    return event.n < known.n if event.boot == known.boot else event.capacity is None
+
+
+def _hosts_after(site: SiteState, event: SiteHostReported) -> dict[str, SiteHost]:
+    """The hosts as they are once the report has been taken in."""
+    hosts = dict(site.hosts)
+    hosts[event.host] = _described(hosts.get(event.host), event)
+    if event.leaving:
+        del hosts[event.host]
+    return hosts
+
+
+def _described(known: SiteHost | None, event: SiteHostReported) -> SiteHost:
+    if known is None or event.capacity is not None:
+        joined_t = known.joined_t if known is not None and known.state != GONE else event.t
+        capacity, tags = event.capacity or {}, event.tags or []
+        return SiteHost(event.host, event.boot, event.n, capacity, list(tags), joined_t, event.t)
+    return msgspec.structs.replace(known, boot=event.boot, n=event.n, seen_t=event.t, state=LIVE, left="")
+
+
+def on_instance_cancelled(state: State, event: InstanceCancelled, policies: Any) -> SiteSettled:
+    """One that its host has not heard of ends at once; any other is told to leave."""
+    site = state.sites[event.site]
+    one = site.instances.get(event.number)
+    settled = SiteSettled(event.number)
+    if one is None or one.state not in (WAITING, PLACED) or one.told:
+        return settled
+    settled.ended.append((one.number, CANCELLED, event.reason or "cancelled"))
+    if one.state == PLACED:
+        _place_those_that_wait(state, site, event.t, settled, site.hosts, [one.number])
+    return settled
+
+
+def silences(state: State, site: SiteState, t: float) -> tuple[list[str], list[str]]:
+    """Hosts whose agents have just been silent for a lease, and for two: like workers, unknown and then lost."""
+    lease_s = state.settings.lease_s
+    silent = [host.name for host in site.hosts.values() if host.state == LIVE and host.seen_t + lease_s <= t]
+    gone = [host.name for host in site.hosts.values() if host.state != GONE and host.seen_t + 2 * lease_s <= t]
+    return [name for name in silent if name not in gone], gone
+
+
+def on_site_looked(state: State, event: SiteLooked, policies: Any) -> SiteSettled:
+    site = state.sites[event.site]
+    settled = SiteSettled()
+    settled.silent, settled.gone = silences(state, site, event.t)
+    for name in settled.gone:
+        for one in site.on(name):
+            _lose(one, settled, f"the agent of {name} is silent")
+    ended = [number for number, _, _ in settled.ended]
+    settled.lost = _attempts_lost(state, site, ended)
+    if settled.returned:
+        hosts = {name: host for name, host in site.hosts.items() if name not in settled.gone}
+        _place_those_that_wait(state, site, event.t, settled, hosts, ended)
+    return settled
+
+
+def _lose(one: Instance, settled: SiteSettled, text: str) -> None:
+    """Its host goes. A request that the host never heard of waits again; anything else may have run: it is lost."""
+    if one.wish is not None and one.state == PLACED and not one.told:
+        settled.returned.append(one.number)
+    else:
+        settled.ended.append((one.number, CANCELLED if one.cause == CANCELLED else LOST, text))
+
+
+def _attempts_lost(state: State, site: SiteState, ended: list[int]) -> list[leases.Loss]:
+    """What the workers that have ended had in hand and did not report."""
+    workers = [state.host(site.name_of(number)) for number in ended]
+    return leases.losses_of(state, [host for host in workers if host is not None and host.state != GONE])
+
+
+def _place_those_that_wait(
+    state: State, site: SiteState, t: float, settled: SiteSettled, hosts: Mapping[str, SiteHost], ended: list[int]
+) -> None:
+    """In the order in which they came; a smaller one may go before a larger one that still does not fit."""
+    gone = frozenset([*ended, *settled.returned])
+    waiting = [
+        one
+        for one in site.instances.values()
+        if (one.state == WAITING or one.number in settled.returned) and one.number not in ended
+    ]
+    if waiting:
+        _place(Scratch(state, site, t, hosts, gone), waiting, settled)
+
+
+def why_now(state: State, site: SiteState, one: Instance, t: float) -> list[str]:
+    """Why a request waits, as things stand: what the next attempt to place it would say."""
+    return Scratch(state, site, t, site.hosts).place(one.number, _request(one)).why
+
+
+# --- applying -------------------------------------------------------------------------------------------------------
+
+
+def apply_site_created(state: State, event: SiteCreated, decided: Nothing) -> None:
+    site = state.sites.get(event.rules.name)
+    if site is None:
+        state.sites[event.rules.name] = SiteState(event.rules)
+    else:
+        site.rules = event.rules
+
+
+def apply_instance_requested(state: State, event: InstanceRequested, decided: SiteSettled) -> None:
+    site = state.sites[event.site]
+    if decided.repeat:
+        return
+    site.instances[decided.number] = Instance(decided.number, event.wish.resources, event.t, event.wish)
+    site.next = decided.number + 1
+    _settle(state, site, decided, event.t)
+
+
+def apply_instances_wanted(state: State, event: InstancesWanted, decided: SiteSettled) -> None:
+    site = state.sites[event.site]
+    for placement in decided.placed:
+        site.instances[placement.number] = Instance(placement.number, site.rules.instance, event.t)
+        site.next = placement.number + 1
+    _settle(state, site, decided, event.t)
+
+
+def apply_instance_cancelled(state: State, event: InstanceCancelled, decided: SiteSettled) -> None:
+    site = state.sites[event.site]
+    one = site.instances.get(event.number)
+    if not decided.ended and one is not None and one.state in HOLDING:
+        _leave(one, event.t, CANCELLED, event.reason or "cancelled")
+    _settle(state, site, decided, event.t)
+
+
+def apply_site_looked(state: State, event: SiteLooked, decided: SiteSettled) -> None:
+    _settle(state, state.sites[event.site], decided, event.t)
+
+
+def apply_site_host_reported(state: State, event: SiteHostReported, decided: SiteSettled) -> None:
+    site = state.sites[event.site]
+    if decided.refused:
+        return
+    if decided.repeat:
+        site.hosts[event.host].seen_t = event.t
+        _tell(site, event.host)
+        return
+    host = site.hosts[event.host] = _described(site.hosts.get(event.host), event)
+    for number, t in event.started:
+        one = site.instances.get(number)
+        if one is not None and one.host == host.name and one.state in OPEN:
+            one.started_t = t
+            one.state = RUNNING if one.state == PLACED else one.state
+    returned = decided.returned
+    for end in event.ended:
+        one = site.instances.get(end.number)
+        if one is not None and one.host == host.name and one.state in OPEN and one.number not in returned:
+            one.started_t, one.exit, one.rss_bytes = end.start, end.exit, end.rss_bytes
+            _end(state, site, one, end.cause, end.text, end.end)
+    if event.leaving:
+        host.left = event.leaving
+    _settle(state, site, decided, event.t)
+    _tell(site, event.host)
+
+
+def _tell(site: SiteState, host: str) -> None:
+    """A report is answered with all that the host shall run."""
+    for one in site.on(host):
+        one.told = True
+
+
+def _settle(state: State, site: SiteState, decided: SiteSettled, t: float) -> None:
+    for name in decided.silent:
+        site.hosts[name].state = UNKNOWN
+    for name in decided.gone:
+        site.hosts[name].state = GONE
+        site.hosts[name].left = site.hosts[name].left or "silent"
+    for number in decided.returned:
+        one = site.instances[number]
+        one.state, one.host, one.placed_t, one.told, one.after, one.victims = WAITING, "", None, False, [], []
+    for number, cause, text in decided.ended:
+        _end(state, site, site.instances[number], cause, text, t)
+    leases.apply_losses(state, decided.lost, t)
+    for number, why in decided.denied:
+        asked = site.instances.get(number)
+        if asked is not None and asked.wish is not None:
+            asked.why = list(why)
+            if not asked.wish.queue:
+                _end(state, site, asked, "", "", t, REFUSED)
+    for placement in decided.placed:
+        _take_place(site, placement, t)
+    while len(site.ended) > ENDED_KEPT:
+        del site.instances[site.ended.pop(0)]
+
+
+def _take_place(site: SiteState, placement: Placement, t: float) -> None:
+    for number in placement.victims:
+        victim = site.instances[number]
+        victim.evicted_by = placement.number
+        _leave(victim, t, PREEMPTED, f"makes way for {site.name_of(placement.number)}")
+    one = site.instances[placement.number]
+    one.state, one.host, one.placed_t = PLACED, placement.host, t
+    one.victims, one.cost, one.why = list(placement.victims), placement.cost, list(placement.why)
+    one.after = [other.number for other in site.on(placement.host) if other.state == LEAVING]
+
+
+def _leave(one: Instance, t: float, cause: str, text: str) -> None:
+    one.state, one.leaving_t, one.cause, one.text = LEAVING, t, cause, text
+
+
+def _end(state: State, site: SiteState, one: Instance, cause: str, text: str, t: float, to: str = ENDED) -> None:
+    """Whatever it still held as a worker has been judged by the decision; here the worker is gone."""
+    if one.state in (ENDED, REFUSED):
+        return
+    one.state, one.ended_t, one.cause = to, t, cause
+    one.text = text or one.text
+    site.ended.append(one.number)
+    worker = state.host(site.name_of(one.number)) if one.preemptible else None
+    if worker is not None and worker.state != GONE:
+        leases.leave(state, worker, one.text or "its instance has ended")
+
+
+def welcome(state: State, t: float) -> None:
+    """A server took over: nobody could reach one that was not there, so silence until now does not count."""
+    for site in state.sites.values():
+        for host in site.hosts.values():
+            if host.state != GONE:
+                host.state, host.seen_t = LIVE, t
+
+
+# --- what the overlay asks ------------------------------------------------------------------------------------------
+
+
+def room(site: SiteState) -> int:
+    """How many more preemptible instances fit now, without anybody making way."""
+    size = {name: to_units(amount) for name, amount in site.rules.instance.items() if to_units(amount)}
+    fits = 0
+    for host in site.hosts.values():
+        if host.state != LIVE or not size:
+            continue
+        free = {name: to_units(host.capacity.get(name, 0)) for name in size}
+        for one in site.on(host.name):
+            if one.state in HOLDING:
+                for name in size:
+                    free[name] -= to_units(one.resources.get(name, 0))
+        fits += max(0, min(free[name] // size[name] for name in size))
+    return fits
+
+
+def with_room(state: State) -> dict[str, PoolState]:
+    """The pools, those of sites limited to what their hosts can take: a site that is full is not at fault."""
+    pools = dict(state.pools)
+    for name, site in state.sites.items():
+        pool = pools.get(name)
+        if pool is not None:
+            there = sum(one.preemptible and one.state in HOLDING for one in site.instances.values())
+            limit = min(pool.rules.limit, there + room(site))
+            pools[name] = msgspec.structs.replace(pool, rules=msgspec.structs.replace(pool.rules, limit=limit))
+    return pools

@@ -1,0 +1,163 @@
+"""Rented machines and plans as the engine remembers them. Pure data; what happens to them stands in core.machines.
+
+What has been paid is told from the meters alone, so no sum can drift away from them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from windfall.core.renting import money
+from windfall.core.renting.money import Meter, Tariff
+from windfall.planning.contract import Market, Plan
+from windfall.planning.offers import Offer
+
+if TYPE_CHECKING:
+    from windfall.core.state.state import Host, State
+
+PENDING, RUNNING, HIBERNATED, ENDED = "pending", "running", "hibernated", "ended"
+RELEASED, TAKEN, FAILED, REFUSED = "released", "taken", "failed", "refused"
+
+REFUSED_PAUSE_CYCLES = 1 / 60
+"""So long an offer that was refused for want of capacity counts as not to be had; it doubles with every refusal."""
+LONGEST_PAUSE_CYCLES = 1 / 2
+# Machines that are taken within so long of one another went for one reason.
+TOGETHER_S = 60.0
+LEAST_PAUSE_S = 1.0
+PAUSE_BOOTS = 10.0
+
+
+class MachineState(Struct, array_like=True):
+    """One rented machine. `queue` are the tasks that are reserved for it, in order."""
+
+    number: int
+    job: int
+    offer: Offer
+    requested_t: float
+    phase: str = PENDING
+    id: str = ""
+    """Its name at the provider; empty until the order was taken."""
+    meter: Meter = field(default_factory=Meter)
+    rates: list[tuple[float, int]] = field(default_factory=list)
+    """(seconds held, price of a cycle that begins after that): prices move."""
+    ready_t: float | None = None
+    host: int = 0
+    queue: list[int] = field(default_factory=list)
+    stopping: bool = False
+    idle: bool = False
+    ended_t: float | None = None
+    cause: str = ""
+    error: str = ""
+    noticed_t: float | None = None
+    sleeps: list[tuple[float, float | None]] = field(default_factory=list)
+    """(from, to); the last one is open while it sleeps."""
+
+    @property
+    def there(self) -> bool:
+        return self.phase != ENDED
+
+    @property
+    def host_name(self) -> str:
+        return f"{self.offer.pool}-m{self.number}"
+
+    @property
+    def name(self) -> str:
+        return f"m{self.number}"
+
+    def slept_s(self, since_t: float, t: float) -> float:
+        """Seconds of sleep between two moments."""
+        return math.fsum(
+            max(0.0, min(t, t if to is None else to) - max(since_t, from_)) for from_, to in self.sleeps
+        )  # fmt: skip
+
+
+class Seen(Struct, array_like=True):
+    """What was seen of an offer: see planning.contract.Market. `refusals` counts those in a row."""
+
+    up_s: float = 0.0
+    taken: int = 0
+    slept: int = 0
+    woken: int = 0
+    asleep_s: float = 0.0
+    refused: int = 0
+    refused_t: float | None = None
+    started_t: float | None = None
+    refusals: int = 0
+    spells: int = 0
+    cut_t: float | None = None
+
+    def cut(self, t: float) -> None:
+        """A machine was taken or put to sleep; those that go together count as one spell."""
+        self.spells += self.cut_t is None or t - self.cut_t > TOGETHER_S
+        self.cut_t = t
+
+    def shut_until_t(self, offer: Offer) -> float:
+        """Until when it is not worth while to ask for this offer again."""
+        if self.refused_t is None or not self.refusals:
+            return -math.inf
+        # In cycles or, where they are seconds, in boots: what a provider lacks it does not have a moment later.
+        unit_s = max(offer.cycle_s, PAUSE_BOOTS * offer.lag_s)
+        units = min(LONGEST_PAUSE_CYCLES, REFUSED_PAUSE_CYCLES * 2.0 ** min(self.refusals - 1, 20))
+        return self.refused_t + max(LEAST_PAUSE_S, units * unit_s)
+
+    def refuse(self, offer: Offer, t: float) -> None:
+        """A start was refused for want of capacity. Several at once are one answer."""
+        self.refused += 1
+        self.refusals += t >= self.shut_until_t(offer)
+        self.refused_t = t
+
+    def market(self) -> Market:
+        return Market(
+            up_s=self.up_s, taken=self.taken, slept=self.slept, woken=self.woken, asleep_s=self.asleep_s,
+            refused=self.refused, refused_t=self.refused_t, started_t=self.started_t, spells=self.spells,
+        )  # fmt: skip
+
+
+class PlanState(Struct, array_like=True):
+    """What is planned for one job. Something has changed since the plan was made if `changed_seq` > `planned_seq`."""
+
+    job: int
+    changed_seq: int = 0
+    planned_seq: int = 0
+    look_again_t: float = math.inf
+    plan: Plan | None = None
+    planned_t: float | None = None
+    refused: list[str] = field(default_factory=list)
+    error: str = ""
+    plans: int = 0
+    first_cost_usd: float | None = None
+    """What the first plan predicted, to be held against what came."""
+    first_finish_t: float | None = None
+
+
+def tariff_of(offer: Offer) -> Tariff:
+    return Tariff(
+        cycle_microusd=money.microusd(offer.price_usd),
+        cycle_s=offer.cycle_s,
+        minimum_s=offer.minimum_s,
+        free_if_taken=offer.free_if_taken,
+    )
+
+
+def owed_microusd(machine: MachineState, t: float) -> int:
+    """What a machine costs up to t, begun cycles in full; nothing if it never came."""
+    if machine.cause == REFUSED:
+        return 0
+    return money.owed_at_rates(tariff_of(machine.offer), machine.meter, t, machine.rates)
+
+
+def paid_until_t(machine: MachineState, t: float) -> float:
+    """When its present cycle ends, if it is held until then."""
+    return money.paid_until_t(tariff_of(machine.offer), machine.meter, t)
+
+
+def machine_of(state: State, host: Host) -> MachineState | None:
+    """The machine that a host is the worker of: by its ad, and only under the name that it was ordered with."""
+    if not state.machines:
+        return None
+    number = host.ad.get("machine")
+    machine = state.machines.get(number) if isinstance(number, int) else None
+    return machine if machine is not None and machine.host_name == host.name else None

@@ -1,0 +1,157 @@
+"""The overlay in the engine: clients to ask of pools, and what became of them (GridBot, section 5). Pure."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from windfall.core.events import ClientsAsked, Nothing, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured
+from windfall.core.matching.ads import Ad, bag_ad, pool_ad, queue_ad
+from windfall.core.matching.dispatch import is_blocked, needs_failover
+from windfall.core.sites.site import with_room
+from windfall.core.state.state import Bag, State
+from windfall.core.supply import overlay
+from windfall.core.supply.overlay import Ask, Matching, Pools, PoolState, Supply
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Policies
+
+
+def on_overlay_due(state: State, event: OverlayDue, policies: Policies) -> ClientsAsked:
+    matching, asks = look(state, policies, event.t)
+    return ClientsAsked([ask for ask in asks if ask.count], matching.listed())
+
+
+def look(state: State, policies: Policies, t: float) -> tuple[Matching, list[Ask]]:
+    """Match what waits with the pools. The asks also say what is held back, and why."""
+    pools = with_room(state)
+    supply = supply_of(state, t)
+    demand = overlay.demand_of(_wants(state, policies, t))
+    capacity = {name: overlay.capacity_of(pool, supply[name], t) for name, pool in pools.items()}
+    matching = overlay.solve(demand, capacity, {name: _price(pool) for name, pool in pools.items()}, state.matching)
+    return matching, overlay.asks(pools, supply, matching, t)
+
+
+def _price(pool: PoolState) -> float:
+    """Of a slot. Clients that came by themselves are there in any case: they are used before any is asked for."""
+    return -1.0 if pool.rules.joins_itself else pool.rules.price_usd / pool.rules.slots
+
+
+def _wants(state: State, policies: Policies, t: float) -> list[tuple[int, Pools]]:
+    """The slots that each bag could fill, and the pools that its GridPolicy admits for them."""
+    if not state.pools:
+        return []
+    ads: dict[str, Ad] = {name: pool_ad(state, name) for name in sorted(state.pools)}
+    queue = queue_ad(state)
+    return [want for bag in state.ready.values() for want in _wants_of(state, policies, bag, ads, queue, t)]
+
+
+def _admitted(policies: Policies, bag: Bag, pools: dict[str, Ad], queue: Ad, t: float) -> list[str]:
+    policy = policies.of(bag.rules.policies)
+    if "GridPolicy" not in policy.expressions:
+        return list(pools)
+    about = bag_ad(bag, t)
+    return [name for name, pool in pools.items() if policy.wants_pool(about, pool, t, queue)]
+
+
+def _wants_of(
+    state: State, policies: Policies, bag: Bag, pools: dict[str, Ad], queue: Ad, t: float
+) -> list[tuple[int, Pools]]:
+    admitted = _admitted(policies, bag, pools, queue, t)
+    failover = state.settings.failover_pool
+    found = []
+    for rules, waiting in zip(bag.classes, bag.queues, strict=True):
+        width = max(1, ceil(rules.cpus))
+        fitting = tuple(name for name in admitted if _is_wide_enough(state.pools[name], width))
+        special = sum(needs_failover(bag, task) for task in waiting.again) if failover else 0
+        found.append(((waiting.size - special) * width, fitting))
+        found.append((special * width, tuple(name for name in fitting if name == failover)))
+    return found
+
+
+def _is_wide_enough(pool: PoolState, width: int) -> bool:
+    return pool.rules.joins_itself or pool.rules.slots >= width
+
+
+def supply_of(state: State, t: float) -> dict[str, Supply]:
+    """What the clients of each configured pool do. A host that gets nothing has no free slots."""
+    supply = {name: Supply(state.clients.get(name, 0)) for name in state.pools}
+    for number in state.live_hosts:
+        host = state.hosts[number]
+        given = supply.get(host.pool)
+        if given is None:
+            continue
+        busy = min(len(host.held), host.slots)
+        given.busy_slots += busy
+        if not (host.draining or is_blocked(host, t) or host.record.probation_until is not None):
+            given.free_slots += host.slots - busy
+    return supply
+
+
+class Outlook(Struct):
+    """What a pool can still do for a bag."""
+
+    pool: str
+    what: str
+    hopeful: bool = False
+
+
+def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) -> list[Outlook]:
+    """Of every pool that can be asked: will it give clients for tasks of this bag that take `width` slots?"""
+    supply = supply_of(state, t)
+    ads: dict[str, Ad] = {name: pool_ad(state, name) for name in state.pools}
+    admitted = _admitted(policies, bag, ads, queue_ad(state), t)
+    found = []
+    for name, pool in with_room(state).items():
+        given = supply[name]
+        if pool.rules.joins_itself:
+            continue
+        if name not in admitted:
+            found.append(Outlook(name, "GridPolicy does not admit it"))
+        elif not _is_wide_enough(pool, width):
+            found.append(Outlook(name, f"its clients have {pool.rules.slots} slots, a task takes {width}"))
+        elif pool.queued:
+            found.append(Outlook(name, f"{pool.queued} clients are on their way", hopeful=True))
+        elif given.clients >= pool.rules.limit:
+            full = (
+                "its hosts have no room" if name in state.sites else f"all of its {pool.rules.limit} clients are there"
+            )
+            found.append(Outlook(name, full))
+        elif given.free_slots >= width:
+            found.append(Outlook(name, f"{given.free_slots} slots of its clients are free"))
+        else:
+            allowed, held_back = overlay.allowance(pool, 1, t)
+            found.append(Outlook(name, held_back or "a client is asked for", hopeful=allowed > 0))
+    return found
+
+
+# --- applying -------------------------------------------------------------------------------------------------------
+
+
+def apply_pools_configured(state: State, event: PoolsConfigured, decided: Nothing) -> None:
+    before = state.pools
+    state.pools = {}
+    for rules in event.pools:
+        pool = state.pools[rules.name] = before.get(rules.name) or PoolState(rules)
+        pool.rules = rules
+    state.matching = Matching()
+
+
+def apply_clients_asked(state: State, event: OverlayDue, decided: ClientsAsked) -> None:
+    state.matching = Matching.of(decided.flow)
+    for ask in decided.asks:
+        overlay.asked(state.pools[ask.pool], ask.count, event.t)
+
+
+def apply_pool_answered(state: State, event: PoolAnswered, decided: Nothing) -> None:
+    pool = state.pools.get(event.pool)
+    if pool is not None and event.error:
+        overlay.refused(pool, event.count, event.error, event.t)
+
+
+def apply_pool_counted(state: State, event: PoolCounted, decided: Nothing) -> None:
+    pool = state.pools.get(event.pool)
+    if pool is not None:
+        pool.queued = event.pending

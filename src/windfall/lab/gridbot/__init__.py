@@ -1,0 +1,1 @@
+"""GridBot's experiments, run again. Touches the folder `--out`."""

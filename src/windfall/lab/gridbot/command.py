@@ -1,0 +1,92 @@
+"""`windfall lab gridbot`: GridBot's figures 5 to 9 and its replication table, run again. Touches: the folder --out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import msgspec
+
+from windfall.cli.processes import processes
+from windfall.cli.show.output import console, note
+from windfall.figures.canvas import new_figure, save
+from windfall.lab.gridbot.experiments import EXPERIMENTS, Finding, Means
+
+
+@click.command("gridbot")
+@click.argument("names", nargs=-1, type=click.Choice(list(EXPERIMENTS)), metavar="[EXPERIMENT]...")
+@click.option(
+    "--scale", type=click.FloatRange(0.005, 1), default=0.1, show_default=True, help="Share of the paper's size."
+)
+@click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each experiment.")
+@click.option("--jobs", type=click.IntRange(1), default=None, metavar="P", help="Runs at a time; default: all cores.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("lab"), show_default=True, help="Where to write.")
+@click.option("--list", "listed", is_flag=True, help="Name the experiments.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(
+    names: tuple[str, ...], scale: float, seeds: int, jobs: int | None, out: Path, listed: bool, as_json: bool
+) -> None:
+    """Run GridBot's experiments again with the real engine in a simulated world, beside the paper's figures.
+
+    Hosts and tasks are a tenth of the paper's by default; --scale 1 is its full size (minutes per experiment).
+
+    \b
+    Examples:
+      windfall lab gridbot table --seeds 5
+      windfall lab gridbot --scale 1
+    """
+    if listed:
+        for name, experiment in EXPERIMENTS.items():
+            click.echo(f"{name:<9} {(experiment.__doc__ or '').splitlines()[0] if experiment.__doc__ else ''}")
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    found = []
+    screen = console()
+    with processes(jobs or os.cpu_count() or 1, jobs) as executor, screen.status("gridbot") as status:
+        means = Means(scale, seeds, executor, lambda text: status.update(f"gridbot: {text}"))
+        for name in names or EXPERIMENTS:
+            finding = EXPERIMENTS[name](means)
+            write(finding, out, scale)
+            found.append(finding)
+            if not as_json:
+                click.echo(as_markdown(finding, scale))
+    if as_json:
+        click.echo(_encoded([_plain(finding, scale) for finding in found]).decode())
+    else:
+        note(f"written to {out}/gridbot-*.md, .png and .json")
+
+
+def as_markdown(finding: Finding, scale: float) -> str:
+    lines = [f"## {finding.title}", "", f"Scale {scale:g}. {finding.assumed}", ""]
+    lines += ["| " + " | ".join(finding.heads) + " |", "|" + "---|" * len(finding.heads)]
+    lines += ["| " + " | ".join(row) + " |" for row in finding.rows]
+    lines += ["", *(f"- {'agrees' if holds else '**does not agree**'}: {claim}" for claim, holds in finding.claims), ""]
+    return "\n".join(lines)
+
+
+def _plain(finding: Finding, scale: float) -> dict[str, object]:
+    return {
+        "experiment": finding.name,
+        "scale": scale,
+        "claims": [{"claim": claim, "holds": bool(holds)} for claim, holds in finding.claims],
+        "data": finding.data,
+    }
+
+
+def _encoded(document: object) -> bytes:
+    """JSON; numbers of numpy are numbers."""
+    return msgspec.json.encode(document, enc_hook=float)
+
+
+def write(finding: Finding, out: Path, scale: float) -> None:
+    (out / f"gridbot-{finding.name}.md").write_text(as_markdown(finding, scale))
+    (out / f"gridbot-{finding.name}.json").write_bytes(msgspec.json.format(_encoded(_plain(finding, scale)), indent=1))
+    if finding.curves:
+        figure, axes = new_figure(width=8)
+        for label, (x, y) in finding.curves.items():
+            axes.plot(x, y, label=label)
+        axes.set(title=finding.title, **finding.axes)
+        axes.grid(alpha=0.3)
+        axes.legend()
+        save(figure, out / f"gridbot-{finding.name}.png")

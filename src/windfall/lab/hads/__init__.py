@@ -1,0 +1,1 @@
+"""HADS's experiments, run again. Touches the folder `--out`."""

@@ -1,0 +1,1 @@
+"""SCS's experiments, run again. Touches the folder `--out`."""

@@ -1,0 +1,1 @@
+"""Spot planners on recorded availability. Touches traces and the folder `--out`."""

@@ -1,0 +1,1 @@
+"""Workflow planners on recorded workflows, beside exact bounds. Touches traces and a process."""

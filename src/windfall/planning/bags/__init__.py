@@ -1,0 +1,1 @@
+"""Planners of bags: choose machines for independent tasks with a deadline. Pure: a snapshot in, a plan out."""

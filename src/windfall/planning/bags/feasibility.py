@@ -1,0 +1,51 @@
+"""Deadlines that no machines on offer could meet, and the earliest that they could. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from windfall.errors import BadInput
+from windfall.planning.bags.packing import Item, fill, fresh, longest_first
+from windfall.planning.contract import Snapshot
+
+
+def check_possible(snapshot: Snapshot, margin_s: float) -> None:
+    """BadInput where all the machines there are could not do it; names the earliest deadline that they could."""
+    if fits_by(snapshot, snapshot.deadline_t - margin_s):
+        return
+    earliest_t = earliest_deadline_t(snapshot, margin_s)
+    asked_s = snapshot.deadline_t - snapshot.begun_t
+    if math.isinf(earliest_t):
+        raise BadInput(
+            "some task fits on no machine on offer", hint="offer a machine with more memory, or raise the limits"
+        )
+    raise BadInput(
+        f"no machines on offer can do it within {asked_s:.0f} s",
+        hint=f"the earliest possible deadline is {math.ceil(earliest_t - snapshot.begun_t)} s",
+    )
+
+
+def fits_by(snapshot: Snapshot, by_t: float) -> bool:
+    """Whether all machines of both markets together could finish by then, with luck."""
+    items = longest_first(
+        [Item(t, 1, []) for t in snapshot.tasks.values()] + [Item(g.task, g.count, []) for g in snapshot.groups]
+    )
+    left = [item.count for item in items]
+    for offer in sorted(snapshot.offers, key=lambda offer: (-offer.speed_for(""), offer.key)):
+        for _ in range(snapshot.left_of(offer)):
+            if not any(left) or not fill(fresh("", offer, snapshot.t, math.inf), items, left, by_t):
+                break
+    return not any(left)
+
+
+def earliest_deadline_t(snapshot: Snapshot, margin_s: float) -> float:
+    """The earliest deadline that could be met, to the second."""
+    low_s, high_s = 0.0, 1.0
+    while not fits_by(snapshot, snapshot.t + high_s):
+        low_s, high_s = high_s, 2.0 * high_s
+        if high_s > 2.0**40:
+            return math.inf
+    while high_s - low_s > 0.5:
+        middle_s = (low_s + high_s) / 2
+        low_s, high_s = (low_s, middle_s) if fits_by(snapshot, snapshot.t + middle_s) else (middle_s, high_s)
+    return snapshot.t + high_s + margin_s

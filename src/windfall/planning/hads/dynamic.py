@@ -1,0 +1,312 @@
+"""HADS (Teylo et al. 2019) while it runs: the hibernation time limit, migration, work stealing, idle machines. Pure.
+
+`replan` is called on every event and when its plan says to look again; what it does follows from the snapshot alone.
+Beyond the paper: progress in checkpoints is not lost in a migration, queues are balanced onto idle machines, and with
+`careful` a task is moved to a spot machine only where on-demand could still rescue it from there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Plan, Rejected, Snapshot, Start, Task
+from windfall.planning.hads.lanes import TOLERANCE_S, Lanes, longest_first
+from windfall.planning.hads.primary import first_plan
+from windfall.planning.offers import Offer
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """`as_printed` is the paper's algorithm with its misprints put right; the defaults go beyond it."""
+
+    careful: bool = True
+    checkpoints: bool = True
+    balance: bool = True
+    margin_s: float = 5.0
+
+
+# What became of tasks that moved, as plans say it and laboratories count it.
+MOVED = "moved {idle} tasks to idle machines, {busy} to busy ones, {new} to new ones"
+AS_PRINTED = Settings(careful=False, checkpoints=False, balance=False)
+
+
+class Rescue(Struct, frozen=True):
+    """On-demand machines that would do all of some tasks: how many of what, how long after their boot, for how much."""
+
+    offer: Offer
+    machines: int
+    work_s: float
+    cost_usd: float
+
+
+def rescues(snapshot: Snapshot, tasks: Sequence[Task], used: dict[str, int]) -> list[Rescue]:
+    """Every number of machines of every on-demand offer that could take the tasks over, within the limits."""
+    found = []
+    for offer in snapshot.offers:
+        if offer.market != ONDEMAND or any(task.memory_gb > offer.memory_gb for task in tasks):
+            continue
+        most = min(len(tasks), snapshot.left_of(offer) - used.get(offer.name, 0))
+        for count in range(1, most + 1):
+            lanes = [Lanes(offer, ready_t=0.0) for _ in range(count)]
+            for task in longest_first(tasks):
+                min(lanes, key=lambda lane: lane.end_t(task)).append(task)
+            work_s = max(lane.finish_t() for lane in lanes)
+            cycles = sum(offer.cycles(offer.lag_s + lane.finish_t()) for lane in lanes if lane.slots)
+            found.append(Rescue(offer, count, work_s, cycles * offer.price_usd))
+    return found
+
+
+def limit_t(snapshot: Snapshot, rescue: Rescue) -> float:
+    """The hibernation time limit (equation 1): st = (D - alpha) - rt(Q, K)."""
+    return snapshot.deadline_t - rescue.offer.lag_s - rescue.work_s
+
+
+def choose_rescue(snapshot: Snapshot, options: Sequence[Rescue], margin_s: float) -> Rescue | None:
+    """The cheapest rescue that still makes it; of equally dear ones the one that lets us wait the longest.
+
+    The paper leaves K open. Where none makes it any more, the quickest is all that is left.
+    """
+    in_time = [option for option in options if limit_t(snapshot, option) - margin_s >= snapshot.t - TOLERANCE_S]
+    if in_time:
+        return min(in_time, key=lambda option: (round(option.cost_usd, 9), -limit_t(snapshot, option)))
+    return max(options, key=lambda option: limit_t(snapshot, option), default=None)
+
+
+class Board:
+    """The machines as the plan changes them: lanes of all that run, and which queues were touched."""
+
+    def __init__(self, snapshot: Snapshot, settings: Settings, plan: Plan) -> None:
+        self.snapshot, self.settings, self.plan = snapshot, settings, plan
+        self.lanes = {m.id: Lanes.of(m, snapshot) for m in snapshot.machines if m.phase is not Phase.HIBERNATED}
+        self.markets = {m.id: m.offer.market for m in snapshot.machines}
+        self.queues = {m.id: list(m.waiting) for m in snapshot.machines}
+        self.idle = [m.id for m in snapshot.machines if m.phase is Phase.IDLE]
+        self.started: dict[str, int] = {}
+
+    def names(self, idle: bool) -> list[str]:
+        """Idle or busy machines, spot before on-demand (sort_by_market)."""
+        able = [name for name in self.lanes if (name in self.idle) == idle]
+        return sorted(able, key=lambda name: self.markets[name] != SPOT)
+
+    def fits(self, task: Task, name: str) -> bool:
+        """Whether the task would be done there in time; on spot, carefully, with time to be rescued."""
+        lanes = self.lanes[name]
+        return lanes.end_t(task) <= self.until_t(task, lanes.offer.market) + TOLERANCE_S
+
+    def until_t(self, task: Task, market: str) -> float:
+        """When a task must be done; on spot, carefully, so early that it could be rescued."""
+        careful = self.settings.careful and market == SPOT
+        return self.snapshot.deadline_t - (self._alone_s(task) if careful else 0.0)
+
+    def _alone_s(self, task: Task) -> float:
+        """The quickest rescue of one task by a new on-demand machine, its boot included."""
+        fresh = replace(task, saved_s=0.0)
+        able = [o for o in self.snapshot.offers if o.market == ONDEMAND and o.memory_gb >= task.memory_gb]
+        return min((o.lag_s + fresh.seconds_on(o) for o in able), default=0.0) + self.settings.margin_s
+
+    def put(self, task: Task, name: str) -> None:
+        self.lanes[name].append(task)
+        self.queues[name].append(task.id)
+        self.plan.assign[name] = self.queues[name]
+        if name in self.idle:
+            self.idle.remove(name)
+
+    def open(self, task: Task) -> str | None:
+        """Start the cheapest on-demand machine that is in time for the task."""
+        snapshot = self.snapshot
+        offers = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
+        able = [
+            offer
+            for offer in sorted(offers, key=lambda offer: (offer.price_usd, offer.name))
+            if snapshot.left_of(offer) > self.started.get(offer.name, 0) and task.memory_gb <= offer.memory_gb
+        ]
+        in_time = [o for o in able if snapshot.t + o.lag_s + task.seconds_on(o) <= snapshot.deadline_t + TOLERANCE_S]
+        # Late is better than never: without one in time, the soonest.
+        late = sorted(able, key=lambda offer: offer.lag_s + task.seconds_on(offer))
+        offer = next(iter(in_time or late), None)
+        if offer is None:
+            return None
+        name = f"new-{len(self.plan.start)}"
+        self.started[offer.name] = self.started.get(offer.name, 0) + 1
+        self.plan.start.append(Start(name, offer))
+        self.lanes[name] = Lanes(offer, ready_t=snapshot.t + offer.lag_s)
+        self.markets[name], self.queues[name] = ONDEMAND, []
+        return name
+
+    def migrate(self, tasks: Iterable[Task]) -> list[Task]:
+        """Algorithm 3, three attempts for each task: an idle machine, a busy one, a new one. Returns the rest."""
+        stranded = []
+        to_idle = to_busy = to_new = 0
+        for task in longest_first(tasks):
+            name = next((name for name in self.names(idle=True) if self.fits(task, name)), None)
+            to_idle += name is not None
+            if name is None:
+                name = next((name for name in self.names(idle=False) if self.fits(task, name)), None)
+                to_busy += name is not None
+            if name is None:
+                name = self.open(task) or self._soonest(task)
+                to_new += name is not None
+            if name is None:
+                stranded.append(task)
+            else:
+                self.put(task, name)
+        if to_idle or to_busy or to_new:
+            self.plan.because.append(MOVED.format(idle=to_idle, busy=to_busy, new=to_new))
+        return stranded
+
+    def _soonest(self, task: Task) -> str | None:
+        able = [name for name in self.lanes if math.isfinite(self.lanes[name].end_t(task))]
+        return min(able, key=lambda name: self.lanes[name].end_t(task), default=None)
+
+
+def stealable(machine: Machine, snapshot: Snapshot) -> list[int]:
+    """Tasks of an on-demand machine that do not run and would not start in its present, paid cycle."""
+    slots = Lanes.of(machine, snapshot).slots[len(machine.running) :]
+    return [slot.task for slot in slots if slot.start_t >= machine.paid_until_t - TOLERANCE_S]
+
+
+def _take(board: Board, victim: Machine, thief: str, tasks: Iterable[int]) -> int:
+    """Move what fits from one queue to the thief's; the victim's lanes are laid out again."""
+    snapshot, moved = board.snapshot, []
+    for number in tasks:
+        task = snapshot.tasks[number]
+        if board.fits(task, thief):
+            board.put(task, thief)
+            moved.append(number)
+    if moved:
+        queue = [number for number in board.queues[victim.id] if number not in moved]
+        board.queues[victim.id] = board.plan.assign[victim.id] = queue
+        board.lanes[victim.id] = Lanes.of(replace(victim, waiting=tuple(queue)), snapshot)
+    return len(moved)
+
+
+def steal(board: Board, thief: str) -> int:
+    """Algorithm 4: an idle spot machine relieves the on-demand ones of cycles they have not begun.
+
+    Line 5 is printed with vm_j; it is the thief vm_k that must have the memory, which `fits` asks.
+    """
+    taken = 0
+    for victim in board.snapshot.machines:
+        if victim.offer.market == ONDEMAND and victim.phase is Phase.BUSY:
+            taken += _take(board, victim, thief, stealable(victim, board.snapshot))
+    return taken
+
+
+def balance(board: Board, thief: str) -> int:
+    """Beyond the paper: an idle machine with paid time left takes waiting tasks that would finish there sooner."""
+    taken = 0
+    machine = next(m for m in board.snapshot.machines if m.id == thief)
+    victims = [m for m in board.snapshot.machines if m.phase is Phase.BUSY and m.id != thief and m.waiting]
+    for victim in sorted(victims, key=lambda m: -board.lanes[m.id].finish_t()):
+        ends_t = {slot.task: slot.end_t for slot in board.lanes[victim.id].slots}
+        for number in reversed(board.queues[victim.id][:]):
+            end_t = board.lanes[thief].end_t(board.snapshot.tasks[number])
+            if end_t <= machine.paid_until_t and end_t < ends_t.get(number, -math.inf) - TOLERANCE_S:
+                taken += _take(board, victim, thief, [number])
+    return taken
+
+
+def _asleep(board: Board) -> list[Task]:
+    """Tasks whose machine sleeps beyond its limit; for the others the plan looks again at the limit."""
+    snapshot, plan, margin_s = board.snapshot, board.plan, board.settings.margin_s
+    due, used = [], dict[str, int]()
+    for machine in snapshot.machines:
+        if machine.phase is not Phase.HIBERNATED or not machine.tasks():
+            continue
+        tasks = [snapshot.tasks[number] for number in machine.tasks()]
+        options = rescues(snapshot, tasks, used)
+        rescue = choose_rescue(snapshot, options, margin_s)
+        at_t = limit_t(snapshot, rescue) - margin_s if rescue else snapshot.t
+        if rescue:
+            used[rescue.offer.name] = used.get(rescue.offer.name, 0) + rescue.machines
+        if at_t > snapshot.t + TOLERANCE_S:
+            plan.look_again_t = min(plan.look_again_t, at_t)
+            plan.because.append(f"{machine.id} sleeps with {len(tasks)} tasks; they may wait until {at_t:.0f}")
+            plan.rejected += [Rejected(f"migrate {machine.id} now", rescue.cost_usd)] if rescue else []
+            continue
+        plan.assign[machine.id] = []
+        plan.because.append(f"{machine.id} has slept to its limit; {len(tasks)} tasks move")
+        due += tasks
+    return due
+
+
+def _overdue(board: Board) -> list[Task]:
+    """Beyond the paper: tasks that wait on a machine which woke in time, but too late for all of its queue.
+
+    Equation 1 asks when new machines could still do the work, not when the one that sleeps could.
+    """
+    snapshot, late = board.snapshot, []
+    for machine in snapshot.machines:
+        if machine.id not in board.lanes or machine.offer.market != SPOT:
+            continue
+        ends_t = {slot.task: slot.end_t for slot in board.lanes[machine.id].slots}
+        moved = [n for n in machine.waiting if ends_t[n] > board.until_t(snapshot.tasks[n], SPOT) + TOLERANCE_S]
+        if moved:
+            queue = [number for number in machine.waiting if number not in moved]
+            board.queues[machine.id] = board.plan.assign[machine.id] = queue
+            board.lanes[machine.id] = Lanes.of(replace(machine, waiting=tuple(queue)), snapshot)
+            late += [snapshot.tasks[number] for number in moved]
+            board.plan.because.append(f"{machine.id} has no time left for {len(moved)} of its tasks")
+    return late
+
+
+def _orphans(snapshot: Snapshot) -> list[Task]:
+    """Tasks that no machine has: theirs was taken away."""
+    homed = {number for machine in snapshot.machines for number in machine.tasks()}
+    return [task for number, task in sorted(snapshot.tasks.items()) if number not in homed]
+
+
+def _release(board: Board) -> None:
+    """Idle machines end just before their next cycle; until then they may still be of use."""
+    for machine in board.snapshot.machines:
+        if machine.id not in board.idle:
+            continue
+        at_t = machine.paid_until_t - board.settings.margin_s
+        if at_t <= board.snapshot.t + TOLERANCE_S:
+            board.plan.stop.append(machine.id)
+            board.plan.because.append(f"{machine.id} is idle and its cycle ends")
+        else:
+            board.plan.look_again_t = min(board.plan.look_again_t, at_t)
+
+
+def _to_come_usd(board: Board) -> float:
+    """The cycles that the queues as they stand will begin."""
+    paid_until_t = {machine.id: machine.paid_until_t for machine in board.snapshot.machines}
+    cost_usd = 0.0
+    for name, lanes in board.lanes.items():
+        if lanes.slots:
+            late_s = lanes.finish_t() - paid_until_t.get(name, board.snapshot.t)
+            cost_usd += max(0, math.ceil(late_s / lanes.offer.cycle_s - 1e-9)) * lanes.offer.price_usd
+    return cost_usd
+
+
+def replan(snapshot: Snapshot, settings: Settings | None = None) -> Plan:
+    """What to do now. Without machines: the primary schedule. With them: the four events of section 4.3."""
+    settings = settings or Settings()
+    if not settings.checkpoints:
+        fresh = {number: replace(task, saved_s=0.0) for number, task in snapshot.tasks.items()}
+        snapshot = replace(snapshot, tasks=fresh)
+    if not snapshot.machines and snapshot.tasks:
+        tasks = [snapshot.tasks[number] for number in sorted(snapshot.tasks)]
+        return first_plan(tasks, snapshot.offers, snapshot.t, snapshot.deadline_t)
+    plan = Plan()
+    board = Board(snapshot, settings, plan)
+    late = _overdue(board) if settings.careful else []
+    stranded = board.migrate([*_asleep(board), *late, *_orphans(snapshot)])
+    if stranded:
+        plan.because.append(f"{len(stranded)} tasks fit on no machine that can be had")
+    for thief in [name for name in board.names(idle=True) if board.markets[name] == SPOT]:
+        if taken := steal(board, thief):
+            plan.because.append(f"{thief} takes {taken} tasks from on-demand machines before their next cycle")
+    if settings.balance:
+        for thief in board.names(idle=True):
+            if taken := balance(board, thief):
+                plan.because.append(f"{thief} is idle and takes {taken} waiting tasks")
+    _release(board)
+    finish_t = max((lanes.finish_t() for lanes in board.lanes.values()), default=-math.inf)
+    plan.predicted_finish_t = finish_t if math.isfinite(finish_t) else None
+    plan.predicted_cost_usd = snapshot.spent_usd + _to_come_usd(board)
+    return plan

@@ -1,0 +1,1 @@
+"""Planners for spot markets: a learned law of availability, solved inside a safety net. Pure."""

@@ -1,0 +1,151 @@
+"""Job classes of a stream: deadlines assigned to the tasks of a job, at arrival and again as its tasks finish. Pure.
+
+What is assigned depends only on the class, on which tasks are left and on the time left, so it is worked out once per
+class and kept (SCS, sections 3.3.1 and 4.1.4): the next job in the same situation costs a look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from msgspec import Struct, structs
+from numpy.typing import NDArray
+
+from windfall.planning.offers import Offer
+from windfall.planning.stream.control import Waiting
+from windfall.planning.workflow.assign import Assignment, assign
+from windfall.planning.workflow.graph import Ints, build
+from windfall.planning.workflow.model import US, Problem, Workflow, make_problem
+
+Array = NDArray[np.float64]
+Method = Callable[[Problem], Assignment]
+
+
+class Template(Struct, frozen=True, eq=False):
+    """For each task of the class: its offer and its interval in seconds from now. Tasks already done have offer -1.
+
+    `latest_s` is the end after which the tasks behind it could not keep their types.
+    """
+
+    offer: Ints
+    begin_s: Array
+    due_s: Array
+    latest_s: Array
+    ready: NDArray[np.bool_]  # nothing that is left stands before it
+
+
+class JobClass:
+    """One shape of workflow with one deadline, on given offers; `assigned` answers from memory where it can."""
+
+    def __init__(
+        self, workflow: Workflow, offers: tuple[Offer, ...], deadline_s: float, method: Method = assign, steps: int = 48
+    ) -> None:
+        self.workflow = workflow
+        self.offers = offers
+        self.deadline_s = deadline_s
+        self.n = workflow.graph.n
+        self.parents = workflow.graph.parents()
+        self.children = workflow.graph.children()
+        self.all_done = (1 << self.n) - 1
+        problem = make_problem(workflow, offers, deadline_s)
+        self.duration_s: Array = np.asarray(problem.duration, dtype=np.float64).T / US
+        self._whole = problem
+        self._method = method
+        self.step_s = deadline_s / steps
+        self._parts: dict[tuple[int, ...], Problem] = {}  # by the tasks that are left
+        self._memory: dict[tuple[int, int, tuple[int, ...]], Template] = {}
+
+    def assigned(self, done: int, left_s: float, wait: tuple[int, ...] = ()) -> Template:
+        """Offers and intervals for the tasks not in the bit set `done`, with `left_s` seconds to the job's deadline.
+
+        The time left is rounded down to a step, so that jobs in nearly the same situation share one answer. What comes
+        next in a job that has begun waits so many quarters of a boot for a machine of each offer (nothing said: none).
+        """
+        step = max(0, int(left_s / self.step_s + 1e-9))
+        key = (done, step, wait if done else ())
+        if key not in self._memory:
+            self._memory[key] = self._work_out(*key)
+        return self._memory[key]
+
+    def _work_out(self, done: int, step: int, wait: tuple[int, ...]) -> Template:
+        left_s = step * self.step_s
+        rest = [task for task in range(self.n) if not done >> task & 1]
+        problem = self._rest(rest, left_s, done != 0, wait or (0,) * len(self.offers))
+        wish = self._method(problem)
+        offer = np.full(self.n, -1, dtype=np.int64)
+        begin, due, latest = np.zeros(self.n), np.zeros(self.n), np.zeros(self.n)
+        offer[rest] = wish.offer_of
+        due[rest] = np.asarray(wish.due) / US
+        own = [problem.duration[o][i] for i, o in enumerate(wish.offer_of)]
+        tail = problem.workflow.graph.tail(own)
+        latest[rest] = [left_s - (after - mine) / US for after, mine in zip(tail, own, strict=True)]
+        for task in rest:
+            begin[task] = max((due[p] for p in self.parents[task] if not done >> p & 1), default=0.0)
+        free = [offer[task] >= 0 and all(done >> p & 1 for p in self.parents[task]) for task in range(self.n)]
+        return Template(offer, begin, due, np.maximum(latest, due), np.asarray(free, dtype=bool))
+
+    def _rest(self, rest: list[int], left_s: float, started: bool, wait: tuple[int, ...]) -> Problem:
+        """What is left as a problem of its own; machines for what comes later can be had ahead."""
+        if not started:
+            return structs.replace(self._whole, deadline=int(left_s * US))
+        key = tuple(rest)
+        if key not in self._parts:
+            self._parts[key] = self._part(rest)
+        lag = [lag * quarters // 4 for lag, quarters in zip(self._whole.lag, wait, strict=True)]
+        return structs.replace(self._parts[key], deadline=int(left_s * US), lag=lag)
+
+    def _part(self, rest: list[int]) -> Problem:
+        number = {task: i for i, task in enumerate(rest)}
+        edges = [(number[p], number[task]) for task in rest for p in self.parents[task] if p in number]
+        workflow = self.workflow
+        part = Workflow(
+            name=workflow.name,
+            ids=[workflow.ids[task] for task in rest],
+            classes=[workflow.classes[task] for task in rest],
+            runtime_s=[workflow.runtime_s[task] for task in rest],
+            cores=[workflow.cores[task] for task in rest],
+            memory_bytes=[workflow.memory_bytes[task] for task in rest],
+            graph=build(len(rest), edges),
+        )
+        duration = [[row[task] for task in rest] for row in self._whole.duration]
+        return structs.replace(self._whole, workflow=part, duration=duration)
+
+
+def assigned_to_all(
+    shapes: list[JobClass], job_class: Ints, done: Ints, left_s: Array, now_s: float
+) -> tuple[Waiting, Ints, Ints]:
+    """Deadlines assigned again for every job of a stream: one answer per class and situation, spread over its jobs.
+
+    `done` holds bit sets. Returns the tasks that wait, and for each of them its job and its number within the job.
+    """
+    widest = max(shape.n for shape in shapes)
+    first_kind = np.cumsum([0, *(shape.n for shape in shapes)])
+    step_s = np.array([shape.step_s for shape in shapes])[job_class]
+    step = np.maximum((left_s / step_s + 1e-9).astype(np.int64), 0)
+    sets, of_set = np.unique(done, return_inverse=True)
+    steps = int(step.max(initial=0)) + 1
+    keys, of_job = np.unique((job_class * len(sets) + of_set) * steps + step, return_inverse=True)
+    class_and_set = keys // steps
+    parts = (class_and_set // len(sets), sets[class_and_set % len(sets)], keys % steps)
+    situations = zip(*(part.tolist() for part in parts), strict=True)
+    offer = np.full((len(keys), widest), -1, dtype=np.int64)
+    begin, due, latest = np.zeros(offer.shape), np.zeros(offer.shape), np.zeros(offer.shape)
+    ready = np.zeros(offer.shape, dtype=bool)
+    for row, (number, finished, left) in enumerate(situations):
+        shape = shapes[number]
+        template = shape.assigned(finished, left * shape.step_s)
+        n = shape.n
+        offer[row, :n], begin[row, :n], due[row, :n] = template.offer, template.begin_s, template.due_s
+        latest[row, :n], ready[row, :n] = template.latest_s, template.ready
+    job, task = np.nonzero((offer >= 0)[of_job])
+    of_task = of_job[job]
+    waiting = Waiting(
+        kind=first_kind[job_class[job]] + task,
+        offer=offer[of_task, task],
+        begin_s=now_s + begin[of_task, task],
+        due_s=now_s + due[of_task, task],
+        latest_s=now_s + latest[of_task, task],
+        ready=ready[of_task, task],
+    )
+    return waiting, job, task

@@ -1,0 +1,288 @@
+"""The HTTP application: routes, roles, limits, errors as JSON. Hands everything on; see docs/reference/http-api.md."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from windfall import __version__
+from windfall.core import events as ev
+from windfall.errors import BadCredentials, BadInput, WindfallError
+from windfall.server.auth import Forbidden
+from windfall.server.http import blobs, exchange, machines, submission, workflows
+from windfall.server.queries import jobs as queries
+from windfall.server.queries import money
+from windfall.server.queries.metrics import metrics
+from windfall.server.service import NotFound, Service
+from windfall.server.sites import api as site_api
+from windfall.server.sites import exchange as site_exchange
+from windfall.wire import VERSION, frames
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 64 << 20
+Answer = Response | tuple[int, dict[str, Any]]
+Handler = Callable[[Service, Request], Awaitable[Answer]]
+_encode = msgspec.json.Encoder().encode
+
+
+class TooLarge(BadInput):
+    code = "too-large"
+
+
+class Busy(WindfallError):
+    """The store cannot take anything at the moment."""
+
+    code = "store-full"
+    retryable = True
+
+
+def json_response(body: dict[str, Any], status: int = 200) -> Response:
+    return Response(_encode(body), status, media_type="application/json")
+
+
+def error_response(error: WindfallError) -> Response:
+    status = {
+        Forbidden: 403,
+        BadCredentials: 401,
+        NotFound: 404,
+        TooLarge: 413,
+        BadInput: 400,
+        exchange.WrongVersion: 426,
+        exchange.UsedId: 409,
+        Busy: 503,
+    }
+    code = next((status[kind] for kind in type(error).__mro__ if kind in status), 500)
+    body: dict[str, Any] = {
+        "code": error.code,
+        "kind": error.kind,
+        "message": error.message,
+        "hint": error.hint,
+        "retryable": error.retryable,
+    }
+    if isinstance(error, TooLarge):
+        body["limit"] = MAX_BODY_BYTES
+    return json_response({"error": body}, code)
+
+
+def handled(service: Service, handler: Handler, role: str, writes: bool) -> Callable[[Request], Awaitable[Response]]:
+    """A handler with what all of them need: a role, a body within limits, errors in words, a store that works."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            if role:
+                service.tokens.require(request.headers.get("authorization"), role)
+            length = request.headers.get("content-length")
+            if length is not None and int(length) > MAX_BODY_BYTES and handler is not blobs.put:
+                raise TooLarge(f"a body of {int(length):,} bytes", hint=f"at most {MAX_BODY_BYTES:,}")
+            if writes:
+                refuse_while_in_trouble(service)
+            answer = await handler(service, request)
+        except WindfallError as error:
+            return error_response(error)
+        return answer if isinstance(answer, Response) else json_response(answer[1], answer[0])
+
+    return endpoint
+
+
+def refuse_while_in_trouble(service: Service) -> None:
+    if service.driver.trouble:
+        raise Busy(service.driver.trouble, hint="nothing is lost; it goes on by itself when there is space again")
+
+
+async def healthz(service: Service, request: Request) -> Answer:
+    return 200, {"ok": True, "version": __version__, "protocol": VERSION}
+
+
+async def worker_file(service: Service, request: Request) -> Answer:
+    from windfall.server.workerfile import worker_pyz
+
+    return Response(worker_pyz(), media_type="application/zip")
+
+
+async def create_token(service: Service, request: Request) -> Answer:
+    body = await submission.json_body(request)
+    token = service.tokens.create(str(body.get("role")), str(body.get("name") or ""), service.driver.clock())
+    return 201, {"token": token, "id": token.split("_")[1]}
+
+
+async def list_tokens(service: Service, request: Request) -> Answer:
+    return 200, {"tokens": service.tokens.listing()}
+
+
+async def revoke_token(service: Service, request: Request) -> Answer:
+    ident = request.path_params["id"]
+    if not service.tokens.revoke(ident):
+        raise NotFound(f"there is no token '{ident}'", hint="see them: windfall token list", code="no-such-token")
+    return 200, {"revoked": ident}
+
+
+async def host_action(service: Service, request: Request) -> Answer:
+    name, action = request.path_params["host"], request.path_params["action"]
+    if service.state.host(name) is None:
+        raise NotFound(f"there is no host '{name}'", hint="see them: windfall host list", code="no-such-host")
+    body = await submission.json_body(request)
+    now = service.driver.clock()
+    if action == "block":
+        for_s = body.get("for_s")
+        until = None if for_s is None else now + float(for_s)
+        event: ev.AnyEvent = ev.HostBlocked(now, name, str(body.get("reason") or "blocked by hand"), until)
+    elif action == "unblock":
+        event = ev.HostUnblocked(now, name)
+    elif action == "drain":
+        event = ev.HostDrained(now, name)
+    else:
+        raise NotFound(f"a host cannot be told to '{action}'", hint="block, unblock, drain")
+    await service.driver.submit([event])
+    return await queries.host(service, request)
+
+
+# path, method, handler, role ("" for none), does it write
+ROUTES: list[tuple[str, str, Handler, str, bool]] = [
+    ("/healthz", "GET", healthz, "", False),
+    ("/worker.pyz", "GET", worker_file, "", False),
+    ("/metrics", "GET", metrics, "", False),
+    ("/v1/jobs", "POST", submission.submit, "submit", True),
+    ("/v1/jobs", "GET", queries.jobs, "read", False),
+    ("/v1/jobs/{job}", "GET", queries.job, "read", False),
+    ("/v1/jobs/{job}/spec", "GET", queries.job_spec, "read", False),
+    ("/v1/jobs/{job}/tasks", "POST", submission.add_tasks, "submit", True),
+    ("/v1/jobs/{job}/tasks", "GET", queries.tasks, "read", False),
+    ("/v1/jobs/{job}/seal", "POST", submission.seal, "submit", True),
+    ("/v1/jobs/{job}/cancel", "POST", submission.cancel, "submit", True),
+    ("/v1/jobs/{job}/retry", "POST", submission.retry, "submit", True),
+    ("/v1/jobs/{job}/change", "POST", submission.change, "submit", True),
+    ("/v1/jobs/{job}/groups", "GET", queries.groups, "read", False),
+    ("/v1/jobs/{job}/results", "GET", queries.results, "read", False),
+    ("/v1/jobs/{job}/completed", "GET", queries.completed, "read", False),
+    ("/v1/jobs/{job}/output/{task}", "GET", queries.output, "read", False),
+    ("/v1/jobs/{job}/render/{task}", "GET", queries.render, "read", False),
+    ("/v1/jobs/{job}/explain", "GET", queries.explain, "read", False),
+    ("/v1/jobs/{job}/cost", "GET", money.cost, "read", False),
+    ("/v1/jobs/{job}/unfinished", "GET", money.unfinished, "read", False),
+    ("/v1/jobs/{job}/workflow", "GET", workflows.graph, "read", False),
+    ("/v1/classes", "GET", workflows.classes, "read", False),
+    ("/v1/classes/{name}", "GET", workflows.one_class, "read", False),
+    ("/v1/events", "GET", queries.events, "read", False),
+    ("/v1/timeouts", "GET", queries.learned_timeouts, "read", False),
+    ("/v1/hosts", "GET", queries.hosts, "read", False),
+    ("/v1/hosts/{host}", "GET", queries.host, "read", False),
+    ("/v1/hosts/{host}/{action}", "POST", host_action, "admin", True),
+    ("/v1/pools", "GET", queries.pools, "read", False),
+    ("/v1/machines", "GET", machines.machines, "read", False),
+    ("/v1/pools/{pool}/machines/{machine}/{what}", "POST", machines.poke, "admin", True),
+    ("/v1/sites", "POST", site_api.create, "admin", True),
+    ("/v1/sites", "GET", site_api.sites, "read", False),
+    ("/v1/sites/{site}", "GET", site_api.one_site, "read", False),
+    ("/v1/site/exchange", "POST", site_exchange.exchange, "worker", True),
+    ("/v1/site/requests", "POST", site_api.ask, "submit", True),
+    ("/v1/site/requests", "GET", site_api.requests, "read", False),
+    ("/v1/site/requests/{request}", "GET", site_api.one_request, "read", False),
+    ("/v1/site/requests/{request}/cancel", "POST", site_api.cancel, "submit", True),
+    ("/v1/site/requests/{request}/output", "GET", site_api.output, "read", False),
+    ("/v1/tokens", "POST", create_token, "admin", True),
+    ("/v1/tokens", "GET", list_tokens, "admin", False),
+    ("/v1/tokens/{id}", "DELETE", revoke_token, "admin", True),
+    ("/v1/blobs/{sha}", "HEAD", blobs.head, "blobs", False),
+    ("/v1/blobs/{sha}", "GET", blobs.get, "blobs", False),
+    ("/v1/blobs/{sha}", "PUT", blobs.put, "blobs", True),
+]
+
+
+async def _not_there(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    message = f"there is nothing at {request.method} {request.url.path}"
+    return json_response({"error": {"code": "no-such-path", "kind": "user", "message": message, "hint": ""}}, status)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return broken(error)
+
+
+def broken(error: Exception) -> Response:
+    body = {"code": "internal", "kind": "ours", "message": f"the server failed: {error!r}", "hint": "see its log"}
+    return json_response({"error": body}, 500)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)
+
+
+class Application:
+    """Starlette for everything but the exchange, which comes thousands of times a second and goes around it."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._others = other_routes(service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/v1/exchange" and scope["method"] == "POST":
+            await self._exchange(scope, receive, send)
+        else:
+            await self._others(scope, receive, send)
+
+    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            authorization = next((value.decode("latin-1") for name, value in scope["headers"] if name == AUTH), None)
+            self._service.tokens.require(authorization, "worker")
+            refuse_while_in_trouble(self._service)
+            answer = await exchange.exchange(self._service, await read_body(receive))
+        except WindfallError as error:
+            await error_response(error)(scope, receive, send)
+            return
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            log.exception("an exchange failed")
+            await broken(error)(scope, receive, send)
+            return
+        headers = [(b"content-type", frames.CONTENT_TYPE.encode()), (b"content-length", str(len(answer)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+
+AUTH = b"authorization"
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole body, within the limit."""
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise TooLarge(f"a body of more than {MAX_BODY_BYTES:,} bytes", hint=f"at most {MAX_BODY_BYTES:,}")
+        pieces.append(piece)
+        if not message.get("more_body"):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def other_routes(service: Service) -> Starlette:
+    # GET is matched before HEAD: Starlette would answer HEAD with the GET handler otherwise.
+    routes = [
+        Route(path, handled(service, handler, role, writes), methods=[method])
+        for path, method, handler, role, writes in ROUTES
+    ]
+    return Starlette(
+        routes=routes,
+        exception_handlers={
+            404: _not_there,
+            405: _not_there,
+            ClientDisconnect: _gone,
+            Exception: _broken,
+        },
+    )

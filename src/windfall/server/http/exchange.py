@@ -1,0 +1,236 @@
+"""`POST /v1/exchange`: a worker's results in, tasks and cancellations out (docs/reference/protocol.md).
+
+Decides nothing: it turns the message into events, waits until their records are durable, and words the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from windfall.bags.rendering import job_spec_for_worker
+from windfall.core.events import (
+    DROPPED,
+    STALE,
+    WASTE,
+    AnyEvent,
+    Assigned,
+    CheckpointSaved,
+    HostAnswered,
+    HostAsked,
+    Key,
+    Record,
+    Result,
+    ResultsJudged,
+    ResultsReported,
+)
+from windfall.core.renting.runtimes import progress_s
+from windfall.core.state.state import Host
+from windfall.errors import BadInput, WindfallError
+from windfall.server.service import MAX_WAIT_S, Service
+from windfall.store.contract import Batch, OutputRow
+from windfall.wire import VERSION, frames
+from windfall.wire.messages import CAUSES
+
+MAX_RESULTS = 10_000
+MAX_HOST_CHARS = 200
+CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES)}
+
+ResultRow = tuple[int, int, int, str, int | None, float, float, float, int, int, int, int, dict[str, Any] | None]
+
+
+class Ask(Struct):
+    """The header of a request."""
+
+    v: int
+    host: str
+    boot: str
+    n: int
+    want: int
+    slots: int
+    ad: dict[str, Any] | None = None
+    wait_s: float = 0.0
+    results: list[ResultRow] = []
+    started: list[tuple[int, int, int, float]] = []
+    held: int = 0
+    holds: list[Key] | None = None
+    live: list[tuple[int, int, int, int, int, int, int]] = []
+    leaving: str | None = None
+    checkpoints: list[tuple[int, int, int, str, int, float]] = []
+
+
+class WrongVersion(WindfallError):
+    code = "wrong-version"
+
+
+class UsedId(WindfallError):
+    code = "used-id"
+
+
+_decode = msgspec.json.Decoder(Ask).decode
+_encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
+
+
+async def exchange(service: Service, body: bytes) -> bytes:
+    """One exchange: the frame of the request in, the frame of the answer out."""
+    ask, attachments = read(body)
+    arrival = service.arrived(ask.host)
+    host = service.state.host(ask.host)
+    same = host is not None and host.boot == ask.boot
+    repeated = same and host is not None and host.n == ask.n
+    # Numbers have no gaps, so one means that our log was cut off behind an answer that the worker has seen.
+    missed = same and host is not None and ask.n > host.n + 1
+    events: list[AnyEvent] = []
+    now = service.driver.clock()
+    outputs: list[tuple[Key, bytes]] = []
+    if not repeated:
+        outputs = take_attachments(service, ask, attachments)
+        # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
+        events += [CheckpointSaved(now, *row[:3], progress_s(service.state, *row[:3], row[5]), row[3])
+                   for row in ask.checkpoints]  # fmt: skip
+        events += result_events(ask, now)
+    want = 0 if missed else ask.want
+    events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds))
+    records = await service.driver.submit(events, lambda made: Batch(outputs=output_rows(made, outputs)))
+    answer = _answer_of(records[-1])
+    if answer.refused:
+        raise UsedId(f"exchange {ask.n} of '{ask.host}' is older than the last one: {answer.refused}")
+    if ask.wait_s > 0 and want > 0 and not ask.leaving and not _has_news(service, ask.host, answer):
+        await service.host_waits(ask.host, records[-1].seq, min(ask.wait_s, MAX_WAIT_S))
+        if service.arrival(ask.host) != arrival:
+            # The worker has hung up and asked again; a promise made here would reach nobody.
+            raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
+        again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, ask.want, ask.slots)
+        answer = _answer_of((await service.driver.submit([again]))[-1])
+    return word(service, ask, answer, missed)
+
+
+def read(body: bytes) -> tuple[Ask, memoryview]:
+    """The request, checked as far as its form goes."""
+    try:
+        header, attachments = frames.split(body)
+        ask = _decode(header)
+    except (frames.BadFrame, msgspec.DecodeError) as error:
+        raise BadInput(f"not an exchange: {error}") from error
+    if ask.v != VERSION:
+        raise WrongVersion(
+            f"the worker speaks version {ask.v} of the protocol, this server {VERSION}",
+            hint="fetch the server's own worker: curl -O SERVER/worker.pyz",
+        )
+    if len(ask.results) > MAX_RESULTS:
+        raise BadInput(f"{len(ask.results)} results in one exchange", hint=f"at most {MAX_RESULTS}", code="too-large")
+    if not ask.host or len(ask.host) > MAX_HOST_CHARS or not ask.host.isprintable():
+        raise BadInput(f"a host's id has 1 to {MAX_HOST_CHARS} printable characters")
+    if ask.slots < 0 or ask.want < 0 or ask.n < 1:
+        raise BadInput("slots and want must be 0 or more, n must be 1 or more")
+    return ask, attachments
+
+
+def take_attachments(service: Service, ask: Ask, attachments: memoryview) -> list[tuple[Key, bytes]]:
+    """Cut the attachments apart: outputs of results, packed for the store, and live output into memory."""
+    at = 0
+    outputs: list[tuple[Key, bytes]] = []
+    for row in ask.results:
+        n_out, n_err, n_value, more = row[9:13]
+        total = n_out + n_err + n_value
+        if total or more:
+            a, b = at + n_out, at + n_out + n_err
+            parts = [attachments[at:a], attachments[a:b], attachments[b : at + total]]
+            outputs.append((row[:3], _pack([*map(bytes, parts), more])))
+            at += total
+    for job, task, attempt, out_at, n_out, err_at, n_err in ask.live:
+        middle, end = at + n_out, at + n_out + n_err
+        service.live.add(
+            (job, task, attempt), out_at, bytes(attachments[at:middle]), err_at, bytes(attachments[middle:end])
+        )
+        at = end
+    if at != len(attachments):
+        raise BadInput(f"the attachments have {len(attachments)} bytes, their lengths add up to {at}")
+    return outputs
+
+
+def result_events(ask: Ask, now: float) -> list[AnyEvent]:
+    """The results as events on the server's clock. Two of one task go into two events: each is judged in its turn."""
+    rounds: list[list[Result]] = []
+    seen: dict[tuple[int, int], int] = {}
+    for job, task, attempt, cause, code, ago_s, run_s, cpu_s, rss, *_ in ask.results:
+        if cause not in CAUSE_CODES:
+            raise BadInput(f"a result of task {task} has the unknown cause '{cause}'")
+        end = now - max(0.0, ago_s)
+        result = Result(job, task, attempt, CAUSE_CODES[cause], code, end - max(0.0, run_s), end, cpu_s, rss)
+        place = seen.get((job, task), -1) + 1
+        seen[job, task] = place
+        if place == len(rounds):
+            rounds.append([])
+        rounds[place].append(result)
+    return [ResultsReported(now, ask.host, results) for results in rounds]
+
+
+def output_rows(records: list[Record], outputs: list[tuple[Key, bytes]]) -> list[OutputRow]:
+    """The outputs worth keeping: not those of results that changed nothing."""
+    if not outputs:
+        return []
+    useless = set()
+    for record in records:
+        if isinstance(record.event, ResultsReported) and isinstance(record.decided, ResultsJudged):
+            for result, verdict in zip(record.event.results, record.decided.verdicts, strict=True):
+                if verdict in (STALE, WASTE, DROPPED):
+                    useless.add((result.job, result.task, result.attempt))
+    return [OutputRow(*key, data) for key, data in outputs if key not in useless]
+
+
+def _answer_of(record: Record) -> HostAnswered:
+    assert isinstance(record.decided, HostAnswered)
+    return record.decided
+
+
+def _has_news(service: Service, name: str, answer: HostAnswered) -> bool:
+    host = service.state.host(name)
+    waiting = host is not None and bool(_stop(host) or host.to_cancel)
+    return bool(answer.assigned or answer.cancel or answer.repeat or waiting)
+
+
+def _stop(host: Host) -> str | None:
+    return "drained" if host.draining and not host.held else None
+
+
+def word(service: Service, ask: Ask, answer: HostAnswered, tell: bool = False) -> bytes:
+    """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
+    host = service.state.hosts[answer.host]
+    assigned, cancel = (host.assigned, host.cancelled) if answer.repeat else (answer.assigned, answer.cancel)
+    jobs, tasks, attachments = task_rows(service, assigned)
+    header = {
+        "v": VERSION,
+        "n": ask.n,
+        "jobs": jobs,
+        "tasks": tasks,
+        "cancel": cancel,
+        "watch": service.live.watched(host.held),
+        "next_s": service.state.settings.lease_s / 3,
+        "tell": tell,
+        "stop": _stop(host),
+    }
+    return frames.join(_encode(header), attachments)
+
+
+def task_rows(service: Service, assigned: list[Assigned]) -> tuple[dict[int, Any], list[list[Any]], list[bytes]]:
+    """Indices become command lines here, and only here."""
+    jobs: dict[int, Any] = {}
+    rows: list[list[Any]] = []
+    attachments: list[bytes] = []
+    for piece in assigned:
+        renderer, bag = service.renderer(piece.job), service.state.bags[piece.job]
+        if piece.job not in jobs:
+            jobs[piece.job] = job_spec_for_worker(renderer.spec)
+        for task in range(piece.first, piece.first + piece.count):
+            rendered = renderer.task(task, piece.attempt)
+            overrides = rendered.overrides
+            if saved := bag.checkpoints.get(task):
+                overrides = {**(overrides or {}), "checkpoint": saved}
+            rows.append([piece.job, task, piece.attempt, rendered.argv, overrides, len(rendered.payload)])
+            if rendered.payload:
+                attachments.append(rendered.payload)
+    return jobs, rows, attachments

@@ -1,0 +1,121 @@
+"""Rented machines over HTTP: offers, machines, strangers, and poking an emulated cloud. Touches that cloud."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from windfall.bags.spec import JobSpec
+from windfall.core.renting import money
+from windfall.core.renting.machines import queue_of
+from windfall.core.state.fleet import MachineState, owed_microusd, paid_until_t
+from windfall.core.state.state import GONE
+from windfall.errors import BadInput
+from windfall.planning.offers import Offer
+from windfall.pools.emulated import EmulatedPool
+from windfall.server.service import NotFound, Service
+
+Json = dict[str, Any]
+
+
+def check_rented(service: Service, spec: JobSpec, is_workflow: bool) -> None:
+    """Refuse a job that would wait for ever: pools that rent nothing here, a planner that nobody knows."""
+    for pool in spec.pools:
+        renting = service.rented.pools if service.rented is not None else {}
+        if pool not in renting:
+            names = ", ".join(renting)
+            hint = f"those that do: {names}" if names else "name the file that describes it: --pools pools.toml"
+            raise BadInput(f"there is no pool '{pool}' that rents machines", hint=hint, code="no-such-pool")
+    if spec.planner:
+        from windfall.planning.choice import planner_named
+
+        planner_named(spec.planner, is_workflow)
+
+
+async def machines(service: Service, request: Request) -> tuple[int, Json]:
+    """What is offered and what was rented, the newest first; `pool`, `job` and `there=1` narrow it down."""
+    query = request.query_params
+    job = service.bag(query["job"]).number if query.get("job") else None
+    rows = [
+        machine_row(service, machine)
+        for machine in reversed(service.state.machines.values())
+        if query.get("pool") in (None, "", machine.offer.pool)
+        and job in (None, machine.job)
+        and (machine.there or not query.get("there"))
+    ]
+    return 200, {"machines": rows, **rented(service, query.get("pool"))}
+
+
+def rented(service: Service, pool: str | None = None) -> Json:
+    """Offers and strangers by pool."""
+    offers = [
+        offer_row(offer) for name, list_ in service.state.offers.items() if pool in (None, "", name) for offer in list_
+    ]
+    strangers = [
+        {"pool": name, "id": id, "about": about}
+        for name, list_ in service.state.strangers.items()
+        if pool in (None, "", name)
+        for id, about in list_
+    ]
+    return {"offers": offers, "strangers": strangers}
+
+
+def offer_row(offer: Offer) -> Json:
+    return {
+        "pool": offer.pool,
+        "offer": offer.name,
+        "market": offer.market,
+        "cores": offer.cores,
+        "memory_gb": None if math.isinf(offer.memory_gb) else offer.memory_gb,
+        "price_usd": offer.price_usd,
+        "cycle_s": offer.cycle_s,
+        "lag_s": offer.lag_s,
+        "limit": offer.limit,
+    }
+
+
+def machine_row(service: Service, machine: MachineState) -> Json:
+    now = service.driver.clock()
+    host = service.state.hosts.get(machine.host)
+    ends_t = machine.ended_t if machine.ended_t is not None else now
+    paid_t = paid_until_t(machine, now) if machine.there else math.inf
+    return {
+        "machine": machine.number,
+        "pool": machine.offer.pool,
+        "id": machine.id,
+        "offer": machine.offer.name,
+        "market": machine.offer.market,
+        "job": machine.job,
+        "phase": "stopping" if machine.stopping and machine.there else machine.phase,
+        "running": len(host.held) if host is not None and host.state != GONE else 0,
+        "waiting": len(queue_of(service.state, machine)) if machine.there else 0,
+        "requested_s": machine.requested_t,
+        "ready_s": machine.ready_t,
+        "ended_s": machine.ended_t,
+        "held_s": ends_t - machine.requested_t,
+        "paid_for_s": None if math.isinf(paid_t) else max(0.0, paid_t - now),
+        "cost_usd": money.usd(owed_microusd(machine, ends_t)),
+        "sleeps": len(machine.sleeps),
+        "taken_in_s": None if machine.noticed_t is None or not machine.there else machine.noticed_t - now,
+        "cause": machine.cause,
+        "error": machine.error,
+    }
+
+
+async def poke(service: Service, request: Request) -> tuple[int, Json]:
+    """Do to a machine of an emulated cloud what a provider would do."""
+    name, reference = request.path_params["pool"], request.path_params["machine"]
+    pool = service.rented.pools.get(name) if service.rented is not None else None
+    if pool is None:
+        raise NotFound(f"there is no pool '{name}' that rents machines", hint="see them: windfall pool list")
+    if not isinstance(pool, EmulatedPool):
+        raise BadInput(f"pool '{name}' is a real one", hint="only machines of an emulated cloud can be poked")
+    what = request.path_params["what"]
+    number = reference.removeprefix("m")
+    known = service.state.machines.get(int(number)) if number.isdecimal() else None
+    id = known.id if known is not None and known.offer.pool == name else reference
+    await run_in_threadpool(pool.poke, id, what)
+    return 200, {"pool": name, "id": id, "what": what}

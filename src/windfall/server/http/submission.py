@@ -1,0 +1,281 @@
+"""Jobs as they come in and are changed: submitted, filled, sealed, cancelled, retried, changed. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+
+from windfall.bags import spec as specs
+from windfall.bags.chunks import Chunk, check_chunk
+from windfall.bags.rendering import Renderer
+from windfall.bags.spec import JobSpec, Memory, parse_memory
+from windfall.bags.units import parse_money
+from windfall.core import events as ev
+from windfall.core.events import JobRules, JobTaken, TaskClass, TasksChosen
+from windfall.core.matching.policy import BagPolicy, DefaultPolicy
+from windfall.errors import BadInput
+from windfall.server.http import workflows
+from windfall.server.http.machines import check_rented
+from windfall.server.queries.status import job_status
+from windfall.server.service import NotFound, Service
+from windfall.store.contract import Batch, ChunkHead, ChunkRow, JobRow
+from windfall.wire import frames
+
+Json = dict[str, Any]
+
+
+def rules_of(spec: JobSpec, paused: bool = False) -> JobRules:
+    """The part of a specification that the engine decides by."""
+    return JobRules(
+        name=spec.name,
+        owner=spec.owner,
+        key=spec.key,
+        priority=spec.priority,
+        max_failed_tasks=spec.max_failed_tasks,
+        streaming=spec.streaming,
+        deadline_s=spec.deadline_s,
+        budget_microusd=spec.budget_microusd,
+        policies=spec.policies,
+        attributes={**spec.tags, **spec.attributes},
+        paused=paused,
+        workflow_class=spec.workflow_class,
+        like=spec.like,
+        rent_from=spec.pools,
+        planner=spec.planner,
+        confidence=spec.confidence,
+    )
+
+
+def classes_of(spec: JobSpec) -> list[TaskClass]:
+    return [
+        TaskClass(
+            cpus=needs.cpus,
+            memory_bytes=needs.memory.bytes_ if needs.memory else 0,
+            memory_per_attempt=bool(needs.memory and needs.memory.per_attempt),
+            wall_s=needs.wall_s,
+            max_failures=needs.max_failures,
+            max_losses=needs.max_losses,
+            estimate_s=needs.estimate_s,
+            name=needs.name,
+            checkpoint_mb=None if spec.checkpoint_s is None else spec.checkpoint_mb,
+        )
+        for needs in spec.task_classes()
+    ]
+
+
+def compile_policies(texts: dict[str, str], attributes: Sequence[str] = ()) -> BagPolicy:
+    """Compile a bag's policies, or refuse them. The ClassAd library is loaded for the first bag that has some."""
+    if not texts:
+        return DefaultPolicy()
+    from windfall.policy.compiled import compile_policies as compile_classads
+
+    return compile_classads(texts, {"BOT": list(attributes)} if attributes else {})
+
+
+def known_policies(texts: dict[str, str]) -> BagPolicy:
+    """Policies that were checked when they came in, for the engine: it never refuses what was once accepted."""
+    from windfall.policy.compiled import ClassAdPolicy, named_policies
+
+    return ClassAdPolicy(named_policies(texts))
+
+
+async def json_body(request: Request) -> Json:
+    try:
+        body = msgspec.json.decode(await request.body() or b"{}")
+    except msgspec.DecodeError as error:
+        raise BadInput(f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise BadInput("the body must be a JSON object")
+    return body
+
+
+async def submit(service: Service, request: Request) -> tuple[int, Json]:
+    body = await json_body(request)
+    spec = specs.decode(msgspec.json.encode(body.get("spec")))
+    Renderer(spec)  # compiles the templates, and refuses what does not compile
+    compile_policies(spec.policies, [*spec.tags, *spec.attributes])
+    count = int(body.get("count", 0))
+    if count and spec.source.kind != "range":
+        raise BadInput("'count' goes with a range; send other tasks as chunks")
+    if count and count != spec.source.range_count:
+        raise BadInput(f"the range has {spec.source.range_count} numbers, 'count' says {count}")
+    shape = workflows.shape_of(body, spec)
+    check_rented(service, spec, shape is not None or bool(spec.like))
+    now = service.driver.clock()
+    job = service.state.next_job
+    submitted = ev.JobSubmitted(now, rules_of(spec), classes_of(spec))
+    known = service.state.keys.get(spec.key) if spec.key else None
+    if known is not None:
+        records = await service.driver.submit([submitted])
+        return 201, {"job": known, "known": True, "total": service.state.bags[known].total}
+    following: list[ev.AnyEvent] = [ev.TasksAdded(now, job, count)] if count else []
+    if shape is not None:
+        following = workflows.shaped(service.state, job, shape, now) + workflows.estimated(body, job, shape, now)
+    if spec.like:
+        following = workflows.instance(service, job, spec, now)
+        count = sum(event.count for event in following if isinstance(event, ev.TasksAdded))
+    if body.get("seal") or spec.like:
+        following.append(ev.JobSealed(now, job))
+    records = await service.driver.submit(
+        [submitted, *following], lambda made: Batch(jobs=[JobRow(job, specs.encode(spec))])
+    )
+    assert isinstance(records[0].decided, JobTaken) and records[0].decided.job == job
+    return 201, {"job": job, "known": False, "total": count}
+
+
+class ChunkNote(Struct, forbid_unknown_fields=True):
+    first: int
+    count: int
+    codec: str
+    bytes: int
+    klass: int = 0
+
+
+class TasksHeader(Struct, forbid_unknown_fields=True):
+    chunks: list[ChunkNote]
+    seal: bool = False
+
+
+async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
+    bag = service.bag(request.path_params["job"])
+    header, chunks = read_chunks(await request.body())
+    if bag.sealed:
+        if all(chunk.first + chunk.count <= bag.total for chunk in chunks):
+            return 200, {"total": bag.total}
+        raise BadInput(f"job {bag.number} is sealed: no more tasks can be added", code="sealed")
+    spec = service.spec(bag.number)
+    added: list[Chunk] = []
+    total = bag.total
+    for chunk in chunks:
+        if chunk.first + chunk.count <= total:
+            continue
+        if chunk.first != total:
+            raise BadInput(f"a chunk begins with task {chunk.first}, but the next one is {total}", code="gap")
+        check_chunk(spec, chunk)
+        added.append(chunk)
+        total += chunk.count
+    workflows.refuse_odd_count(bag, total, header.seal)
+    now = service.driver.clock()
+    events: list[ev.AnyEvent] = [ev.TasksAdded(now, bag.number, c.count, c.klass) for c in added]
+    if header.seal:
+        events.append(ev.JobSealed(now, bag.number))
+    rows = [ChunkRow(bag.number, c.first, c.count, c.klass, c.codec, c.data) for c in added]
+    service.chunks_added(bag.number, [ChunkHead(c.first, c.count, c.klass, c.codec) for c in added])
+    if events:
+        await service.driver.submit(events, lambda made: Batch(chunks=rows))
+    return 200, {"total": bag.total}
+
+
+def read_chunks(body: bytes) -> tuple[TasksHeader, list[Chunk]]:
+    try:
+        raw, attachments = frames.split(body)
+        header = msgspec.json.decode(raw, type=TasksHeader)
+    except (frames.BadFrame, msgspec.DecodeError) as error:
+        raise BadInput(f"not a frame of chunks: {error}") from error
+    chunks, at = [], 0
+    for note in header.chunks:
+        chunks.append(Chunk(note.first, note.count, note.klass, note.codec, bytes(attachments[at : at + note.bytes])))
+        at += note.bytes
+    if at != len(attachments):
+        raise BadInput(f"the chunks have {len(attachments)} bytes, their lengths add up to {at}")
+    return header, chunks
+
+
+async def seal(service: Service, request: Request) -> tuple[int, Json]:
+    bag = service.bag(request.path_params["job"])
+    workflows.refuse_odd_count(bag, bag.total, seal=True)
+    if not bag.sealed:
+        await service.driver.submit([ev.JobSealed(service.driver.clock(), bag.number)])
+    return 200, {"total": bag.total}
+
+
+async def cancel(service: Service, request: Request) -> tuple[int, Json]:
+    bag = service.bag(request.path_params["job"])
+    body = await json_body(request)
+    before = bag.counts[4]
+    event = ev.JobCancelled(service.driver.clock(), bag.number, _tasks(body, bag.total), str(body.get("reason") or ""))
+    await service.driver.submit([event])
+    return 200, {"job": bag.number, "cancelled": bag.counts[4] - before}
+
+
+def _tasks(body: Json, total: int) -> list[int] | None:
+    tasks = body.get("tasks")
+    if tasks is None:
+        return None
+    if not isinstance(tasks, list) or not all(isinstance(task, int) for task in tasks):
+        raise BadInput("'tasks' must be a list of task numbers")
+    for task in tasks:
+        if not 0 <= task < total:
+            raise NotFound(f"there is no task {task}: the job has {total}", code="no-such-task")
+    return tasks
+
+
+async def retry(service: Service, request: Request) -> tuple[int, Json]:
+    bag = service.bag(request.path_params["job"])
+    body = await json_body(request)
+    if body.get("memory"):
+        await _change(service, bag.number, {"memory": body["memory"]})
+    event = ev.JobRetried(service.driver.clock(), bag.number, _tasks(body, bag.total), bool(body.get("cancelled")))
+    record = (await service.driver.submit([event]))[0]
+    assert isinstance(record.decided, TasksChosen)
+    return 200, {"job": bag.number, "retried": len(record.decided.tasks)}
+
+
+async def change(service: Service, request: Request) -> tuple[int, Json]:
+    bag = service.bag(request.path_params["job"])
+    await _change(service, bag.number, await json_body(request))
+    return 200, job_status(service, bag)
+
+
+# What may be changed on a job that runs, and how the value is read.
+CHANGES = {
+    "priority": float,
+    "memory": parse_memory,
+    "wall_s": float,
+    "max_failures": int,
+    "max_losses": int,
+    "max_failed_tasks": int,
+    "deadline_s": float,
+}
+
+
+async def _change(service: Service, job: int, wanted: Json) -> None:
+    bag = service.state.bags[job]
+    spec = service.spec(job)
+    paused = bag.rules.paused
+    fields: Json = {}
+    for name, value in wanted.items():
+        if name == "paused":
+            paused = bool(value)
+        elif name == "policies":
+            merged = {**spec.policies, **value}
+            fields["policies"] = {policy: text for policy, text in merged.items() if text is not None}
+        elif name == "attributes":
+            fields["attributes"] = {**spec.attributes, **value}
+        elif name == "budget_usd":
+            fields["budget_microusd"] = parse_money(value) if value is not None else None
+        elif name in CHANGES:
+            fields[name] = _read(name, value)
+        else:
+            known = ", ".join([*CHANGES, "paused", "policies", "attributes", "budget_usd"])
+            raise BadInput(f"'{name}' of a job cannot be changed", hint=f"what can: {known}")
+    changed = msgspec.structs.replace(spec, **fields)
+    specs.check(changed, f"job {job}")
+    compile_policies(changed.policies, [*changed.tags, *changed.attributes])
+    event = ev.JobChanged(service.driver.clock(), job, rules_of(changed, paused), classes_of(changed))
+    done = service.driver.submit([event], lambda made: Batch(jobs=[JobRow(job, specs.encode(changed))]))
+    service.replace_spec(job, changed)
+    await done
+
+
+def _read(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    try:
+        return CHANGES[name](value) if not isinstance(value, Memory) else value
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{name}: {error}") from error

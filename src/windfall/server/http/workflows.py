@@ -1,0 +1,191 @@
+"""Workflows as they come in and are asked about: shapes, instances of a class, names of tasks. Decides nothing."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from array import array
+from difflib import get_close_matches
+from math import inf
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from windfall.bags.spec import JobSpec
+from windfall.core import events as ev
+from windfall.core.state import dag
+from windfall.core.state.columns import STATE_NAMES
+from windfall.core.state.state import Bag, State
+from windfall.errors import BadInput
+from windfall.server.service import NotFound, Service
+
+Json = dict[str, Any]
+MAX_COLUMN_BYTES = 64 << 20
+"""Sixteen million edges."""
+SEARCHED_NAMES = 10_000
+"""Of so many names the nearest is looked for when one is mistyped."""
+
+
+# --- coming in --------------------------------------------------------------------------------------------------------
+
+
+def shape_of(body: Json, spec: JobSpec) -> dag.Shape | None:
+    """The shape that was sent along; None for a bag of independent tasks."""
+    packed = body.get("shape")
+    if packed is None:
+        return None
+    if spec.source.kind != "tasks" or spec.streaming or spec.like:
+        raise BadInput("only a job of whole tasks that is submitted at once can be a workflow")
+    if not isinstance(packed, list) or len(packed) != 2:
+        raise BadInput("'shape' must be two packed columns: offsets and children")
+    try:
+        return dag.unpack(*map(_column, packed))
+    except dag.BadShape as error:
+        raise BadInput(f"the shape of the workflow: {error}") from None
+
+
+def _column(text: Any) -> bytes:
+    try:
+        stream = zlib.decompressobj()
+        data = stream.decompress(base64.b64decode(text), MAX_COLUMN_BYTES)
+    except (binascii.Error, zlib.error, TypeError, ValueError) as error:
+        raise BadInput(f"the shape of the workflow cannot be decoded: {error}") from None
+    if not stream.eof:
+        raise BadInput(f"the shape of the workflow is cut short or longer than {MAX_COLUMN_BYTES:,} bytes")
+    return data
+
+
+def shaped(state: State, job: int, shape: dag.Shape, now: float) -> list[ev.AnyEvent]:
+    """The event that gives a job its shape; one that is known already is only named."""
+    if shape.key in state.shapes:
+        return [ev.JobShaped(now, job, shape.key)]
+    return [ev.JobShaped(now, job, shape.key, shape.offsets.tobytes(), shape.children.tobytes())]
+
+
+def estimated(body: Json, job: int, shape: dag.Shape, now: float) -> list[ev.AnyEvent]:
+    """The event that says how long each task is thought to take, if that was sent along."""
+    if body.get("estimates") is None:
+        return []
+    seconds = array("f")
+    try:
+        seconds.frombytes(_column(body["estimates"]))
+    except ValueError:
+        seconds = array("f")
+    if len(seconds) != shape.tasks or not all(0 <= value < inf for value in seconds):
+        raise BadInput(f"'estimates' must be {shape.tasks} packed numbers of seconds, one a task")
+    return [ev.TasksEstimated(now, job, seconds.tobytes())]
+
+
+def instance(service: Service, job: int, spec: JobSpec, now: float) -> list[ev.AnyEvent]:
+    """Another job with the tasks of the first of its class: nothing is sent or stored again."""
+    first = service.state.bags.get(spec.like)
+    if first is None or first.shape is None or not first.sealed or first.rules.like:
+        raise BadInput(f"job {spec.like} is not the first of a class of workflows")
+    ends = [start for start, _ in first.segments[1:]] + [first.total]
+    events = shaped(service.state, job, first.shape, now)
+    if first.estimates:
+        events.append(ev.TasksEstimated(now, job, first.estimates.tobytes()))
+    events += [
+        ev.TasksAdded(now, job, end - start, klass)
+        for (start, klass), end in zip(first.segments, ends, strict=True)
+    ]  # fmt: skip
+    return events
+
+
+def refuse_odd_count(bag: Bag, total: int, seal: bool) -> None:
+    """A workflow has as many tasks as its shape."""
+    if bag.shape is not None and (total > bag.shape.tasks or (seal and total < bag.shape.tasks)):
+        raise BadInput(f"the workflow has {bag.shape.tasks} tasks by its shape, and {total} were sent")
+
+
+# --- asked about ------------------------------------------------------------------------------------------------------
+
+
+def name_of(service: Service, bag: Bag, task: int) -> str | None:
+    """What a task of a workflow is called."""
+    return service.renderer(bag.number).name(task) if bag.shape is not None else None
+
+
+def numbered(service: Service, bag: Bag, name: str) -> int:
+    """The number of a task by its name."""
+    names = service.names(bag) if bag.shape is not None else {}
+    if name in names:
+        return names[name]
+    near = get_close_matches(name, names, n=1) if len(names) <= SEARCHED_NAMES else []
+    raise NotFound(
+        f"job {bag.number} '{bag.rules.name}' has no task '{name}'",
+        hint=f"did you mean '{near[0]}'?" if near else f"see them: windfall tasks {bag.number}",
+        code="no-such-task",
+    )
+
+
+def summary(service: Service, bag: Bag) -> Json | None:
+    """The part of a job's status that only a workflow has."""
+    if bag.shape is None:
+        return None
+    return {
+        "class": bag.rules.workflow_class,
+        "edges": bag.shape.edges,
+        "held": bag.held,
+        "blocked": len(service.blocked(bag)),
+    }
+
+
+async def graph(service: Service, request: Request) -> tuple[int, Json]:
+    """A workflow with the states of its tasks, for whoever draws it."""
+    bag = service.bag(request.path_params["job"])
+    await service.driver.settled()
+    if bag.shape is None:
+        raise BadInput(f"job {bag.number} '{bag.rules.name}' is no workflow: its tasks do not wait for each other")
+    renderer, columns, blocked = service.renderer(bag.number), bag.columns, service.blocked(bag)
+    tasks = [
+        {
+            "task": task,
+            "name": renderer.name(task),
+            "state": STATE_NAMES[columns.state[task]],
+            "blocked": task in blocked,
+            "parents_left": bag.left[task],
+            "parents": bag.shape.parents_of(task).tolist(),
+            "start_s": columns.start[task] if columns.attempt[task] else None,
+            "end_s": columns.end[task] if columns.attempt[task] else None,
+        }
+        for task in range(bag.total)
+    ]
+    about = {"job": bag.number, "name": bag.rules.name, "state": bag.state, "class": bag.rules.workflow_class}
+    return 200, {**about, "tasks": tasks}
+
+
+async def classes(service: Service, request: Request) -> tuple[int, Json]:
+    """The classes of workflows: what defines each, and how its jobs fare."""
+    rows = {
+        name: {"class": name, "job": job, "tasks": service.state.bags[job].total, "jobs": 0, "running": 0, "failed": 0}
+        for name, job in service.classes().items()
+    }
+    for bag in service.state.bags.values():
+        if (row := rows.get(bag.rules.workflow_class)) is not None:
+            row["jobs"] += 1
+            row["running"] += bag.finished_t is None
+            row["failed"] += bag.state == "failed"
+    return 200, {"classes": list(rows.values())}
+
+
+async def one_class(service: Service, request: Request) -> tuple[int, Json]:
+    """What a client needs to submit another job of a class."""
+    first = first_of_class(service, request.path_params["name"])
+    spec = msgspec.to_builtins(service.spec(first.number))
+    return 200, {"class": first.rules.workflow_class, "job": first.number, "tasks": first.total, "spec": spec}
+
+
+def first_of_class(service: Service, name: str) -> Bag:
+    """The job that defines a class: the newest that brought its own tasks."""
+    classes = service.classes()
+    if name in classes:
+        return service.state.bags[classes[name]]
+    known = ", ".join(classes)
+    raise NotFound(
+        f"there is no class '{name}'",
+        hint=f"known are: {known}" if known else f"make one: windfall submit --workflow wf.toml --class {name}",
+        code="no-such-class",
+    )

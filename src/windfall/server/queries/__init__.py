@@ -1,0 +1,1 @@
+"""Handlers that read: status, tasks, results, money, metrics. Changes nothing."""

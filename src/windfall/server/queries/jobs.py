@@ -1,0 +1,363 @@
+"""Reading: statuses, tasks, results, output, events, hosts. Decides nothing and changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windfall.core.events import HostAnswered, Record, ResultsReported, decode_record
+from windfall.core.explain import jobs as explaining
+from windfall.core.liveness import timeouts
+from windfall.core.state.columns import FAILED, STATE_NAMES
+from windfall.core.state.state import FINAL, Bag
+from windfall.errors import BadInput
+from windfall.server.http import workflows
+from windfall.server.queries import money
+from windfall.server.queries.status import exit_code, host_row, job_status, pool_rows, recovered, task_row, tasks_in
+from windfall.server.service import NotFound, Service, output_rows
+from windfall.store.contract import Store
+from windfall.wire import frames
+from windfall.wire.messages import CAUSES
+
+Json = dict[str, Any]
+Packed = tuple[bytes, bytes, bytes, Json | None]
+NO_OUTPUT: Packed = (b"", b"", b"", None)
+MAX_ROWS = 5000
+MAX_FRAME_BYTES = 16 << 20
+STORY_KINDS = ("HostAsked", "ResultsReported", "TimerFired", "JobRetried", "JobCancelled")
+GROUPED_TASKS = 500
+"""Failures whose output is read to group them; the counts of the others come from the columns."""
+
+_unpack = msgspec.msgpack.Decoder(Packed).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def number(request: Request, name: str, default: float, most: float | None = None) -> float:
+    text = request.query_params.get(name)
+    if text is None or text == "":
+        return default
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise BadInput(f"{name} must be a number, not '{text}'") from error
+    return value if most is None else min(value, most)
+
+
+async def jobs(service: Service, request: Request) -> tuple[int, Json]:
+    wanted = request.query_params.get("state")
+    rows = [job_status(service, bag) for bag in reversed(service.state.bags.values())]
+    return 200, {"jobs": [row for row in rows if not wanted or row["state"] == wanted]}
+
+
+async def job(service: Service, request: Request) -> tuple[int, Json]:
+    bag = service.bag(request.path_params["job"])
+    version = int(number(request, "version", -1))
+    wait_s = number(request, "wait_s", 0.0)
+    if wait_s > 0 and version >= 0:
+        await service.change(lambda: service.versions.get(bag.number, 0) != version, wait_s)
+    await service.driver.settled()
+    return 200, job_status(service, bag)
+
+
+async def job_spec(service: Service, request: Request) -> tuple[int, Json]:
+    return 200, msgspec.to_builtins(service.spec(service.bag(request.path_params["job"]).number))
+
+
+async def tasks(service: Service, request: Request) -> tuple[int, Json]:
+    bag = service.bag(request.path_params["job"])
+    state = request.query_params.get("state")
+    if state and state not in STATE_NAMES:
+        raise BadInput(f"no state '{state}'", hint=f"states are: {', '.join(STATE_NAMES)}")
+    states = frozenset(range(5)) if not state else frozenset({STATE_NAMES.index(state)})
+    limit = int(number(request, "limit", 1000, MAX_ROWS))
+    found, following = tasks_in(bag, states, int(number(request, "after", 0)), limit)
+    if name := request.query_params.get("name"):
+        found, following = [workflows.numbered(service, bag, name)], None
+    return 200, {"tasks": [task_row(service, bag, task) for task in found], "next": following}
+
+
+def one_task(bag: Bag, text: str) -> int:
+    if not text.isdecimal() or int(text) >= bag.total:
+        raise NotFound(f"there is no task '{text}': job {bag.number} has {bag.total}", code="no-such-task")
+    return int(text)
+
+
+async def render(service: Service, request: Request) -> tuple[int, Json]:
+    bag = service.bag(request.path_params["job"])
+    task = one_task(bag, request.path_params["task"])
+    renderer = service.renderer(bag.number)
+    rendered = renderer.task(task, max(1, bag.columns.attempts[task]))
+    spec = renderer.spec
+    return 200, {
+        "task": task,
+        "argv": rendered.argv,
+        "params": renderer.parameters(task),
+        "env": spec.env,
+        "cwd": spec.cwd,
+        "overrides": rendered.overrides,
+    }
+
+
+async def explain(service: Service, request: Request) -> tuple[int, Json]:
+    """Why a job or a task waits, or the story of a task, by the code that decides."""
+    bag = service.bag(request.path_params["job"])
+    text = request.query_params.get("task")
+    task = one_task(bag, text) if text else None
+    await service.driver.settled()
+    records = await run_in_threadpool(_log, service) if task is not None else []
+    now = service.driver.clock()
+
+    def name_of(number: int) -> str:
+        return workflows.name_of(service, bag, number) or str(number)
+
+    told = explaining.explain(service.state, service.driver.engine.policies, bag, task, now, records, name_of)
+    if task is None:
+        told["last_plans"], told["strangers"] = await money.last_plans(service, bag), money.strangers(service, bag)
+    return 200, told
+
+
+def _log(service: Service) -> list[Record]:
+    """The records that may speak of a task. A story is asked for rarely, so the log needs no index for it."""
+    found: list[Record] = []
+    after = 0
+    while rows := service.store.records(after, 5000, None, STORY_KINDS):
+        found += [decode_record(row.data) for row in rows]
+        after = rows[-1].seq
+    return found
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+async def results(service: Service, request: Request) -> Response:
+    """Rows of ended tasks by index."""
+    bag = service.bag(request.path_params["job"])
+    limit = int(number(request, "limit", 1000, MAX_ROWS))
+    chosen = request.query_params.get("tasks")
+    if chosen:
+        found: list[int] = [one_task(bag, text) for text in chosen.split(",")]
+        following = None
+    else:
+        found, following = tasks_in(bag, FINAL, int(number(request, "after", 0)), limit)
+    rows, attachments, cut = await _rows(service, bag, found)
+    if cut is not None:
+        following = found[cut]
+    return frame({"rows": rows, "next": following}, attachments)
+
+
+async def completed(service: Service, request: Request) -> Response:
+    """Rows in the order of completion, as a long poll."""
+    bag = service.bag(request.path_params["job"])
+    after = int(number(request, "after", 0))
+    limit = int(number(request, "limit", 1000, MAX_ROWS))
+    wait_s = number(request, "wait_s", 0.0)
+    if wait_s > 0:
+        await service.change(lambda: len(bag.order) > after or bag.finished_t is not None, wait_s)
+    order = bag.order[after : after + limit].tolist()
+    final = [task for task in order if bag.columns.state[task] in FINAL]
+    rows, attachments, cut = await _rows(service, bag, final)
+    position = after + len(order) if cut is None else after + order.index(final[cut])
+    finished = bag.finished_t is not None and position >= len(bag.order)
+    return frame({"rows": rows, "position": position, "finished": finished}, attachments)
+
+
+async def _rows(service: Service, bag: Bag, tasks: list[int]) -> tuple[list[list[Any]], list[bytes], int | None]:
+    """Result rows with their attachments; where the frame was full, the position of the first row left out."""
+    await service.driver.settled()
+    outputs = await _outputs(service, bag, tasks)
+    rows: list[list[Any]] = []
+    attachments: list[bytes] = []
+    size = 0
+    for position, task in enumerate(tasks):
+        columns = bag.columns
+        stdout, stderr, value, more = outputs.get((task, columns.attempt[task]), NO_OUTPUT)
+        size += len(stdout) + len(stderr) + len(value)
+        if size > MAX_FRAME_BYTES and position:
+            return rows, attachments, position
+        host = service.state.hosts.get(columns.host[task])
+        ended = columns.attempt[task] > 0
+        rows.append([
+            task, STATE_NAMES[columns.state[task]], columns.attempt[task] or None, exit_code(bag, task),
+            CAUSES[columns.cause[task]] if ended else None, host.name if host and ended else None,
+            columns.start[task] if ended else None, columns.end[task] if ended else None,
+            len(stdout), len(stderr), len(value), more, workflows.name_of(service, bag, task),
+        ])  # fmt: skip
+        attachments += [part for part in (stdout, stderr, value) if part]
+    return rows, attachments, None
+
+
+async def _outputs(service: Service, bag: Bag, tasks: list[int]) -> dict[tuple[int, int], Packed]:
+    if not tasks:
+        return {}
+    rows = await run_in_threadpool(output_rows, service.store, bag.number, tasks)
+    return {(row.task, row.attempt): _unpack(row.data) for row in rows}
+
+
+def frame(header: Json, attachments: list[bytes]) -> Response:
+    return Response(frames.join(_encode(header), attachments), media_type=frames.CONTENT_TYPE)
+
+
+def counting_attempt(bag: Bag, task: int) -> int:
+    """The attempt whose output is the task's: of a task that has ended the one that counted, else the newest."""
+    columns = bag.columns
+    return (columns.attempt[task] if columns.state[task] in FINAL else 0) or columns.attempts[task]
+
+
+async def output(service: Service, request: Request) -> Response:
+    """What a task has written: of an ended attempt from the store, of a running one as its worker sends it."""
+    bag = service.bag(request.path_params["job"])
+    task = one_task(bag, request.path_params["task"])
+    attempt = int(number(request, "attempt", 0)) or counting_attempt(bag, task)
+    out_from, err_from = int(number(request, "stdout_from", 0)), int(number(request, "stderr_from", 0))
+    key = (bag.number, task, attempt)
+
+    def running() -> bool:
+        return any(a.number == attempt for a in bag.live.get(task, ()))
+
+    if running():
+        service.live.follow(key)
+        wait_s = number(request, "wait_s", 0.0)
+        await service.change(lambda: not running() or _news(service, key, out_from, err_from), wait_s)
+    if running():
+        out_at, stdout, err_at, stderr = service.live.read(key, out_from, err_from)
+    else:
+        data = await run_in_threadpool(service.store.output, *key)
+        full = _unpack(data) if data else NO_OUTPUT
+        out_at, err_at = out_from, err_from
+        stdout, stderr = full[0][out_from:], full[1][err_from:]
+    header = {
+        "task": task,
+        "attempt": attempt,
+        "ended": not running(),
+        "n_stdout": len(stdout),
+        "n_stderr": len(stderr),
+        "stdout_at": out_at,
+        "stderr_at": err_at,
+    }
+    return frame(header, [stdout, stderr])
+
+
+def _news(service: Service, key: tuple[int, int, int], out_from: int, err_from: int) -> bool:
+    _, stdout, _, stderr = service.live.read(key, out_from, err_from)
+    return bool(stdout or stderr)
+
+
+async def groups(service: Service, request: Request) -> tuple[int, Json]:
+    """Failures grouped by cause, exit code and last line, the largest group first."""
+    bag = service.bag(request.path_params["job"])
+    failed, more = tasks_in(bag, frozenset({FAILED}), 0, GROUPED_TASKS)
+    retried = recovered(bag, GROUPED_TASKS)
+    outputs = await _outputs(service, bag, [*failed, *retried])
+    found: dict[tuple[Any, ...], Json] = {}
+    for task in failed:
+        packed = outputs.get((task, bag.columns.attempt[task]), NO_OUTPUT)
+        _group(found, task, True, CAUSES[bag.columns.cause[task]], exit_code(bag, task), packed)
+    for task in retried:
+        attempts = [key for key in outputs if key[0] == task and key[1] != bag.columns.attempt[task]]
+        packed = outputs[max(attempts)] if attempts else NO_OUTPUT
+        _group(found, task, False, "retried", None, packed)
+    ordered = sorted(found.values(), key=lambda group: (not group["final"], -group["count"]))
+    for group in ordered if bag.shape is not None else ():
+        group["names"] = [workflows.name_of(service, bag, task) for task in group["tasks"]]
+    return 200, {"groups": ordered, "complete": more is None}
+
+
+def _group(found: dict[Any, Json], task: int, final: bool, cause: str, code: int | None, packed: Packed) -> None:
+    stderr = packed[1].decode(errors="replace").rstrip()
+    text = (packed[3] or {}).get("text") or ""
+    last_line = stderr.rsplit("\n", 1)[-1][-200:] or text
+    group = found.setdefault(
+        (final, cause, code, last_line),
+        {
+            "cause": cause, "exit_code": code, "count": 0, "tasks": [], "last_line": last_line, "text": text,
+            "stderr_tail": stderr[-1000:], "example": task, "final": final,
+        },
+    )  # fmt: skip
+    group["count"] += 1
+    if len(group["tasks"]) < 10:
+        group["tasks"].append(task)
+
+
+# --- events and hosts -----------------------------------------------------------------------------------------------
+
+
+async def events(service: Service, request: Request) -> tuple[int, Json]:
+    after = int(number(request, "after", 0))
+    limit = int(number(request, "limit", 1000, MAX_ROWS))
+    reference = request.query_params.get("job")
+    job_number = service.bag(reference).number if reference else None
+    wait_s = number(request, "wait_s", 0.0)
+    if wait_s > 0:
+        await service.change(lambda: service.state.seq > after, wait_s)
+    listed, seen = await run_in_threadpool(_events_from, service.store, after, limit, job_number)
+    return 200, {"events": listed, "next": seen}
+
+
+def _events_from(store: Store, after: int, limit: int, job: int | None) -> tuple[list[Json], int]:
+    """Up to `limit` records behind `after`, all or those of a job, and the last one that was looked at."""
+    listed: list[Json] = []
+    while rows := store.records(after, limit):
+        for row in rows:
+            after = row.seq
+            record = decode_record(row.data)
+            if job is None or row.job == job or _touches(record, job):
+                spelled = {"event": spell(record.event), "decided": spell(record.decided)}
+                listed.append({"seq": row.seq, "t": row.t, "type": row.kind, "job": row.job, **spelled})
+                if len(listed) == limit:
+                    return listed, after
+    return listed, after
+
+
+def _touches(record: Record, job: int) -> bool:
+    """Is anything of a job handed out, reported, cancelled or lost here, perhaps among other jobs' tasks?"""
+    event, decided = record.event, record.decided
+    if isinstance(event, ResultsReported):
+        return any(result.job == job for result in event.results)
+    if isinstance(decided, HostAnswered) and any(piece.job == job for piece in decided.assigned):
+        return True
+    keys = [key for name in ("lost", "cancel", "expired", "tails") for key in getattr(decided, name, ())]
+    return any(key[0] == job for key in keys)
+
+
+def spell(struct: Any) -> Any:
+    """An array-like struct with its field names, for people."""
+    if isinstance(struct, msgspec.Struct):
+        named = {"type": type(struct).__name__} if getattr(struct, "__struct_config__").tag else {}  # noqa: B009
+        return named | {name: spell(getattr(struct, name)) for name in struct.__struct_fields__ if name != "t"}
+    if isinstance(struct, list | tuple):
+        return [spell(item) for item in struct]
+    if isinstance(struct, bytes):
+        return f"{len(struct)} bytes"
+    return struct
+
+
+async def hosts(service: Service, request: Request) -> tuple[int, Json]:
+    return 200, {"hosts": [host_row(service, host) for host in service.state.hosts.values()]}
+
+
+async def pools(service: Service, request: Request) -> tuple[int, Json]:
+    return 200, {"pools": pool_rows(service)}
+
+
+async def learned_timeouts(service: Service, request: Request) -> tuple[int, Json]:
+    """What has been learned about silence, per pool and bag."""
+    pool = request.query_params.get("pool")
+    return 200, {
+        "timeouts": [timeouts.shown(advice) for advice in service.state.advice.values() if pool in (None, advice.pool)],
+        "prior_s": timeouts.PRIOR_S,
+        "floor_s": timeouts.FLOOR_S,
+        "cap_s": timeouts.CAP_S,
+    }
+
+
+async def host(service: Service, request: Request) -> tuple[int, Json]:
+    name = request.path_params["host"]
+    found = service.state.host(name)
+    if found is None:
+        raise NotFound(f"there is no host '{name}'", hint="see them: windfall host list", code="no-such-host")
+    held = [f"{service.state.bags[key[0]].rules.name}.{key[1]}#{key[2]}" for key in found.held]
+    return 200, {**host_row(service, found), "holding": held[:100]}

@@ -1,0 +1,183 @@
+"""What jobs cost, over HTTP: the ledger by machine, offer and pool, the last plans, what is left. Decides nothing."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from math import isinf
+from typing import Any
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from windfall.core.events import PlanProposed, PlanTaken, decode_record
+from windfall.core.explain import plan as explain_plan
+from windfall.core.renting import money
+from windfall.core.renting.machines import machines_of, spent_microusd
+from windfall.core.renting.runtimes import Outlook, class_key
+from windfall.core.state.columns import HELD, WAITING
+from windfall.core.state.fleet import REFUSED, MachineState, owed_microusd, tariff_of
+from windfall.core.state.state import Bag
+from windfall.planning.bags.prices import learned as learned_law
+from windfall.planning.contract import SPOT, Market
+from windfall.planning.offers import Offer
+from windfall.server.service import Service
+
+Json = dict[str, Any]
+LAST_PLANS = 5
+PAGE = 5000
+
+
+async def cost(service: Service, request: Request) -> tuple[int, Json]:
+    """The exact ledger of one job: every machine with its cycles, sums that are sums of these."""
+    bag = service.bag(request.path_params["job"])
+    await service.driver.settled()
+    return 200, ledger(service, bag)
+
+
+def ledger(service: Service, bag: Bag) -> Json:
+    """A public contract: docs/reference/cli.md, `windfall cost --json`."""
+    now = service.driver.clock()
+    machines = [_row(machine, now) for machine in machines_of(service.state, bag.number) if machine.cause != REFUSED]
+    known = explain_plan.money_of(service.state, bag, now) or {"budget_usd": None, "forecast_usd": None}
+    spent = sum(row["cost_microusd"] for row in machines)
+    forecast_usd = known["forecast_usd"]
+    paid_core_s = sum(row["cycles"] * row["cycle_s"] * row["cores"] for row in machines)
+    return {
+        "job": bag.number,
+        "name": bag.rules.name,
+        "state": bag.state,
+        "spent_usd": money.usd(spent),
+        "budget_usd": known["budget_usd"],
+        "forecast_usd": forecast_usd,
+        "to_come_usd": None if forecast_usd is None else max(0.0, forecast_usd - money.usd(spent)),
+        "first_forecast_usd": known.get("first_forecast_usd"),
+        "held_by_budget": known.get("held_by_budget", False),
+        "run_s": bag.run_s,
+        "paid_core_s": paid_core_s,
+        "machines": machines,
+        "offers": _sums(machines, ("pool", "offer", "market")),
+        "pools": _sums(machines, ("pool",)),
+        "strangers": strangers(service, bag),
+    }
+
+
+def strangers(service: Service, bag: Bag) -> list[Json]:
+    """Machines in the pools of a job that are not this server's, or were forgotten by it."""
+    return [
+        {"pool": pool, "id": id, "about": about}
+        for pool in bag.rules.rent_from
+        for id, about in service.state.strangers.get(pool, ())
+    ]
+
+
+def _row(machine: MachineState, now: float) -> Json:
+    """One machine: how long it was held, the cycles that were begun, what they cost at the prices of their time."""
+    end_t = machine.ended_t if machine.ended_t is not None else now
+    unit = replace(tariff_of(machine.offer), cycle_microusd=1)
+    owed = owed_microusd(machine, end_t)
+    return {
+        "machine": machine.number,
+        "pool": machine.offer.pool,
+        "offer": machine.offer.name,
+        "market": machine.offer.market,
+        "phase": machine.phase,
+        "cause": machine.cause,
+        "cores": machine.offer.cores,
+        "requested_s": machine.requested_t,
+        "ready_s": machine.ready_t,
+        "ended_s": machine.ended_t,
+        "billed_s": money.held_s(machine.meter, end_t),
+        "slept_s": machine.slept_s(machine.requested_t, end_t),
+        "cycle_s": machine.offer.cycle_s,
+        "cycles": money.owed_microusd(unit, machine.meter, end_t),
+        "price_usd": machine.offer.price_usd,
+        "cost_microusd": owed,
+        "cost_usd": money.usd(owed),
+    }
+
+
+def _sums(machines: list[Json], keys: tuple[str, ...]) -> list[Json]:
+    groups: defaultdict[tuple[str, ...], list[Json]] = defaultdict(list)
+    for row in machines:
+        groups[tuple(row[key] for key in keys)].append(row)
+    return [
+        {
+            **dict(zip(keys, values, strict=True)),
+            "machines": len(rows),
+            "cycles": sum(row["cycles"] for row in rows),
+            "billed_s": sum(row["billed_s"] for row in rows),
+            "cost_usd": money.usd(sum(row["cost_microusd"] for row in rows)),
+        }
+        for values, rows in groups.items()
+    ]
+
+
+async def last_plans(service: Service, bag: Bag) -> list[Json]:
+    """The last plans of a job that did something or were refused something, the newest first."""
+    if bag.number not in service.state.plans:
+        return []
+    return await run_in_threadpool(_last_plans, service, bag.number)
+
+
+def _last_plans(service: Service, job: int) -> list[Json]:
+    found: list[Json] = []
+    after = 0
+    while rows := service.store.records(after, PAGE, None, ("PlanProposed",)):
+        for row in rows:
+            record = decode_record(row.data)
+            event, taken = record.event, record.decided
+            if isinstance(event, PlanProposed) and isinstance(taken, PlanTaken) and event.job == job:
+                found.append(explain_plan.told(event, taken))
+        after = rows[-1].seq
+        acted = [plan for plan in found if plan["started"] or plan["stopped"] or plan["moved"] or plan["refused"]]
+        found = acted[-LAST_PLANS:]
+    return found[::-1]
+
+
+async def unfinished(service: Service, request: Request) -> tuple[int, Json]:
+    """What is left of a job and what may be rented for it, as its planner knows it: enough to simulate the rest."""
+    bag = service.bag(request.path_params["job"])
+    await service.driver.settled()
+    now, state, rules = service.driver.clock(), service.state, bag.rules
+    open_ = Counter(bag.class_of(task) for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
+    markets = {key: seen.market() for key, seen in state.markets.items()}
+    spent = spent_microusd(state, bag.number, now)
+    return 200, {
+        "job": bag.number,
+        "name": rules.name,
+        "state": bag.state,
+        "workflow": bag.shape is not None,
+        "planner": rules.planner,
+        "confidence": rules.confidence,
+        "deadline_in_s": None if rules.deadline_s is None else bag.submitted_t + rules.deadline_s - now,
+        "spent_usd": money.usd(spent),
+        "budget_left_usd": None if rules.budget_microusd is None else money.usd(max(0, rules.budget_microusd - spent)),
+        "machines": sum(machine.there for machine in machines_of(state, bag.number)),
+        "classes": [_class(service, bag, index, count) for index, count in sorted(open_.items())],
+        "offers": [_offer(offer, markets) for pool in rules.rent_from for offer in state.offers.get(pool, ())],
+    }
+
+
+def _class(service: Service, bag: Bag, index: int, count: int) -> Json:
+    """Unfinished tasks of one class, and what was learned of how long they take on a machine of speed 1."""
+    learned = service.state.run_times.get(class_key(bag, index))
+    rules = bag.classes[index]
+    outlook = Outlook(service.state, bag, index, bag.rules.confidence, service.state.t)
+    return {
+        "tasks": count,
+        "estimate_s": outlook.mean_s if learned else rules.estimate_s,
+        "run_times_s": list(learned.seconds) if learned else [],
+        "memory_bytes": rules.memory_for(1),
+        "cpus": rules.cpus,
+    }
+
+
+def _offer(offer: Offer, markets: dict[str, Market]) -> Json:
+    """An offer with the rates of interruption that were learned of it."""
+    if offer.market == SPOT:
+        law = learned_law(offer, {key: seen for key, seen in markets.items() if key.startswith(f"{offer.pool}/")})
+        offer = replace(offer, interruptions_per_h=3600.0 * law.interrupts, resumes_per_h=3600.0 * law.resumes)
+    told: Json = to_builtins(offer)
+    return told | {"memory_gb": None if isinf(offer.memory_gb) else offer.memory_gb}

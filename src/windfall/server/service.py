@@ -1,0 +1,321 @@
+"""What the handlers share: the driver, the tokens, the renderers of jobs, and who waits for what. Touches no socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from windfall.bags.rendering import Made, Renderer, Rows
+from windfall.bags.spec import JobSpec
+from windfall.bags.spec import decode as decode_spec
+from windfall.core.events import (
+    ACCEPTED,
+    REQUEUED,
+    RETRIED,
+    RETURNED,
+    HostAnswered,
+    JobTaken,
+    Key,
+    Record,
+    ResultsJudged,
+    ResultsReported,
+    TimeJudged,
+)
+from windfall.core.state import dag
+from windfall.core.state.columns import CANCELLED, FAILED, WAITING
+from windfall.core.state.state import Bag, State
+from windfall.drivers.machines import MachineKeeper
+from windfall.drivers.realtime import Realtime
+from windfall.errors import BadInput
+from windfall.server.auth import Tokens
+from windfall.server.http.live import LiveOutput
+from windfall.server.sites.keeper import SiteKeeper
+from windfall.store.contract import ChunkHead, OutputRow, Store
+
+MAX_WAIT_S = 30.0
+REMEMBERED_NAMES = 16
+"""Workflows whose tasks can be found by name without reading them again."""
+REMEMBERED_MAKERS = 20_000
+"""Tasks of workflows whose output files are kept in mind: those that take them come soon after."""
+
+
+class NotFound(BadInput):
+    """There is no such job, task or host."""
+
+    code = "not-found"
+
+
+class Service:
+    """One server's moving parts."""
+
+    def __init__(self, driver: Realtime, store: Store) -> None:
+        self.driver = driver
+        self.store = store
+        self.tokens = Tokens(store)
+        self.live = LiveOutput()
+        self.owned = SiteKeeper(driver, [])
+        self.rented: MachineKeeper | None = None
+        self._renderers: dict[int, Renderer] = {}
+        self._specs: dict[int, JobSpec] = {}
+        self._names: dict[int, dict[str, int]] = {}
+        self._blocked: dict[int, tuple[tuple[int, int, int], frozenset[int]]] = {}
+        self._classes: dict[str, int] = {}
+        self._classes_until = 1
+        self._made: dict[Key, dict[str, list[Any]]] = {}
+        self._hosts: dict[str, asyncio.Future[None]] = {}
+        self._host_queue: deque[str] = deque()
+        self._watchers: list[asyncio.Future[None]] = []
+        self.versions: dict[int, int] = {}
+        self._last_work_seq = 0
+        self._arrivals: dict[str, int] = {}
+        self.stopping = False
+        driver.on_commit.append(self._committed)
+
+    @property
+    def state(self) -> State:
+        return self.driver.state
+
+    # --- jobs by reference ---
+
+    def bag(self, reference: str) -> Bag:
+        """A job by number, by name (the newest of that name), or `last`."""
+        bags = self.state.bags
+        if reference == "last" and bags:
+            return bags[max(bags)]
+        if reference.isdecimal() and int(reference) in bags:
+            return bags[int(reference)]
+        named = [bag for bag in bags.values() if bag.rules.name == reference]
+        if named:
+            return named[-1]
+        what = "there are no jobs yet" if not bags else f"there is no job '{reference}'"
+        raise NotFound(what, hint="see the jobs: windfall status", code="no-such-job")
+
+    def classes(self) -> dict[str, int]:
+        """Classes of workflows by name, each with the newest job that brought its own tasks."""
+        for number in range(self._classes_until, self.state.next_job):
+            rules = self.state.bags[number].rules
+            if rules.workflow_class and not rules.like:
+                self._classes[rules.workflow_class] = number
+        self._classes_until = self.state.next_job
+        return self._classes
+
+    def spec(self, job: int) -> JobSpec:
+        spec = self._specs.get(job)
+        if spec is None:
+            data = self.store.job_spec(job)
+            if data is None:
+                raise NotFound(f"there is no job {job}", code="no-such-job")
+            spec = self._specs[job] = decode_spec(data)
+        return spec
+
+    def replace_spec(self, job: int, spec: JobSpec) -> None:
+        """The job is another one from now on; chunks that are being written stay known."""
+        rows = self.renderer(job).rows
+        self._specs[job] = spec
+        self._renderers[job] = Renderer(spec, rows, partial(self.made, job))
+
+    def renderer(self, job: int) -> Renderer:
+        renderer = self._renderers.get(job)
+        if renderer is None:
+            spec = self.spec(job)
+            rows = self.renderer(spec.like).rows if spec.like else self._rows(job)
+            renderer = self._renderers[job] = Renderer(spec, rows, partial(self.made, job))
+        return renderer
+
+    def _rows(self, job: int) -> Rows:
+        return Rows(self.store.chunks(job), partial(self.store.chunk, job))
+
+    def chunks_added(self, job: int, heads: list[ChunkHead]) -> None:
+        # Made now, while the store does not have them: one made while they are being written would miss them.
+        self.renderer(job).rows.extend(heads)
+
+    def names(self, bag: Bag) -> dict[str, int]:
+        """The tasks of a workflow by name; jobs of a class share theirs."""
+        first = bag.rules.like or bag.number
+        names = self._names.get(first)
+        if names is None or len(names) != bag.total:
+            renderer = self.renderer(bag.number)
+            if len(self._names) >= REMEMBERED_NAMES:
+                self._names.clear()
+            names = self._names[first] = {str(renderer.name(task)): task for task in range(bag.total)}
+        return names
+
+    def blocked(self, bag: Bag) -> frozenset[int]:
+        """Tasks of a workflow that wait for one that failed or was cancelled; looked for once per change of those."""
+        counts = bag.counts
+        ended = (counts[FAILED], counts[CANCELLED], bag.held)
+        if bag.shape is None or not bag.held or not (counts[FAILED] or counts[CANCELLED]):
+            return frozenset()
+        known = self._blocked.get(bag.number)
+        if known is None or known[0] != ended:
+            state = bag.columns.state
+            over = [task for task, value in enumerate(state) if value in (FAILED, CANCELLED)]
+            found = frozenset(task for task in dag.descendants(bag.shape, over) if state[task] == WAITING)
+            known = self._blocked[bag.number] = (ended, found)
+        return known[1]
+
+    def made(self, job: int, tasks: list[int]) -> Made:
+        """The output files of tasks that are done, by task and name. For the tasks of a workflow that take them."""
+        attempt = self.state.bags[job].columns.attempt
+        keys = {task: (job, task, attempt[task]) for task in tasks if task < len(attempt)}
+        unknown = [task for task, key in keys.items() if key not in self._made]
+        for row in output_rows(self.store, job, unknown):
+            self._made[row.job, row.task, row.attempt] = {file[0]: file for file in output_files(row.data)}
+        found = {task: self._made.get(key, {}) for task, key in keys.items()}
+        while len(self._made) > REMEMBERED_MAKERS:
+            del self._made[next(iter(self._made))]
+        return found
+
+    # --- waiting ---
+
+    def arrived(self, host: str) -> int:
+        """Count an exchange that came in; `arrival` tells whether another one of this host has come since."""
+        self._arrivals[host] = self._arrivals.get(host, 0) + 1
+        return self._arrivals[host]
+
+    def arrival(self, host: str) -> int:
+        return self._arrivals[host]
+
+    async def host_waits(self, host: str, asked_seq: int, seconds: float) -> None:
+        """Return when there may be something for this host, or when the time is over.
+
+        What came up since the host asked (record `asked_seq`), while its record was being written, counts too.
+        """
+        if self._last_work_seq >= asked_seq or self.stopping:
+            return
+        earlier = self._hosts.pop(host, None)
+        if earlier is not None and not earlier.done():
+            earlier.set_result(None)
+        future = self._hosts[host] = asyncio.get_running_loop().create_future()
+        self._host_queue.append(host)
+        await wait_for(future, seconds)
+        if self._hosts.get(host) is future:
+            del self._hosts[host]
+
+    async def change(self, until: Callable[[], bool], seconds: float) -> None:
+        """Return as soon as `until()` holds, looking after every commit, or when the time is over."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + min(seconds, MAX_WAIT_S)
+        while not until() and not self.stopping and (left := end - loop.time()) > 0:
+            future = loop.create_future()
+            self._watchers.append(future)
+            await wait_for(future, left)
+
+    def _committed(self, records: list[Record]) -> None:
+        for record in records:
+            touched = [*jobs_touched(record), *self._job_of_machine(record)]
+            for job in touched:
+                self.versions[job] = record.seq
+            if may_make_work(record) or self._frees_children(record):
+                self._last_work_seq = record.seq
+                self._wake_machines(touched)
+        watchers, self._watchers = self._watchers, []
+        for future in watchers:
+            if not future.done():
+                future.set_result(None)
+        self._wake_hosts()
+
+    def _frees_children(self, record: Record) -> bool:
+        """Is a task of a workflow done, for which others may have waited?"""
+        event, decided = record.event, record.decided
+        if not isinstance(event, ResultsReported) or not isinstance(decided, ResultsJudged):
+            return False
+        bags = self.state.bags
+        return any(
+            verdict == ACCEPTED and (bag := bags.get(result.job)) is not None and bag.shape is not None
+            for result, verdict in zip(event.results, decided.verdicts, strict=True)
+        )
+
+    def _wake_hosts(self) -> None:
+        """Wake as many waiting hosts as there are tasks for, the longest waiting first; and those to be told off."""
+        state = self.state
+        for number in list(state.hosts_to_tell):
+            self._wake(state.hosts[number].name)
+        if not state.ready:
+            return
+        tasks = sum(bag.waiting for bag in state.ready.values())
+        while tasks > 0 and self._host_queue:
+            if self._wake(self._host_queue.popleft()):
+                tasks -= 1
+
+    def _job_of_machine(self, record: Record) -> list[int]:
+        """The job whose machine this record is about, if it is about one."""
+        machine = self.state.machines.get(getattr(record.event, "machine", 0))
+        return [] if machine is None else [machine.job]
+
+    def _wake_machines(self, jobs: list[int]) -> None:
+        """What is reserved for a machine waits in no queue that others see: its own host has to be woken."""
+        for job in jobs:
+            for number in self.state.machines_by_job.get(job, ()):
+                machine = self.state.machines[number]
+                if machine.there and machine.host:
+                    self._wake(self.state.hosts[machine.host].name)
+
+    def _wake(self, host: str) -> bool:
+        future = self._hosts.pop(host, None)
+        if future is None or future.done():
+            return False
+        future.set_result(None)
+        return True
+
+    def wake_everybody(self) -> None:
+        """The server stops: nobody should wait for its answer, and nobody should begin to."""
+        self.stopping = True
+        for future in [*self._hosts.values(), *self._watchers]:
+            if not future.done():
+                future.set_result(None)
+
+
+def output_rows(store: Store, job: int, tasks: list[int]) -> list[OutputRow]:
+    """All that attempts of these tasks left behind."""
+    found: list[OutputRow] = []
+    after: tuple[int, int] | None = None
+    while tasks:
+        rows = store.outputs(job, tasks, after, 1000)
+        found += rows
+        if len(rows) < 1000:
+            break
+        after = (rows[-1].task, rows[-1].attempt)
+    return found
+
+
+def output_files(data: bytes) -> list[list[Any]]:
+    """The files among what an attempt left behind: [name, sha256, size, mode] each."""
+    more = msgspec.msgpack.decode(data)[3]
+    return list((more or {}).get("outputs") or ())
+
+
+def jobs_touched(record: Record) -> list[int]:
+    """The jobs that look different after this record."""
+    event, decided = record.event, record.decided
+    if isinstance(event, ResultsReported):
+        return [result.job for result in event.results]
+    if isinstance(decided, HostAnswered):
+        return [assigned.job for assigned in decided.assigned] + [loss[0] for loss in decided.lost]
+    if isinstance(decided, TimeJudged):
+        return [loss[0] for loss in (*decided.lost, *decided.expired)]
+    job = decided.job if isinstance(decided, JobTaken) else getattr(event, "job", None)
+    return [] if job is None else [job]
+
+
+def may_make_work(record: Record) -> bool:
+    """Could a host that was sent away before this record be given something after it?"""
+    decided = record.decided
+    if isinstance(decided, ResultsJudged):
+        return any(verdict in (RETRIED, REQUEUED, RETURNED) for verdict in decided.verdicts)
+    if isinstance(decided, HostAnswered):
+        return bool(decided.lost)
+    return True
+
+
+async def wait_for(future: asyncio.Future[None], seconds: float) -> None:
+    timer = asyncio.get_running_loop().call_later(seconds, lambda: future.done() or future.set_result(None))
+    try:
+        await future
+    finally:
+        timer.cancel()

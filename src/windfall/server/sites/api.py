@@ -1,0 +1,266 @@
+"""Sites over HTTP: make one, look at it, ask for a command to be run, cancel, read what it wrote. Decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windfall.bags.units import parse_duration
+from windfall.core.events import InstanceCancelled, InstanceRequested, SiteSettled
+from windfall.core.sites.instances import ENDED, LEAVING, OPEN, REFUSED, WAITING, Instance, SiteRules, SiteState, Wish
+from windfall.core.sites.site import COSTS, room, why_now
+from windfall.errors import BadInput
+from windfall.placement.explain import shown_cost
+from windfall.pools.config import is_name
+from windfall.pools.site import check_amounts, check_site
+from windfall.server.http.submission import json_body
+from windfall.server.queries.jobs import NO_OUTPUT, Packed, frame, number
+from windfall.server.service import NotFound, Service
+from windfall.server.sites.exchange import output_key
+
+Json = dict[str, Any]
+OVER = frozenset({ENDED, REFUSED})
+_unpack = msgspec.msgpack.Decoder(Packed).decode
+
+
+class SiteBody(Struct, forbid_unknown_fields=True):
+    """`POST /v1/sites`."""
+
+    name: str
+    instance: dict[str, float]
+    limit: int = 1000
+    grace: str | float = "10s"
+    cost: str = "work"
+    idle_exit: str | float = "1m"
+    price_usd: float = 0.0
+
+
+class RequestBody(Struct, forbid_unknown_fields=True):
+    """`POST /v1/site/requests`."""
+
+    resources: dict[str, float]
+    command: list[str]
+    site: str = ""
+    for_s: float | None = None
+    queue: bool = True
+    tags: list[str] = []
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    grace_s: float = 10.0
+    key: str = ""
+
+
+def _converted(body: Json, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise BadInput(str(error)) from None
+
+
+# --- sites ----------------------------------------------------------------------------------------------------------
+
+
+async def create(service: Service, request: Request) -> tuple[int, Json]:
+    body: SiteBody = _converted(await json_body(request), SiteBody)
+    if not is_name(body.name):
+        raise BadInput(f"'{body.name}' is not a name", hint="letters, digits, '.', '_' and '-', at most 60")
+    pool = service.state.pools.get(body.name)
+    if pool is not None and pool.rules.kind != "site":
+        raise BadInput(f"a pool of kind {pool.rules.kind} is called '{body.name}'", hint="choose another name")
+    rules = SiteRules(
+        body.name, body.instance, body.limit, parse_duration(body.grace, "grace"), body.cost,
+        parse_duration(body.idle_exit, "idle_exit"), body.price_usd,
+    )  # fmt: skip
+    check_site(rules, f"site '{body.name}'")
+    await service.owned.create(rules)
+    return 201, site_row(service, service.state.sites[body.name])
+
+
+async def sites(service: Service, request: Request) -> tuple[int, Json]:
+    return 200, {"sites": [site_row(service, owned) for owned in service.state.sites.values()]}
+
+
+async def one_site(service: Service, request: Request) -> tuple[int, Json]:
+    owned = find_site(service, request.path_params["site"])
+    now = service.driver.clock()
+    hosts = []
+    for host in owned.hosts.values():
+        here = owned.on(host.name)
+        used = {name: sum(one.resources.get(name, 0) for one in here) for name in host.capacity}
+        hosts.append(
+            {
+                "host": host.name,
+                "state": host.state,
+                "capacity": host.capacity,
+                "used": used,
+                "tags": host.tags,
+                "seen_s_ago": max(0.0, now - host.seen_t),
+                "left": host.left,
+                "instances": [instance_row(owned, one) for one in here],
+            }
+        )
+    return 200, site_row(service, owned) | {"hosts": hosts}
+
+
+def find_site(service: Service, name: str) -> SiteState:
+    """A site by name; without one, the only one."""
+    owned = service.state.sites
+    if not name and len(owned) == 1:
+        return next(iter(owned.values()))
+    if name in owned:
+        return owned[name]
+    if not owned:
+        hint = "make one: windfall site create lab --instance-vcpu 1 --instance-ram 1000"
+        raise NotFound("there is no site", hint=hint, code="no-such-site")
+    what = f"there is no site '{name}'" if name else f"there are {len(owned)} sites: name one"
+    raise NotFound(what, hint=f"the sites are: {', '.join(owned)}", code="no-such-site")
+
+
+def site_row(service: Service, owned: SiteState) -> Json:
+    rules, instances = owned.rules, owned.instances.values()
+    here = [one for one in instances if one.state in OPEN]
+    return {
+        "site": rules.name,
+        "hosts_live": sum(host.state == "live" for host in owned.hosts.values()),
+        "instance": rules.instance,
+        "slots": rules.slots,
+        "limit": rules.limit,
+        "grace_s": rules.grace_s,
+        "cost": rules.cost,
+        "idle_exit_s": rules.idle_exit_s,
+        "price_usd": rules.price_usd,
+        "preemptible": sum(one.preemptible for one in here),
+        "normal": sum(not one.preemptible for one in here),
+        "leaving": sum(one.state == LEAVING for one in here),
+        "waiting": len(owned.waiting()),
+        "room": room(owned),
+    }
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+async def ask(service: Service, request: Request) -> tuple[int, Json]:
+    body: RequestBody = _converted(await json_body(request), RequestBody)
+    owned = find_site(service, body.site)
+    check_amounts(body.resources, "resources")
+    if not body.command:
+        raise BadInput("the command is empty", hint="as in: windfall site request --vcpu 4 -- ./serve --port 8000")
+    for name, value in (("for_s", body.for_s), ("grace_s", body.grace_s)):
+        if value is not None and not 0 <= value < 1e9:
+            raise BadInput(f"{name} = {value:g}", hint="a duration in seconds")
+    wish = Wish(
+        body.resources,
+        body.command,
+        body.for_s or None,
+        body.queue,
+        body.tags,
+        body.env,
+        body.cwd,
+        body.grace_s,
+        body.key,
+    )
+    record = (await service.driver.submit([InstanceRequested(service.driver.clock(), owned.rules.name, wish)]))[0]
+    assert isinstance(record.decided, SiteSettled)
+    return 201, instance_row(owned, owned.instances[record.decided.number])
+
+
+async def requests(service: Service, request: Request) -> tuple[int, Json]:
+    named = request.query_params.get("site") or ""
+    wanted = request.query_params.get("state")
+    chosen = [find_site(service, named)] if named else list(service.state.sites.values())
+    rows = [
+        instance_row(owned, one)
+        for owned in chosen
+        for one in reversed(owned.instances.values())
+        if not one.preemptible and (not wanted or one.state == wanted)
+    ]
+    return 200, {"requests": rows}
+
+
+async def one_request(service: Service, request: Request) -> tuple[int, Json]:
+    """One request; `wait_s` waits for another state than `state`, or for its end."""
+    owned, one = find_request(service, request.path_params["request"])
+    wait_s = number(request, "wait_s", 0.0)
+    if wait_s > 0:
+        before = request.query_params.get("state")
+        await service.change(lambda: one.state in OVER or (before is not None and one.state != before), wait_s)
+    await service.driver.settled()
+    row = instance_row(owned, one)
+    if one.state == WAITING:
+        row["why"] = why_now(service.state, owned, one, service.driver.clock())
+    return 200, row
+
+
+async def cancel(service: Service, request: Request) -> tuple[int, Json]:
+    owned, one = find_request(service, request.path_params["request"])
+    body = await json_body(request)
+    event = InstanceCancelled(service.driver.clock(), owned.rules.name, one.number, str(body.get("reason") or ""))
+    if one.state not in OVER:
+        await service.driver.submit([event])
+    return 200, instance_row(owned, one)
+
+
+async def output(service: Service, request: Request) -> Response:
+    """*Frame*: what a request that has ended wrote."""
+    owned, one = find_request(service, request.path_params["request"])
+    data = await run_in_threadpool(service.store.output, *output_key(service, owned, one.number))
+    stdout, stderr, _, _ = _unpack(data) if data else NO_OUTPUT
+    header = {"request": owned.name_of(one.number), "ended": one.state in OVER}
+    return frame(header | {"n_stdout": len(stdout), "n_stderr": len(stderr)}, [stdout, stderr])
+
+
+def find_request(service: Service, reference: str) -> tuple[SiteState, Instance]:
+    """A request by name (`lab-17`), by number where there is one site, or `last`."""
+    name, _, text = reference.rpartition("-")
+    if reference == "last":
+        found = [(owned, one) for owned in service.state.sites.values() for one in owned.instances.values() if one.wish]
+        if found:
+            return max(found, key=lambda pair: pair[1].asked_t)
+    elif text.isdecimal():
+        owned = find_site(service, name)
+        one = owned.instances.get(int(text))
+        if one is not None and one.wish is not None:
+            return owned, one
+    raise NotFound(
+        f"there is no request '{reference}'", hint="see them: windfall site requests", code="no-such-request"
+    )
+
+
+def instance_row(owned: SiteState, one: Instance) -> Json:
+    cost = COSTS[owned.rules.cost]
+    row: Json = {
+        "name": owned.name_of(one.number),
+        "site": owned.rules.name,
+        "preemptible": one.preemptible,
+        "state": one.state,
+        "host": one.host or None,
+        "resources": one.resources,
+        "asked_s": one.asked_t,
+        "placed_s": one.placed_t,
+        "started_s": one.started_t,
+        "ended_s": one.ended_t,
+        "cause": one.cause or None,
+        "exit_code": one.exit,
+        "text": one.text,
+    }
+    if one.wish is None:
+        evicted_by = one.evicted_by
+        return row | {"evicted_by": None if evicted_by is None else owned.name_of(evicted_by)}
+    return row | {
+        "command": one.wish.argv,
+        "for_s": one.wish.wall_s,
+        "queue": one.wish.queue,
+        "tags": one.wish.tags,
+        "victims": [owned.name_of(victim) for victim in one.victims],
+        "cost": shown_cost(cost, one.cost),
+        "cost_unit": cost.unit,
+        "grace_s": owned.rules.grace_s if one.victims else 0.0,
+        "why": one.why,
+        "rss_bytes": one.rss_bytes,
+    }

@@ -1,0 +1,124 @@
+"""Sites of a running server: their preemptible instances as pools of the overlay, and the silence of their agents.
+
+Touches the driver only: orders reach hosts by the answers to their agents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from concurrent.futures import TimeoutError as TooLate
+from typing import Any, TypeVar
+
+from windfall.core.events import InstancesWanted, SiteCreated, SiteLooked, SiteSettled
+from windfall.core.sites.instances import ENDED, OPEN, SiteRules
+from windfall.core.sites.site import silences
+from windfall.core.supply.overlay import PoolRules
+from windfall.drivers.pools import PoolKeeper
+from windfall.drivers.realtime import Realtime
+from windfall.pools.contract import Client, Pool, Started
+from windfall.wire.messages import EXIT, NO_COMMAND
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+ANSWER_S = 30.0
+T = TypeVar("T")
+
+
+class SitePool:
+    """The preemptible instances of a site, as the overlay asks for them."""
+
+    def __init__(self, name: str, driver: Realtime, loop: asyncio.AbstractEventLoop) -> None:
+        self._name, self._driver, self._loop = name, driver, loop
+        self._reported: set[int] = set()
+
+    def start(self, count: int) -> Started:
+        return self._on_loop(self._want(count), Started([], "the server did not come to it"))
+
+    def list(self) -> list[Client]:
+        return self._on_loop(self._look(), [])
+
+    def stop(self, grace_s: float = 10.0) -> None:
+        """Nothing: instances belong to their hosts' agents, and outlive a server that is restarted."""
+
+    def _on_loop(self, work: Coroutine[Any, Any, T], otherwise: T) -> T:
+        """The state belongs to the loop; this is called from a thread."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S)
+        except (TooLate, RuntimeError):
+            work.close()
+            return otherwise
+
+    async def _want(self, count: int) -> Started:
+        decided = (await self._driver.submit([InstancesWanted(self._driver.clock(), self._name, count)]))[0].decided
+        assert isinstance(decided, SiteSettled)
+        site = self._driver.state.sites[self._name]
+        refused = decided.denied[0][1] if decided.denied else []
+        return Started([site.name_of(one.number) for one in decided.placed], "; ".join(refused))
+
+    async def _look(self) -> list[Client]:
+        site = self._driver.state.sites[self._name]
+        clients = []
+        for one in site.instances.values():
+            if one.preemptible and one.state in OPEN:
+                clients.append(Client(site.name_of(one.number)))
+            elif one.preemptible and one.state == ENDED and one.number not in self._reported:
+                self._reported.add(one.number)
+                failed = one.cause in (EXIT, NO_COMMAND)
+                clients.append(Client(site.name_of(one.number), False, one.text if failed else ""))
+        self._reported &= site.instances.keys()
+        return clients
+
+
+class SiteKeeper:
+    """Keeps the sites of one server. `configured` are those of its pools.toml; others were made while it ran."""
+
+    def __init__(self, driver: Realtime, configured: list[SiteRules]) -> None:
+        self._driver = driver
+        self._configured = configured
+        self._pools: PoolKeeper | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> tuple[list[PoolRules], dict[str, Pool]]:
+        """Make the configured sites known; all sites as pools."""
+        for rules in self._configured:
+            known = self._driver.state.sites.get(rules.name)
+            if known is None or known.rules != rules:
+                await self._driver.submit([SiteCreated(self._driver.clock(), rules)])
+        sites = self._driver.state.sites
+        return [site.rules.pool for site in sites.values()], {name: self._pool(name) for name in sites}
+
+    def start(self, pools: PoolKeeper) -> None:
+        self._pools = pools
+        self._task = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def create(self, rules: SiteRules) -> None:
+        """A site is made, or gets new rules, while the server runs."""
+        await self._driver.submit([SiteCreated(self._driver.clock(), rules)])
+        if self._pools is not None:
+            await self._pools.add(rules.pool, self._pool(rules.name))
+
+    def _pool(self, name: str) -> SitePool:
+        return SitePool(name, self._driver, asyncio.get_running_loop())
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self._look()
+            except Exception:
+                log.exception("the sites could not be looked after; trying again")
+
+    async def _look(self) -> None:
+        driver = self._driver
+        now = driver.clock()
+        for name, site in list(driver.state.sites.items()):
+            if not driver.trouble and any(silences(driver.state, site, now)):
+                await driver.submit([SiteLooked(now, name)])

@@ -1,0 +1,56 @@
+"""Billing holds for any life of a machine."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windfall.core.renting import money
+from windfall.core.renting.money import Ledger, Tariff
+
+tariffs = st.builds(
+    Tariff,
+    cycle_microusd=st.integers(1, 10**6),
+    cycle_s=st.sampled_from([1.0, 60.0, 900.0, 3600.0]),
+    minimum_s=st.sampled_from([0.0, 60.0]),
+    free_if_taken=st.booleans(),
+)
+
+
+@given(tariff=tariffs, spans=st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 5_000)), max_size=6))
+def test_what_is_owed_never_falls_while_a_machine_is_held_and_never_rises_while_it_sleeps(tariff, spans):
+    meter, t, last = money.start(0.0), 0.0, 0
+    for awake_s, asleep_s in spans:
+        t += awake_s
+        owed = money.owed_microusd(tariff, meter, t)
+        assert owed >= last
+        meter = money.pause(meter, t)
+        t += asleep_s
+        assert money.owed_microusd(tariff, meter, t) == owed
+        meter, last = money.resume(meter, t), owed
+
+
+@given(tariff=tariffs, life_s=st.integers(0, 20_000))
+def test_a_machine_given_back_before_its_paid_time_ends_owes_no_further_cycle(tariff, life_s):
+    meter, t = money.start(0.0), float(life_s)
+    until = money.paid_until_t(tariff, meter, t)
+    assert until > t
+    assert money.owed_microusd(tariff, money.end(meter, t + (until - t) / 2), until) <= money.owed_microusd(
+        tariff, meter, min(t + 0.5, (t + until) / 2)
+    )
+
+
+@given(
+    amount=st.integers(-(10**12), 10**12),
+    shares=st.dictionaries(st.text(max_size=3), st.floats(0, 1e6), min_size=1, max_size=8),
+)
+def test_the_parts_of_an_amount_are_the_amount(amount, shares):
+    assert sum(money.divide(amount, shares).values()) == amount
+
+
+@given(owed=st.lists(st.integers(0, 10**7), min_size=1, max_size=20))
+def test_the_ledger_is_always_what_the_machine_owes(owed):
+    ledger = Ledger()
+    for t, amount in enumerate(sorted(owed)):
+        ledger.settle(float(t), "cloud", "m1", amount, {"a": 1.0, "b": 2.0})
+        assert ledger.total(machine="m1") == amount == ledger.total(job="a") + ledger.total(job="b")

@@ -1,0 +1,130 @@
+"""Plans of bags carried out in a small world: whatever is taken or put to sleep, the net holds, the rules are kept."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.property.planning.bag_plan_world import World
+from windfall.errors import BadInput
+from windfall.planning.bags.feasibility import check_possible
+from windfall.planning.bags.packing import Item, longest_first
+from windfall.planning.bags.safety_net import Net, left_of_each
+from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Snapshot, Task
+from windfall.planning.offers import Offer
+from windfall.planning.registry import PLANNERS
+
+SAFE = ("windfall", "uniform-progress", "greedy", "on-demand")
+MARGIN_S = 5.0
+
+offer_terms = st.fixed_dictionaries({
+    "cycle_s": st.sampled_from([900.0, 600.0, 60.0]),
+    "lag_s": st.sampled_from([20.0, 90.0]),
+    "cores": st.sampled_from([1, 2, 4]),
+    "when_taken": st.sampled_from(["terminate", "hibernate"]),
+    "cheap": st.floats(0.1, 0.9),
+    "limit": st.integers(1, 6),
+})  # fmt: skip
+strike_lists = st.lists(
+    st.tuples(st.floats(0.5, 4_000), st.integers(0, 9), st.sampled_from([30.0, 400.0, 1e9])), max_size=10
+)
+task_lists = st.lists(st.tuples(st.integers(10, 500), st.sampled_from([0.0, 1.0, 3.0])), min_size=1, max_size=16)
+
+
+def make_offers(terms: dict) -> tuple[Offer, ...]:
+    """One type in both markets, and a larger one on demand without a limit worth the name."""
+    common = {"cycle_s": terms["cycle_s"], "lag_s": terms["lag_s"]}
+    price = terms["cores"] * terms["cycle_s"] / 3600
+    memory_gb = 4.0
+    return (
+        Offer(name="s", market=SPOT, price_usd=price * terms["cheap"], cores=terms["cores"], memory_gb=memory_gb,
+              limit=terms["limit"], when_taken=terms["when_taken"], **common),
+        Offer(name="o", market=ONDEMAND, price_usd=price, cores=terms["cores"], memory_gb=memory_gb, limit=2, **common),
+        Offer(name="p", market=ONDEMAND, price_usd=price * 1.5, cores=terms["cores"], memory_gb=8.0, limit=40,
+              **common),
+    )  # fmt: skip
+
+
+def make_tasks(raw: list[tuple[int, float]]) -> list[Task]:
+    return [Task(place, float(seconds), memory_gb) for place, (seconds, memory_gb) in enumerate(raw)]
+
+
+def net_holds_at_first(tasks: list[Task], offers: tuple[Offer, ...], deadline_t: float) -> bool:
+    snapshot = Snapshot(t=0.0, deadline_t=deadline_t, tasks={t.id: t for t in tasks}, machines=(), offers=offers)
+    net = Net(snapshot, [], left_of_each(snapshot), MARGIN_S)
+    return net.latest_t(longest_first([Item(task, 1, []) for task in tasks])) > 0.0
+
+
+@pytest.mark.parametrize("planner", SAFE)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(raw=task_lists, terms=offer_terms, spare=st.floats(1.05, 4.0), strikes=strike_lists)
+def test_no_interruption_makes_it_miss_a_deadline_that_on_demand_could_meet(planner, raw, terms, spare, strikes):
+    tasks, offers = make_tasks(raw), make_offers(terms)
+    deadline_t = (terms["lag_s"] + max(task.runtime_s for task in tasks) + 2 * MARGIN_S) * spare
+    if not net_holds_at_first(tasks, offers, deadline_t):
+        return
+    assert World(PLANNERS[planner], tasks, offers, deadline_t, strikes).run() <= deadline_t + 1e-6
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(count=st.integers(1, 60), seconds=st.integers(10, 500), terms=offer_terms, spare=st.floats(1.05, 6.0),
+       strikes=strike_lists)  # fmt: skip
+def test_the_net_holds_for_bags_in_numbers_too(count, seconds, terms, spare, strikes):
+    tasks = [Task(place, float(seconds)) for place in range(count)]
+    offers = make_offers(terms)
+    deadline_t = (terms["lag_s"] + max(task.runtime_s for task in tasks) + 2 * MARGIN_S) * spare
+    if not net_holds_at_first(tasks, offers, deadline_t):
+        return
+    assert World(PLANNERS["windfall"], tasks, offers, deadline_t, strikes, named=False).run() <= deadline_t + 1e-6
+
+
+@settings(max_examples=20, deadline=None)
+@given(raw=task_lists, terms=offer_terms, spare=st.floats(1.05, 4.0))
+def test_no_machine_begins_a_cycle_with_nothing_to_do_while_spot_is_quiet(raw, terms, spare):
+    tasks, offers = make_tasks(raw), make_offers(terms)
+    deadline_t = (terms["lag_s"] + max(task.runtime_s for task in tasks) + 2 * MARGIN_S) * spare
+    if not net_holds_at_first(tasks, offers, deadline_t):
+        return
+    world = World(PLANNERS["windfall"], tasks, offers, deadline_t, [])
+    world.run()
+    assert sum(machine.idle_cycles for machine in world.machines.values()) == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(raw=task_lists, terms=offer_terms, share=st.floats(0.05, 0.9))
+def test_an_impossible_deadline_is_refused_and_the_earliest_one_is_possible(raw, terms, share):
+    tasks, offers = make_tasks(raw), make_offers(terms)
+    asked_t = share * (terms["lag_s"] + max(task.runtime_s for task in tasks))
+    snapshot = Snapshot(t=0.0, deadline_t=asked_t, tasks={t.id: t for t in tasks}, machines=(), offers=offers)
+    with pytest.raises(BadInput) as caught:
+        check_possible(snapshot, MARGIN_S)
+    earliest_t = float(caught.value.hint.split(" is ")[1].removesuffix(" s"))
+    assert earliest_t > asked_t
+    assert World(PLANNERS["windfall"], tasks, offers, earliest_t, []).run() <= earliest_t + 1e-6
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seconds=st.lists(st.integers(10, 300), min_size=4, max_size=24),
+    machines=st.integers(1, 3),
+    planner=st.sampled_from(["windfall", "greedy", "on-demand"]),
+)
+def test_queues_that_are_in_time_by_a_hair_stay_in_time_when_they_are_planned_again(seconds, machines, planner):
+    steady = Offer(name="o", market=ONDEMAND, price_usd=1.0, cores=2, cycle_s=900.0, lag_s=60.0, limit=machines)
+    free_t, queues = [[0.0, 0.0] for _ in range(machines)], [list[int]() for _ in range(machines)]
+    for number, length in enumerate(seconds):
+        place = number % machines
+        lane = free_t[place].index(min(free_t[place]))
+        free_t[place][lane] += length
+        queues[place].append(number)
+    deadline_t = max(map(max, free_t)) + MARGIN_S
+    rented = [
+        Machine(id=str(place), offer=steady, phase=Phase.BUSY, waiting=tuple(queue), paid_until_t=900.0)
+        for place, queue in enumerate(queues)
+    ]
+    tasks = {number: Task(number, float(length)) for number, length in enumerate(seconds)}
+    plan = PLANNERS[planner](
+        Snapshot(t=0.0, deadline_t=deadline_t, tasks=tasks, machines=tuple(rented), offers=(steady,), total=len(tasks))
+    )
+    assert plan.predicted_finish_t <= deadline_t - MARGIN_S + 1e-3

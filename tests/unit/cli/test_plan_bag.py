@@ -1,0 +1,352 @@
+"""`windfall plan JOB.TOML`: what is printed, what is refused, and that a forecast counts what its runs did."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+
+import pytest
+
+from tests.support.command import windfall
+from tests.unit.core.test_machines import Cloud
+from windfall.cli.plan.bag import Asked, prepare
+from windfall.cli.plan.screen import sparks
+from windfall.core.events import TaskClass
+from windfall.core.renting import plans
+from windfall.errors import BadInput
+from windfall.planning.contract import Plan
+from windfall.planning.offers import Offer
+from windfall.sim import forecast
+from windfall.sim.clouds import RentedMachine
+from windfall.sim.world import World
+
+JOB = """
+[job]
+name = "fit"
+command = "./fit {}"
+range = "1-8"
+estimate = "10m"
+"""
+SPOT = """
+[[offer]]
+name = "spot"
+market = "spot"
+price_usd = 0.03
+cores = 2
+lag_s = 60
+limit = 4
+interruptions_per_h = 0.1
+"""
+STEADY = """
+[[offer]]
+name = "steady"
+price_usd = 0.1
+cores = 2
+lag_s = 60
+limit = 4
+"""
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch, capsys):
+    """`windfall plan` in a directory with a job and two files of offers; one run each, so that tests are quick."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / "offers.toml").write_text(SPOT + STEADY)
+    (tmp_path / "spot.toml").write_text(SPOT)
+
+    def call(*words, job="job.toml", offers="offers.toml"):
+        return windfall(monkeypatch, capsys, "plan", job, "--offers", offers, "--seeds", "1", *words)
+
+    return call
+
+
+def test_the_document_has_exactly_the_published_fields(plan):
+    ended = plan("--deadline", "2h", "--what-if", "deadline=5m,2h", "--json")
+    assert ended.code == 0
+    told = json.loads(ended.out)
+    assert list(told) == [
+        "name", "tasks", "planner", "confidence", "budget_usd", "earliest_s", "estimate_s", "deadline_s", "possible",
+        "runs", "cost_usd", "finish_s", "met", "machines", "first_plan", "assumed", "warnings", "what_if",
+    ]  # fmt: skip
+    assert list(told["cost_usd"]) == list(told["finish_s"]) == ["mean", "low", "high"]
+    assert list(told["met"]) == ["runs", "share", "low", "high"]
+    assert list(told["machines"]) == ["rented", "at_once", "interrupted", "tasks_lost", "t_s", "by_market"]
+    assert list(told["first_plan"]) == [
+        "start", "because", "predicted_cost_usd", "predicted_finish_s", "rejected", "stepped_in",
+    ]  # fmt: skip
+    assert [row["possible"] for row in told["what_if"]] == [False, True]
+    assert told["what_if"][1]["cost_usd"] == told["cost_usd"]
+    assert told["tasks"] == 8 and told["met"]["runs"] == 1
+
+
+def test_the_screen_answers_cost_time_chance_machines_and_assumptions(plan):
+    shown = plan("--deadline", "2h", "--what-if", "deadline=5m,2h").out
+    for word in ("cost  ", "done after", "to spare", "in time     1 of 1 runs", "machines", "assumed", "<- yours"):
+        assert word in shown
+    assert "5:00        impossible before 11:05" in shown
+
+
+def test_an_impossible_deadline_names_the_earliest_one_and_exits_with_4(plan):
+    ended = plan("--deadline", "5m")
+    assert ended.is_short_error(4)
+    # A minute to boot, ten to run, five seconds in hand: eight cores are enough for eight tasks at once.
+    assert "the earliest possible one is 11:05" in ended.err
+    assert "--deadline 665s" in ended.err
+
+
+def test_an_impossible_deadline_is_a_document_as_well(plan):
+    told = json.loads(plan("--deadline", "5m", "--json").out)
+    assert (told["possible"], told["earliest_s"], told["cost_usd"]) == (False, 665.0, None)
+
+
+def test_a_deadline_that_is_kept_too_seldom_exits_with_4(plan):
+    ended = plan("--deadline", "12m", "--spread", "1.5", "--market", "on-demand")
+    assert ended.code == 4
+    assert "is in time in 0 of 1 runs (0%), and 95% are asked for" in ended.err
+
+
+def test_a_budget_that_what_is_rented_exceeds_is_said_though_the_deadline_is_met(plan):
+    ended = plan("--deadline", "8h", "--budget", "0.1", "--market", "on-demand", "--estimate", "30m")
+    assert ended.code == 4, "one machine at $0.10 an hour may be rented, and works for longer than that"
+    assert "in time     1 of 1" in ended.out
+    assert "a budget of $0.1000 is enough in 0 of 1 runs" in ended.err and "the cheapest run cost $0." in ended.err
+
+
+def test_a_budget_that_is_not_enough_is_said(plan):
+    ended = plan("--deadline", "2h", "--budget", "0.01", "--market", "on-demand")
+    assert ended.code == 4
+    assert "the budget was not enough" in ended.err
+
+
+def test_without_on_demand_machines_it_is_said_that_nothing_can_be_promised(plan):
+    ended = plan("--deadline", "4h", offers="spot.toml")
+    assert "nothing on demand is offered, so no deadline can be promised" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "hint"),
+    [
+        (["--deadline", "2h", "--planner", "hdas"], "no planner 'hdas'", "did you mean 'hads'"),
+        (["--deadline", "soon"], "soon", "35m"),
+        ([], "a plan needs a deadline", "--deadline 2h"),
+        (["--deadline", "0s"], "not in the future", "--deadline 2h"),
+        (["--deadline", "2h", "--what-if", "price=3"], "--what-if price=3", "deadline=1h,2h,4h"),
+        (["--deadline", "2h", "--confidence", "2"], "--confidence 2", "0.99"),
+        (["--deadline", "2h", "--trace", "spto=x.json"], "no spot offer 'spto'", "did you mean 'spot'"),
+        (["--deadline", "2h", "--trace", "x.json"], "there is no file", "trace"),
+        (["--deadline", "2h", "--spread", "-1"], "--spread -1", "--spread 0.3"),
+    ],
+)
+def test_bad_input_is_refused_with_what_to_do(plan, words, says, hint):
+    ended = plan(*words)
+    assert ended.is_short_error(2)
+    assert says in ended.err and hint in ended.err
+
+
+def test_files_that_are_missing_or_wrong_are_refused(plan, tmp_path):
+    assert "there is no file nowhere.toml" in plan("--deadline", "1h", job="nowhere.toml").err
+    assert "nowhere.toml" in plan("--deadline", "1h", offers="nowhere.toml").err
+    (tmp_path / "bad.toml").write_text("[[offer]]\nname = 'x'\nprise_usd = 1\n")
+    ended = plan("--deadline", "1h", offers="bad.toml")
+    assert ended.is_short_error(2) and "did you mean 'price_usd'" in ended.err
+
+
+def test_a_job_that_does_not_say_how_long_a_task_takes_is_not_guessed_at(plan, tmp_path):
+    (tmp_path / "job.toml").write_text(JOB.replace('estimate = "10m"', ""))
+    ended = plan("--deadline", "1h")
+    assert ended.is_short_error(2) and "--estimate 5m" in ended.err
+    assert plan("--deadline", "2h", "--estimate", "10m").code == 0
+
+
+def test_what_is_not_known_of_interruptions_is_said_to_be_assumed(plan, tmp_path):
+    (tmp_path / "offers.toml").write_text(SPOT.replace("interruptions_per_h = 0.1", "") + STEADY)
+    told = json.loads(plan("--deadline", "2h", "--json").out)
+    assert any("spot: a machine is taken every" in text for text in told["assumed"])
+    assert not any(
+        "spot" in text for text in json.loads(plan("--deadline", "2h", "--json", offers="spot.toml").out)["assumed"]
+    )
+
+
+def test_a_trace_says_when_spot_machines_are_there(plan, tmp_path):
+    (tmp_path / "never.json").write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": [0] * 10 + [1]}))
+    told = json.loads(plan("--deadline", "2h", "--trace", "never.json", "--json").out)
+    assert told["met"]["share"] == 1
+    assert told["assumed"] == [
+        "run times vary: log-normal around the estimate, spread 0.35   (another: --spread, --like JOB)"
+    ]
+
+
+def test_clouds_of_a_pools_file_can_be_planned_with(plan, tmp_path, monkeypatch, capsys):
+    offers = (SPOT + STEADY).replace("[[offer]]", "[[pool.offer]]")
+    (tmp_path / "pools.toml").write_text(f'[[pool]]\nname = "cloud"\nkind = "emulated"\ntime_scale = 60\n{offers}')
+    words = ["plan", "job.toml", "--pools", "pools.toml", "--pool", "cloud", "--estimate", "10s", "--seeds", "1"]
+    assert windfall(monkeypatch, capsys, *words, "--deadline", "2m").code == 0
+    ended = windfall(monkeypatch, capsys, *words[:-4], "--pool", "clod", "--deadline", "2m")
+    assert ended.is_short_error(2) and "there is: cloud" in ended.err
+
+
+def test_the_front_can_be_drawn(plan, tmp_path):
+    assert plan("--deadline", "2h", "--plot", "front.png").code == 0
+    assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+
+
+# --- forecasts --------------------------------------------------------------------------------------------------------
+
+
+def question(count=4, **changes):
+    steady = Offer(name="steady", price_usd=0.1, cores=2, lag_s=60.0, limit=1, memory_gb=4.0)
+    said = {"estimates_s": (600.0,) * count, "memory_bytes": (0,) * count, "spread": 0.0, "planner": "windfall"}
+    return forecast.Question(**(said | {"supplies": (forecast.supply_of(steady),)} | changes))
+
+
+def test_certain_run_times_on_machines_that_stay_cost_exactly_their_cycles():
+    made = forecast.forecast(question(), [7200.0], [1, 2], None)[0]
+    # Two rows of ten minutes on two cores after a minute's boot: one machine, one cycle.
+    assert [run.cost_usd for run in made.runs] == [0.1, 0.1]
+    assert [run.finish_s for run in made.runs] == [1260.0, 1260.0]
+    assert made.met == 2 and made.most_at_once() == 1
+
+
+def test_the_earliest_deadline_counts_rows_boots_and_memory():
+    assert forecast.earliest_s(question(4)) == 60 + 2 * 600 + 5
+    # Four gigabytes each: one at a time.
+    assert forecast.earliest_s(question(2, memory_bytes=(4 << 30, 4 << 30))) == 60 + 2 * 600 + 5
+    assert math.isinf(forecast.earliest_s(question(1, memory_bytes=(5 << 30,))))
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another():
+    asked = question(spread=0.5)
+    first, again = (forecast.forecast(asked, [7200.0], [1, 2], None)[0] for _ in range(2))
+    assert first == again
+    assert first.runs[0].finish_s != first.runs[1].finish_s
+
+
+def test_run_times_of_an_earlier_job_are_drawn_from_and_nothing_beyond_them():
+    made = forecast.forecast(question(2, seen_s=(100.0, 200.0)), [7200.0], range(5), None)[0]
+    assert all(160.0 <= run.finish_s <= 260.0 for run in made.runs)
+
+
+def test_a_planner_is_shown_the_same_run_times_as_live_by_a_job_with_one_estimate():
+    cloud = Cloud()
+    bag = cloud.rent(4, [TaskClass(estimate_s=600.0)])
+    live = plans.view(cloud.state, bag.number, cloud.t, math.inf)
+    shown = []
+
+    def planner(snapshot):
+        shown.append(snapshot)
+        return Plan()
+
+    planner.names_up_to = math.inf
+    world = World(forecast.scenario(question(spread=0.35), 3600.0), 1, None, None, lambda name: planner)
+    world.driver.run(1.0)
+    assert [task.runtime_s for task in shown[0].tasks.values()] == [task.runtime_s for task in live.tasks.values()]
+    assert [task.mean_s for task in shown[0].tasks.values()] == [task.mean_s for task in live.tasks.values()]
+
+
+def test_a_very_large_bag_is_simulated_in_bundles_of_the_same_work():
+    asked = question(100_000, estimates_s=(1.0,) * 100_000, memory_bytes=(0,) * 50_001 + (1,) * 49_999, spread=0.4)
+    made, size = forecast.bundled(asked, 7200.0)
+    assert size == 20 and made.tasks == 5_001
+    assert math.fsum(made.estimates_s) == pytest.approx(100_000.0)
+    assert made.spread == pytest.approx(0.4 / math.sqrt(20))
+    # None takes more than a fortieth of the deadline; of a small bag nothing is bundled.
+    assert forecast.bundled(asked, 400.0)[1] == 10
+    assert forecast.bundled(question(5_000), 7200.0)[1] == 1
+
+
+def test_bundles_of_run_times_that_were_seen_take_as_long_on_the_whole():
+    asked = question(10_000, estimates_s=(1.0,) * 10_000, memory_bytes=(0,) * 10_000, seen_s=(1.0, 3.0))
+    made, size = forecast.bundled(asked, 7200.0)
+    assert size == 2 and made.seen_s == ()
+    assert math.fsum(made.estimates_s) == pytest.approx(20_000.0)
+
+
+def test_a_share_is_never_known_for_certain():
+    assert forecast.wilson(40, 40).low == pytest.approx(0.912, abs=1e-3)
+    assert forecast.wilson(0, 40).high == pytest.approx(0.088, abs=1e-3)
+    assert forecast.wilson(20, 40).mean == 0.5
+
+
+def machine(from_s, to_s, *sleeps):
+    return RentedMachine(1, "x", "spot", from_s, from_s, to_s, "released", 0.0, sleeps)
+
+
+def test_machines_over_time_leave_out_those_that_sleep():
+    run = forecast.Run(1, 0.0, 50.0, True, (machine(0, 100), machine(0, 100, (25.0, 75.0))), 0, 0, 1, None, "")
+    made = forecast.Forecast(100.0, (run,))
+    times, counts = made.machines_over_time()
+    assert {counts["spot"][place] for place, t in enumerate(times) if t < 25 or t >= 75} == {2.0}
+    assert {counts["spot"][place] for place, t in enumerate(times) if 25 <= t < 75} == {1.0}
+
+
+def test_a_machine_that_follows_another_is_not_beside_it():
+    run = forecast.Run(1, 0.0, 50.0, True, (machine(0, 10), machine(10, 20)), 0, 0, 1, None, "")
+    assert forecast.Forecast(100.0, (run,)).most_at_once() == 1
+
+
+def test_a_row_of_blocks_shows_everything_that_is_there():
+    assert sparks([0.0, 0.01, 5.0, 10.0], 10.0) == " ▁▄█"
+    assert sparks([0.0], 0.0) == " "
+
+
+# --- jobs on a server -------------------------------------------------------------------------------------------------
+
+
+class Remote:
+    """A place whose one job is as it is told to be."""
+
+    def __init__(self, **changes):
+        offer = {"name": "steady", "price_usd": 0.1, "cores": 2, "lag_s": 60.0, "limit": 4, "market": "on-demand"}
+        each = {"tasks": 3, "estimate_s": 600.0, "run_times_s": [], "memory_bytes": 0, "cpus": 1.0}
+        self.left = {
+            "job": 7, "name": "fit", "state": "running", "workflow": False, "planner": "", "confidence": 0.9,
+            "deadline_in_s": 3000.0, "spent_usd": 0.5, "budget_left_usd": 1.5, "machines": 2, "classes": [each],
+            "offers": [offer | {"pool": "cloud", "memory_gb": None}],
+        } | changes  # fmt: skip
+
+    def open(self):
+        return contextlib.nullcontext(self)
+
+    def job(self, reference):
+        assert reference == "fit"
+        return self
+
+    def unfinished(self):
+        return self.left
+
+
+def rest_of(place, **said):
+    return prepare(Asked(job="fit", place=place, **said))
+
+
+def test_the_rest_of_a_job_is_planned_with_its_own_deadline_budget_confidence_and_offers():
+    ready = rest_of(Remote(), what_if="deadline=1h,2h")
+    assert (ready.name, ready.deadline_s, ready.others_s) == ("fit", 3000.0, [3600.0, 7200.0])
+    asked = ready.question
+    assert (asked.tasks, asked.confidence, asked.budget_usd, asked.planner) == (3, 0.9, 1.5, "windfall")
+    assert [supply.offer.name for supply in asked.supplies] == ["steady"]
+    assert "as if its 2 machines were not there" in ready.assumed[0]
+
+
+def test_learned_run_times_take_the_place_of_the_guess():
+    each = {"tasks": 3, "estimate_s": 500.0, "run_times_s": [400.0] * 6, "memory_bytes": 0, "cpus": 2.0}
+    asked = rest_of(Remote(classes=[each])).question
+    assert (asked.seen_s, asked.cpus) == ((400.0,) * 6, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"workflow": True}, "is a workflow"),
+        ({"classes": []}, "has ended"),
+        ({"offers": []}, "rents no machines"),
+        ({"deadline_in_s": None}, "a plan needs a deadline"),
+        ({"deadline_in_s": -5.0}, "not in the future"),
+    ],
+)
+def test_what_cannot_be_planned_of_a_job_is_said(changes, says):
+    with pytest.raises(BadInput) as refused:
+        rest_of(Remote(**changes))
+    assert says in str(refused.value) and refused.value.hint

@@ -1,0 +1,194 @@
+"""What commands show, without a server: durations, tables, progress, summaries, exit codes, values."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import pickle
+import time
+
+import pytest
+from rich.console import Console
+
+from windfall.cli.jobs.fetch import shown_value
+from windfall.cli.options import Place, literal
+from windfall.cli.show.output import moment, plural, print_table, rate, span
+from windfall.cli.show.progress import Pace, Progress, bar
+from windfall.cli.show.summary import document, exit_code, missed_by_s, print_summary
+
+
+def status(state="done", done=10, failed=0, cancelled=0, running=0, total=10, deadline_s=None, **more):
+    tasks = {"total": total, "done": done, "failed": failed, "cancelled": cancelled, "running": running}
+    return {
+        "job": 7, "name": "fit", "state": state, "tasks": tasks, "attempts": done + failed, "elapsed_s": 4.0,
+        "submitted_s": 1000.0, "finished_s": 1004.0, "mean_run_s": 0.5, "waste": 0, "stopped": "", "causes": {},
+        "deadline_s": deadline_s, "slots": 2, "hosts": 1, "version": 3, **more,
+    }  # fmt: skip
+
+
+GROUP = {
+    "cause": "exit", "exit_code": 3, "count": 2, "tasks": [8, 9], "last_line": "singular matrix", "text": "exit code 3",
+    "stderr_tail": "one\ntwo\nthree\nsingular matrix\n", "example": 8, "final": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.004, "0.00 s"), (9.99, "9.99 s"), (59.94, "59.9 s"), (61, "1:01"), (3599.6, "1:00:00"), (7181, "1:59:41")],
+)
+def test_a_duration_is_read_at_a_glance(seconds, text):
+    assert span(seconds) == text
+
+
+def test_rates_are_a_second_or_a_minute():
+    assert [rate(1234.5), rate(21.3), rate(0.05)] == ["1,234/s", "21.3/s", "3.0/min"]
+
+
+def test_a_moment_of_another_day_has_its_date():
+    assert len(moment(time.time())) == 8
+    assert moment(0.0).startswith(("1970-01-01", "1969-12-31"))
+
+
+def test_numbers_stand_to_the_right_and_names_to_the_left(capsys):
+    print_table(["task", "name"], [[1, "a"], [1000, "long name"]])
+    assert capsys.readouterr().out.splitlines() == [" task  name", "    1  a", "1,000  long name"]
+    assert (plural(1, "task"), plural(2000, "task")) == ("1 task", "2,000 tasks")
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        (status(), 0),
+        (status("failed", failed=1), 1),
+        (status("cancelled", cancelled=3), 1),
+        (status("paused"), 130),
+        (status(deadline_s=1003.0), 4),
+        (status(deadline_s=1005.0), 0),
+        (status("failed", failed=1, deadline_s=1003.0), 1),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(made, code):
+    assert exit_code(made) == code
+
+
+def test_a_deadline_is_missed_by_the_last_result():
+    assert missed_by_s(status(deadline_s=1003.0)) == 1.0
+    assert missed_by_s(status()) is None
+
+
+def test_the_document_counts_four_kinds_of_tasks():
+    assert document(status(), [])["tasks"] == {"total": 10, "done": 10, "failed": 0, "cancelled": 0}
+
+
+def test_a_summary_shows_causes_last_lines_and_what_to_try(capsys):
+    retried = {**GROUP, "count": 1, "tasks": [4], "final": False, "last_line": "hiccup", "stderr_tail": "x\nhiccup\n"}
+    print_summary(status("failed", done=8, failed=2, attempts=15), [retried, GROUP], Place(state="my dir"))
+    assert capsys.readouterr().out.splitlines() == [
+        "job 7 'fit'  10 tasks: 8 done, 2 failed   in 4.00 s (2.0/s)   5 extra attempts",
+        "  2 failed: exit 3   task 8, 9",
+        "      | two",
+        "      | three",
+        "      | singular matrix",
+        "  1 failed at first and went on: exit 3   task 4",
+        "      | hiccup",
+        "what next:",
+        "  all that a failed task wrote         windfall logs 7 8 --state 'my dir'",
+        "  try the failed ones again, in place  windfall retry 7 --failed --state 'my dir'",
+        "  what the others gave                 windfall results 7 --json --state 'my dir'",
+    ]
+
+
+def test_many_groups_are_counted_not_listed(capsys):
+    groups = [{**GROUP, "count": n, "tasks": [n], "exit_code": n} for n in range(1, 9)]
+    print_summary(status("failed", failed=36, done=0, total=36), groups, Place())
+    out = capsys.readouterr().out
+    assert "8 failed: exit 8" in out
+    assert "and 6 in 3 other groups" in out
+
+
+def test_the_pace_is_that_of_the_last_while():
+    pace = Pace()
+    for second in range(100):
+        pace.add(float(second), 10 * second if second < 50 else 500 + 2 * (second - 50))
+    assert pace.per_second == pytest.approx(2.0)
+
+
+def test_there_is_no_pace_before_something_has_ended():
+    pace = Pace()
+    pace.add(0.0, 0)
+    pace.add(5.0, 0)
+    assert pace.per_second is None
+
+
+@pytest.mark.parametrize(("done", "failed"), [(0, 0), (0.5, 0), (0.99, 0.001), (0, 1), (1, 0), (0.3, 0.7)])
+def test_a_bar_is_always_as_long_as_it_should_be(done, failed):
+    text = bar(done, failed, 30)
+    assert len(text.plain) == 30
+    assert not failed or any(span.style == "red" for span in text.spans)
+
+
+class FakeJob:
+    def groups(self):
+        return [GROUP]
+
+
+def drawn(made):
+    screen = Console(width=120, force_terminal=True, color_system=None, record=True, file=io.StringIO())
+    progress = Progress(FakeJob(), screen=screen)
+    progress.update(status("running", done=0, total=100, running=5))
+    progress.update(made)
+    screen.print(progress.picture(made))
+    return screen.export_text()
+
+
+def test_one_look_says_how_far_how_fast_and_what_is_wrong():
+    text = drawn(status("running", done=58, failed=2, total=100, running=5))
+    assert "job 7 'fit'  100 tasks" in text
+    assert "60 / 100   2 running" in text
+    assert "to go" in text
+    assert '2 tasks failed: 2 x exit 3 "singular matrix" (task 8, 9)' in text
+
+
+def test_a_deadline_shows_whether_it_will_be_met():
+    assert "to spare" in drawn(status("running", done=50, total=100, deadline_s=time.time() + 1000))
+    assert "late" in drawn(status("running", done=50, total=100, deadline_s=time.time() - 5))
+
+
+def test_nobody_working_is_said():
+    assert "no host has asked for work" in drawn(status("running", done=0, total=100, slots=0))
+
+
+@pytest.mark.parametrize("value", [None, True, 3, 2.5, "text", [1, [2]], {"a": [None]}])
+def test_a_plain_value_is_shown_as_it_is(value):
+    assert shown_value(pickle.dumps((True, value))) == value
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1: 2}, b"bytes", {1, 2}, complex(1, 2)])
+def test_what_json_cannot_say_is_shown_as_its_pickle(value):
+    data = pickle.dumps((True, value))
+    shown = shown_value(data)
+    assert base64.b64decode(shown["pickle"]) == data
+    json.dumps(shown)
+
+
+class Trap:
+    def __reduce__(self):
+        return (os.mkdir, ("sprung",))
+
+
+def test_looking_at_a_value_runs_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "pickle" in shown_value(pickle.dumps((True, Trap())))
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_attributes_are_numbers_truths_or_texts():
+    assert [literal(text) for text in ("3", "1.5", "true", "False", "x")] == [3.0, 1.5, True, False, "x"]
+
+
+def test_the_progress_of_a_workflow_tells_what_waits_for_others_and_what_is_blocked():
+    workflow = {"class": "", "edges": 9, "held": 7, "blocked": 2}
+    text = drawn(status("running", done=10, failed=1, total=20, running=2, workflow=workflow))
+    assert "5 wait for others" in text and "2 blocked" in text

@@ -1,0 +1,482 @@
+"""Machines and plans in the engine, one event at a time; the promises of the state are checked after every step."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import Any
+
+import pytest
+
+from tests.support.engine import Hand
+from windfall.core.engine import wake_at
+from windfall.core.events import (
+    CheckpointSaved,
+    MachineEnded,
+    MachineHibernated,
+    MachineNoticed,
+    MachineRefused,
+    MachineResumed,
+    MachineStarted,
+    OffersConfigured,
+    PlanProposed,
+    PlanTaken,
+    PricesReported,
+    TaskClass,
+    TasksEstimated,
+)
+from windfall.core.renting import machines, plans
+from windfall.core.renting.runtimes import ran_so_far
+from windfall.core.state import fleet
+from windfall.core.state.snapshot import load, save
+from windfall.core.state.state import ASLEEP, GONE, Bag
+from windfall.planning.contract import Phase, Plan, Start
+from windfall.planning.offers import Offer
+
+SPOT = Offer(name="small", pool="cloud", price_usd=0.25, cores=2, cycle_s=900.0, lag_s=60.0, market="spot", limit=3)
+SURE = Offer(name="sure", pool="cloud", price_usd=1.0, cores=2, cycle_s=900.0, lag_s=60.0, limit=2)
+KNOWN = TaskClass(estimate_s=300.0, estimate_is_exact=True)
+
+
+class Cloud(Hand):
+    """One cloud with two offers, and a job on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step(OffersConfigured(self.t, "cloud", [SPOT, SURE]))
+
+    def rent(self, count: int = 4, classes: list[TaskClass] | None = None, **rules: Any) -> Bag:
+        return self.submit(count, classes or [KNOWN], rent_from=["cloud"], deadline_s=3600.0, **rules)
+
+    def plan(self, bag: Bag, *, start: list[Offer] | None = None, **rest: Any) -> PlanTaken:
+        starts = [Start(f"new-{place}", offer) for place, offer in enumerate(start or [])]
+        decided = self.step(PlanProposed(self.t, bag.number, self.state.seq, Plan(start=starts, **rest))).decided
+        assert isinstance(decided, PlanTaken)
+        for number, _, _ in decided.started:
+            self.step(MachineStarted(self.t, number, f"i-{number}", self.t))
+        return decided
+
+    def boot(self, number: int, want: int = 2) -> list[Any]:
+        """Its worker asks for the first time, or again."""
+        machine = self.state.machines[number]
+        return self.tasks(machine.host_name, want, 2, pool="cloud", machine=number)
+
+    def work(self, number: int, seconds: int) -> None:
+        """Its worker is heard of all the while."""
+        for _ in range(0, seconds, 10):
+            self.wait(10)
+            self.boot(number, 0)
+
+    def sleep(self, number: int) -> None:
+        self.step(MachineHibernated(self.t, number, self.t))
+
+    def end(self, number: int, cause: str = "taken") -> None:
+        self.step(MachineEnded(self.t, number, self.t, cause))
+
+    def cost_usd(self, number: int) -> float:
+        return fleet.owed_microusd(self.state.machines[number], self.t) / 1e6
+
+
+def test_a_job_that_may_rent_wants_a_plan_once_it_is_sealed_and_not_after_it_has_one() -> None:
+    cloud = Cloud()
+    bag = cloud.rent()
+    assert plans.due(cloud.state) == [bag.number]
+    cloud.plan(bag)
+    assert plans.due(cloud.state) == []
+
+
+def test_a_plan_that_was_overtaken_by_events_is_made_again() -> None:
+    cloud = Cloud()
+    bag = cloud.rent()
+    cloud.plan(bag, start=[SPOT])
+    seq = cloud.state.seq
+    cloud.boot(1)
+    cloud.step(PlanProposed(cloud.t, bag.number, seq, Plan()))
+    assert plans.due(cloud.state) == [bag.number]
+
+
+def test_reserved_tasks_go_to_their_machine_in_order_and_to_nobody_else() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(4)
+    cloud.plan(bag, start=[SPOT, SURE], assign={"new-0": [3, 1], "new-1": [0, 2]})
+    assert cloud.tasks("elsewhere", 4, 4) == []
+    assert [task for _, task, _ in cloud.boot(1)] == [3, 1]
+    assert [task for _, task, _ in cloud.boot(2)] == [0, 2]
+
+
+def test_a_machine_gets_nothing_ahead_and_nothing_of_other_jobs() -> None:
+    cloud = Cloud()
+    bag, other = cloud.rent(5), cloud.submit(3)
+    cloud.plan(bag, start=[SPOT])
+    assert [key[0] for key in cloud.boot(1, want=10)] == [bag.number] * 2
+    assert cloud.boot(1, want=10) == []
+    assert other.waiting == 3
+
+
+def test_a_machine_takes_what_its_job_has_for_anybody_after_its_own_queue() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(3)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [2]})
+    assert [task for _, task, _ in cloud.boot(1)] == [2, 0]
+
+
+def test_from_the_moment_that_a_plan_names_a_machine_that_may_vanish_begins_only_what_is_reserved_for_it() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(6)
+    until_t = cloud.t + 100.0
+    cloud.plan(bag, start=[SPOT, SURE], assign={"new-0": [0]}, spot_until_t=until_t)
+    assert len(cloud.boot(1)) == 2
+    cloud.wait(101)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [5]}, spot_until_t=until_t)
+    assert [task for _, task, *_ in cloud.boot(3)] == [5]
+    assert len(cloud.boot(2)) == 2
+
+
+def test_a_new_queue_sets_free_what_it_does_not_name() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(4)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1, 2, 3]})
+    cloud.plan(bag, assign={"1": [1]})
+    assert (bag.waiting, sorted(bag.reserved)) == (3, [1])
+
+
+def test_limits_of_an_offer_hold_over_all_jobs() -> None:
+    cloud = Cloud()
+    one, two = cloud.rent(), cloud.rent()
+    cloud.plan(one, start=[SURE])
+    taken = cloud.plan(two, start=[SURE, SURE])
+    assert len(taken.started) == 1
+    assert taken.refused == ["start sure: all 2 are rented"]
+    shown = {offer.name: offer.limit for offer in plans.view(cloud.state, two.number, cloud.t, 1e9).offers}
+    assert shown == {"small": 3, "sure": 1}
+
+
+def test_a_budget_stops_launching_and_says_so_but_ends_nothing() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(budget_microusd=1_200_000)
+    taken = cloud.plan(bag, start=[SURE, SPOT])
+    assert [offer.name for _, _, offer in taken.started] == ["sure"]
+    assert taken.refused[0].startswith("start small: the budget of 1.20 $ does not allow it")
+    assert cloud.state.machines[1].there
+
+
+def test_a_sleeping_machine_is_not_billed_and_its_silence_means_nothing() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(2)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1]})
+    cloud.wait(60)
+    keys = cloud.boot(1)
+    cloud.wait(100)
+    cloud.sleep(1)
+    cloud.wait(10_000)
+    assert cloud.state.host("cloud-m1").state == ASLEEP
+    assert cloud.cost_usd(1) == 0.25
+    assert bag.counts[1] == 2
+    cloud.step(MachineResumed(cloud.t, 1, cloud.t))
+    cloud.wait(50)
+    cloud.boot(1)
+    assert cloud.report("cloud-m1", *keys) == [0, 0]
+    assert bag.state == "done"
+
+
+def test_a_worker_that_asks_again_is_awake_whatever_the_provider_has_said() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(2)
+    cloud.plan(bag, start=[SPOT])
+    cloud.boot(1)
+    cloud.sleep(1)
+    cloud.wait(5)
+    cloud.boot(1)
+    assert cloud.state.machines[1].phase == fleet.RUNNING
+
+
+def test_tasks_of_a_sleeping_machine_may_move_and_are_dropped_when_it_wakes() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(2)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1]})
+    cloud.boot(1)
+    cloud.sleep(1)
+    taken = cloud.plan(bag, start=[SURE], assign={"new-0": [0]})
+    assert [entry[1] for entry in taken.moved] == [0]
+    assert [task for _, task, _ in cloud.boot(2)] == [0]
+    cloud.step(MachineResumed(cloud.t, 1, cloud.t))
+    answer = cloud.ask("cloud-m1", 2, 2)
+    assert answer.cancel == [(bag.number, 0, 1)]
+    assert bag.columns.losses[0] == 0
+
+
+def test_what_runs_on_a_machine_that_is_awake_does_not_move() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(2)
+    cloud.plan(bag, start=[SPOT, SURE])
+    cloud.boot(1)
+    taken = cloud.plan(bag, assign={"2": [0, 1]})
+    assert (taken.moved, taken.queues) == ([], [(2, [])])
+
+
+def test_a_machine_that_is_taken_gives_its_tasks_back_and_its_last_cycle_is_free() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(4)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1, 2, 3]})
+    cloud.boot(1)
+    cloud.wait(950)
+    cloud.end(1)
+    assert (bag.waiting, bag.reserved, bag.counts[0]) == (4, {}, 4)
+    assert cloud.cost_usd(1) == 0.25
+    assert cloud.state.host("cloud-m1").state == GONE
+    assert plans.due(cloud.state) == [bag.number]
+
+
+def test_a_machine_that_never_came_costs_nothing_and_its_offer_rests_for_a_while() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(2)
+    cloud.step(PlanProposed(cloud.t, bag.number, cloud.state.seq, Plan(start=[Start("a", SPOT)], assign={"a": [0]})))
+    cloud.step(MachineRefused(cloud.t, 1, "no capacity"))
+    assert (cloud.cost_usd(1), bag.reserved) == (0.0, {})
+    shown = {offer.name: offer.limit for offer in plans.view(cloud.state, bag.number, cloud.t, 1e9).offers}
+    assert shown["small"] == 0
+    cloud.plan(bag)
+    assert wake_at(cloud.state) == pytest.approx(cloud.t + 15)
+    cloud.wait(15)
+    assert plans.due(cloud.state) == [bag.number]
+    shown = {offer.name: offer.limit for offer in plans.view(cloud.state, bag.number, cloud.t, 1e9).offers}
+    assert shown["small"] == 3
+
+
+def test_a_busy_machine_is_not_stopped_and_an_idle_one_is() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(2)
+    cloud.plan(bag, start=[SPOT, SPOT])
+    keys = cloud.boot(1)
+    cloud.boot(2)
+    taken = cloud.plan(bag, stop=["1", "2"])
+    assert (taken.stopped, taken.refused) == ([2], ["stop m1: 2 tasks run on it"])
+    cloud.report("cloud-m1", *keys)
+    assert plans.closing(cloud.state, bag.number).stop == ["1"]
+
+
+def test_a_machine_that_runs_out_of_work_calls_for_a_plan_once() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(2)
+    cloud.submit(1)
+    cloud.plan(bag, start=[SPOT, SPOT], assign={"new-0": [0, 1]})
+    cloud.boot(1)
+    cloud.plan(bag)
+    cloud.boot(2)
+    cloud.plan(bag)
+    cloud.boot(2)
+    assert plans.due(cloud.state) == []
+
+
+def test_a_planner_sees_what_is_left_of_running_tasks_without_the_time_asleep() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(3)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1, 2]})
+    cloud.boot(1)
+    cloud.wait(50)
+    cloud.sleep(1)
+    cloud.wait(1000)
+    (machine,) = plans.view(cloud.state, bag.number, cloud.t, 1e9).machines
+    assert (machine.phase, machine.waiting) == (Phase.HIBERNATED, (2,))
+    assert [entry.left_s for entry in machine.running] == [250.0, 250.0]
+    assert machine.paid_until_t == math.inf
+
+
+def test_a_planner_that_names_no_tasks_sees_groups() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(1000)
+    snapshot = plans.view(cloud.state, bag.number, cloud.t, 0.0)
+    assert (snapshot.tasks, [(group.count, group.task.runtime_s) for group in snapshot.groups]) == ({}, [(1000, 300.0)])
+
+
+def test_a_group_of_tasks_with_estimates_of_their_own_is_shown_in_seconds() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(4, [TaskClass(estimate_is_exact=True)])
+    cloud.step(TasksEstimated(cloud.t, bag.number, array("f", [10.0, 20.0, 30.0, 40.0]).tobytes()))
+    (group,) = plans.view(cloud.state, bag.number, cloud.t, 0.0).groups
+    assert (group.task.runtime_s, group.task.mean_s) == (25.0, 25.0)
+
+
+def test_several_refusals_at_once_are_one_answer_and_a_short_cycle_is_no_reason_to_ask_every_second() -> None:
+    cloud = Cloud()
+    by_second = Offer(name="second", pool="cloud", price_usd=0.001, cycle_s=1.0, lag_s=60.0, market="spot")
+    cloud.step(OffersConfigured(cloud.t, "cloud", [by_second]))
+    bag = cloud.rent(2)
+    starts = [Start("a", by_second), Start("b", by_second), Start("c", by_second)]
+    cloud.step(PlanProposed(cloud.t, bag.number, cloud.state.seq, Plan(start=starts)))
+    for number in (1, 2, 3):
+        cloud.step(MachineRefused(cloud.t, number, "no capacity"))
+    assert cloud.state.markets[by_second.key].shut_until_t(by_second) == pytest.approx(cloud.t + 10)
+
+
+def test_run_times_are_learned_and_corrected_for_the_speed_of_the_machine() -> None:
+    cloud = Cloud()
+    fast = Offer(name="fast", pool="cloud", price_usd=1.0, cores=2, speed=2.0)
+    cloud.step(OffersConfigured(cloud.t, "cloud", [fast]))
+    bag = cloud.rent(60, [TaskClass()])
+    cloud.plan(bag, start=[fast])
+    for _ in range(25):
+        keys = cloud.boot(1)
+        cloud.wait(10)
+        cloud.report("cloud-m1", *keys, run_s=10.0)
+    (group,) = plans.view(cloud.state, bag.number, cloud.t, 0.0).groups
+    assert group.task.mean_s == pytest.approx(20.0)
+    assert group.task.runtime_s == pytest.approx(20.0)
+
+
+def test_a_task_that_runs_or_was_cut_short_is_known_to_take_longer_than_it_has_run() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(3, [TaskClass(estimate_s=300.0)])
+    cloud.plan(bag, start=[SPOT, SPOT], assign={"new-0": [0, 1]})
+    cloud.boot(1)
+    cloud.work(1, 900)
+    running = plans.view(cloud.state, bag.number, cloud.t, 1e9).tasks
+    assert running[0].mean_s > 900.0 > running[2].mean_s
+    assert running[0].runtime_s > running[2].runtime_s
+    cloud.end(1)
+    cut_short = plans.view(cloud.state, bag.number, cloud.t, 1e9).tasks
+    assert cut_short[0].runtime_s == running[0].runtime_s
+    assert plans.view(load(save(cloud.state)), bag.number, cloud.t, 1e9).tasks == cut_short
+    cloud.plan(bag, assign={"2": [0, 1]})
+    keys = cloud.boot(2)
+    cloud.work(2, 1000)
+    cloud.report("cloud-m2", *keys, run_s=1000.0)
+    assert bag.ran == {}
+
+
+def test_what_only_waited_on_its_machine_has_not_run() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(3, [TaskClass(estimate_s=300.0)])
+    cloud.plan(bag, start=[SPOT])
+    cloud.boot(1)
+    cloud.work(1, 900)
+    cloud.state.hosts[cloud.state.machines[1].host].slots = 1
+    assert [seconds > 0.0 for seconds in ran_so_far(cloud.state, bag, cloud.t).values()] == [True, False]
+
+
+def test_machines_that_are_taken_together_make_one_spell() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(6)
+    cloud.plan(bag, start=[SPOT, SPOT, SPOT])
+    cloud.end(1)
+    cloud.wait(30)
+    cloud.end(2)
+    cloud.wait(3600)
+    cloud.end(3)
+    market = cloud.state.markets[SPOT.key].market()
+    assert (market.taken, market.spells) == (3, 2)
+    assert market.up_s == pytest.approx(0 + 30 + 3630)
+
+
+def test_a_sleep_that_a_worker_has_taken_off_is_not_taken_off_again() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(60, [TaskClass()])
+    cloud.plan(bag, start=[SPOT])
+    for slept_s in (0.0, 30.0) * 12:
+        keys = cloud.boot(1)
+        cloud.wait(10)
+        cloud.sleep(1)
+        cloud.wait(slept_s)
+        cloud.step(MachineResumed(cloud.t, 1, cloud.t))
+        cloud.wait(10)
+        cloud.report("cloud-m1", *keys, run_s=20.0)
+    (group,) = plans.view(cloud.state, bag.number, cloud.t, 0.0).groups
+    assert group.task.mean_s == pytest.approx(20.0)
+    assert group.task.runtime_s == pytest.approx(20.0)
+
+
+def test_a_checkpoint_of_an_earlier_attempt_is_where_the_next_one_begins() -> None:
+    cloud = Cloud()
+    klass = TaskClass(estimate_s=300.0, estimate_is_exact=True, checkpoint_mb=50.0)
+    bag = cloud.rent(1, [klass])
+    cloud.plan(bag, start=[SPOT])
+    cloud.boot(1)
+    cloud.wait(200)
+    cloud.step(CheckpointSaved(cloud.t, bag.number, 0, 1, 200.0))
+    cloud.end(1)
+    cloud.plan(bag, start=[SURE])
+    assert plans.view(cloud.state, bag.number, cloud.t, 1e9).tasks[0].seconds_on(SURE) == 100 + 13 + 2
+    cloud.boot(2)
+    cloud.wait(15)
+    (machine,) = plans.view(cloud.state, bag.number, cloud.t, 1e9).machines
+    assert machine.running[0].left_s == pytest.approx(100)
+
+
+def test_a_machine_that_will_be_taken_gets_no_more_work() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(4)
+    cloud.plan(bag, start=[SPOT])
+    cloud.boot(1, want=1)
+    cloud.step(MachineNoticed(cloud.t, 1, cloud.t + 120))
+    assert cloud.boot(1) == []
+    assert plans.due(cloud.state) == [bag.number]
+
+
+def test_a_cycle_costs_what_the_price_was_when_it_began() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(2)
+    cloud.plan(bag, start=[SPOT])
+    cloud.wait(100)
+    cloud.step(PricesReported(cloud.t, "cloud", [("small", 0.5)]))
+    cloud.wait(1000)
+    assert cloud.cost_usd(1) == 0.75
+    assert cloud.state.offers["cloud"][0].price_usd == 0.5
+
+
+def test_cancelling_a_job_leaves_no_task_reserved() -> None:
+    from windfall.core.events import JobCancelled
+
+    cloud = Cloud()
+    bag = cloud.rent(4)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1, 2, 3]})
+    cloud.step(JobCancelled(cloud.t, bag.number))
+    assert (bag.state, bag.reserved) == ("cancelled", {})
+    assert plans.closing(cloud.state, bag.number).stop == ["1"]
+
+
+def test_a_host_that_only_says_that_it_is_a_machine_is_none() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(2)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1]})
+    assert cloud.tasks("liar", 2, 2, pool="cloud", machine=1) == []
+
+
+def test_a_state_with_machines_comes_back_as_it_was() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(4)
+    cloud.plan(bag, start=[SPOT, SURE], assign={"new-0": [0, 1], "new-1": [2]}, look_again_t=cloud.t + 77)
+    cloud.boot(1)
+    cloud.sleep(1)
+    again = load(save(cloud.state))
+    assert save(again) == save(cloud.state)
+    assert plans.view(again, bag.number, cloud.t, 1e9) == plans.view(cloud.state, bag.number, cloud.t, 1e9)
+    assert machines.spent_microusd(again, bag.number, cloud.t) == 1_250_000
+    assert (plans.due(again), again.plan_look_t) == ([bag.number], cloud.t + 77)
+
+
+def test_of_tasks_that_nobody_knows_a_guess_is_made_that_grows_while_they_run() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(8, [TaskClass()])
+    (group,) = plans.view(cloud.state, bag.number, cloud.t, 0.0).groups
+    assert group.task.runtime_s == 60.0
+    cloud.plan(bag, start=[SPOT])
+    cloud.boot(1)
+    cloud.plan(bag)
+    assert wake_at(cloud.state) <= cloud.t + 60.0
+    cloud.wait(100)
+    (group,) = plans.view(cloud.state, bag.number, cloud.t, 0.0).groups
+    assert group.task.runtime_s == pytest.approx(150.0)
+
+
+def test_the_first_result_and_every_doubling_of_results_calls_for_a_plan() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(20, [TaskClass()])
+    cloud.plan(bag, start=[SPOT])
+    called = []
+    for _ in range(8):
+        keys = cloud.boot(1, want=1)
+        cloud.plan(bag)
+        cloud.wait(1)
+        cloud.report("cloud-m1", *keys, run_s=1.0)
+        called.append(bool(plans.due(cloud.state)))
+    assert called == [True, True, False, True, False, False, False, True]

@@ -1,0 +1,256 @@
+"""The keeper of rented machines: whatever was lost or happened in between, provider and engine come to agree."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.support.clouds import OFFERS, SPOT, STEADY, Account, FakeCloud
+from windfall.core.engine import Engine
+from windfall.core.events import (
+    JobRules,
+    JobSealed,
+    JobSubmitted,
+    PlanProposed,
+    Settings,
+    StrangersSeen,
+    TaskClass,
+    TasksAdded,
+    decode_record,
+)
+from windfall.core.state.fleet import ENDED, FAILED, HIBERNATED, PENDING, REFUSED, RELEASED, TAKEN
+from windfall.drivers.machines import MachineKeeper
+from windfall.drivers.realtime import Realtime
+from windfall.planning.contract import Plan, Start
+from windfall.pools.machines import Order, Refused
+from windfall.store.memory import MemoryStore
+
+
+class World:
+    """A driver, a provider in memory, and a keeper that looks only when told to."""
+
+    def __init__(self) -> None:
+        self.account = Account()
+        self.store = MemoryStore()
+
+    async def begin(self) -> World:
+        """A server starts; begun again, it is the next one on the same store."""
+        self.driver = Realtime(self.store, Engine(), Settings())
+        self.driver.restore()
+        await self.driver.start()
+        self.cloud = FakeCloud(self.account)
+        self.keeper = MachineKeeper(self.driver, {"cloud": self.cloud})
+        self.keeper._begin = lambda: None
+        await self.keeper.start()
+        return self
+
+    async def submit(self) -> None:
+        now = self.driver.clock()
+        job = JobSubmitted(now, JobRules("bag", rent_from=["cloud"]), [TaskClass()])
+        await self.driver.submit([job, TasksAdded(now, 1, 4), JobSealed(now, 1)])
+
+    async def plan(self, *starts, stop=()) -> None:
+        plan = Plan(start=[Start(f"new-{i}", offer) for i, offer in enumerate(starts)], stop=[str(n) for n in stop])
+        await self.driver.submit([PlanProposed(self.driver.clock(), 1, self.driver.state.seq, plan)])
+
+    async def look(self) -> None:
+        await self.keeper.look("cloud")
+
+    def machine(self, number: int):
+        return self.driver.state.machines[number]
+
+    def crash(self) -> None:
+        """The server is gone; what was committed stays, nobody says goodbye."""
+        for task in self.driver._tasks:
+            task.cancel()
+
+
+def play(story) -> World:
+    async def run() -> World:
+        world = await World().begin()
+        await world.submit()
+        await story(world)
+        await world.keeper.stop()
+        await world.driver.stop()
+        return world
+
+    return asyncio.run(run())
+
+
+def test_what_a_plan_starts_is_ordered_once_and_known_by_the_providers_name():
+    async def story(world):
+        await world.plan(SPOT, STEADY)
+        await world.look()
+        await world.look()
+        assert [(order.number, order.host) for order in world.cloud.orders] == [(1, "cloud-m1"), (2, "cloud-m2")]
+        assert (world.machine(1).id, world.machine(2).id) == ("i-1", "i-2")
+
+    play(story)
+
+
+def test_offers_are_told_once_and_again_only_when_they_have_changed():
+    async def story(world):
+        assert tuple(world.driver.state.offers["cloud"]) == OFFERS
+        seq = world.driver.state.seq
+        await world.keeper.start()
+        assert world.driver.state.seq == seq
+
+    play(story)
+
+
+def test_a_refusal_ends_the_machine_and_costs_nothing():
+    async def story(world):
+        world.cloud.error = Refused("no capacity")
+        await world.plan(SPOT)
+        await world.look()
+        assert (world.machine(1).phase, world.machine(1).cause, world.machine(1).error) == (
+            ENDED,
+            REFUSED,
+            "no capacity",
+        )
+        assert world.driver.state.markets["cloud/spot"].refused == 1
+
+    play(story)
+
+
+def test_what_the_provider_does_is_told_with_the_providers_times():
+    async def story(world):
+        await world.plan(SPOT)
+        await world.look()
+        world.account.now = 2000.0
+        world.cloud.poke("i-1", "hibernate")
+        await world.look()
+        assert world.machine(1).phase == HIBERNATED and world.machine(1).sleeps == [(2000.0, None)]
+        world.account.now = 3000.0
+        world.cloud.poke("i-1", "resume")
+        await world.look()
+        assert world.machine(1).phase == PENDING and world.machine(1).sleeps == [(2000.0, 3000.0)]
+        world.cloud.poke("i-1", "notice")
+        await world.look()
+        assert world.machine(1).noticed_t == 3005.0
+        world.cloud.poke("i-1", "terminate")
+        await world.look()
+        assert (world.machine(1).phase, world.machine(1).cause, world.machine(1).ended_t) == (ENDED, TAKEN, 3000.0)
+
+    play(story)
+
+
+def test_a_machine_that_shall_end_is_stopped_until_it_has_ended():
+    async def story(world):
+        await world.plan(SPOT)
+        await world.look()
+        await world.plan(stop=[1])
+        await world.look()
+        assert world.cloud.stops == ["i-1"] and world.machine(1).there
+        await world.look()
+        assert (world.machine(1).phase, world.machine(1).cause) == (ENDED, RELEASED)
+
+    play(story)
+
+
+def test_a_machine_that_was_given_up_before_it_was_ordered_is_never_ordered():
+    async def story(world):
+        await world.plan(SPOT)
+        await world.plan(stop=[1])
+        await world.look()
+        assert world.cloud.orders == [] and world.machine(1).cause == REFUSED
+
+    play(story)
+
+
+def test_a_machine_that_is_gone_without_a_word_has_failed_or_was_taken_if_there_was_a_notice():
+    async def story(world):
+        await world.plan(STEADY, STEADY)
+        await world.look()
+        world.cloud.poke("i-2", "notice")
+        await world.look()
+        world.cloud.forget("i-1")
+        world.cloud.forget("i-2")
+        await world.look()
+        assert [world.machine(number).cause for number in (1, 2)] == [FAILED, TAKEN]
+
+    play(story)
+
+
+def test_an_order_whose_answer_was_lost_is_found_again_by_its_number():
+    async def story(world):
+        await world.plan(SPOT)
+        machine = world.machine(1)
+        assert world.cloud.start(Order(1, machine.offer, machine.host_name)) == "i-1"  # and then the server was killed
+        world.crash()
+        await world.begin()
+        await world.look()
+        assert world.machine(1).id == "i-1" and world.cloud.orders == []
+        assert world.machine(1).meter.since_t == world.machine(1).requested_t, "it is paid for from the order on"
+
+    play(story)
+
+
+def test_an_order_that_was_committed_and_not_carried_out_is_carried_out_by_the_next_server():
+    async def story(world):
+        await world.plan(SPOT)
+        world.crash()
+        await world.begin()
+        await world.look()
+        assert len(world.cloud.orders) == 1 and world.machine(1).id == "i-1"
+
+    play(story)
+
+
+def test_what_happened_while_no_server_ran_is_told_by_the_next_one():
+    async def story(world):
+        await world.plan(SPOT, STEADY)
+        await world.look()
+        world.crash()
+        world.account.now = 2000.0
+        world.cloud.poke("i-1", "hibernate")
+        world.cloud.poke("i-2", "terminate")
+        await world.begin()
+        await world.look()
+        assert (world.machine(1).phase, world.machine(2).cause) == (HIBERNATED, TAKEN)
+
+    play(story)
+
+
+def test_one_of_ours_that_the_engine_believes_ended_is_stopped_and_shown():
+    async def story(world):
+        await world.plan(SPOT)
+        await world.look()
+        world.cloud.poke("i-1", "terminate")
+        await world.look()
+        world.cloud.poke("i-1", "resume")  # the provider was mistaken
+        await world.look()
+        assert world.cloud.stops == ["i-1"]
+        assert world.driver.state.strangers["cloud"][0][0] == "i-1"
+        await world.look()
+        assert world.driver.state.strangers["cloud"] == []
+
+    play(story)
+
+
+def test_strangers_are_shown_when_they_change_and_left_alone():
+    async def story(world):
+        other = FakeCloud(world.account, "somebody")
+        other.start(Order(1, SPOT, "x"))
+        for _ in range(3):
+            await world.look()
+        assert world.driver.state.strangers["cloud"] == [("i-1", "of somebody")]
+        other.forget("i-1")
+        for _ in range(3):
+            await world.look()
+        assert world.driver.state.strangers["cloud"] == [] and world.cloud.stops == []
+
+    world = play(story)
+    records = [decode_record(row.data) for row in world.store.records(0, 1000)]
+    assert sum(isinstance(record.event, StrangersSeen) for record in records) == 2
+
+
+def test_released_at_the_end_nothing_is_left_and_the_engine_knows():
+    async def story(world):
+        await world.plan(SPOT, STEADY)
+        await world.look()
+        await world.keeper.stop(release=True)
+        assert sorted(world.cloud.stops) == ["i-1", "i-2"]
+        assert {world.machine(number).cause for number in (1, 2)} == {RELEASED}
+        world.keeper = MachineKeeper(world.driver, {})
+
+    play(story)

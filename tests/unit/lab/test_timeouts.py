@@ -1,0 +1,68 @@
+"""`windfall lab timeouts`: the published figures come out of the formulas and the estimator, not of a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from windfall.cli.timeout.files import Columns, read_latencies
+from windfall.errors import BadInput
+from windfall.lab.data import root
+from windfall.lab.timeouts import egee
+from windfall.lab.timeouts.command import classical_figures, grid_logs, learning, table_2
+from windfall.timeouts.best import best_timeout
+from windfall.timeouts.numeric import EGEE_LIKE
+from windfall.timeouts.process import Process
+
+GRID = root() / "grid" if root() is not None else None
+needs_logs = pytest.mark.skipif(GRID is None or not GRID.is_dir(), reason="the grid logs are not here (WINDFALL_DATA)")
+
+
+def test_a_sample_with_egees_moments_gives_its_optimum_within_a_few_per_cent():
+    _, _, _, rows = egee.reproduce(samples=8)
+    for row in rows:
+        assert row.sample == pytest.approx(row.paper, rel=0.06), row.what
+        assert row.random_mean == pytest.approx(row.paper, rel=0.1), row.what
+
+
+def test_the_built_in_blend_is_what_the_calibration_finds():
+    found, kept = egee.calibrate(), EGEE_LIKE
+    for rho in (0.0, egee.RHO):
+        ours, theirs = best_timeout(Process(kept, rho)), best_timeout(Process(found, rho))
+        assert ours.timeout_s == pytest.approx(theirs.timeout_s, rel=0.01)
+        assert ours.expected_s == pytest.approx(theirs.expected_s, rel=0.01)
+
+
+def test_the_moments_alone_leave_the_optimum_open():
+    timeouts = [row["timeout_s"] for row in egee.same_moments()]
+    assert max(timeouts) > 3 * min(timeouts)
+
+
+def test_table_2_is_computed():
+    found, text = table_2()
+    assert [row["without"]["kind"] for row in found[:4]] == ["none", "none", "any", "finite"]
+    assert "| Exponential (1/100) | any | any | 0 | zero |" in text
+
+
+def test_the_figures_are_drawn(tmp_path):
+    names, _ = classical_figures(tmp_path)
+    assert len(names) == 6
+    assert all((tmp_path / name).stat().st_size > 5000 for name in names)
+
+
+def test_the_learning_experiment_reports_its_error():
+    found, text = learning(seeds=2, jobs=50)
+    assert len(found) == 10
+    assert all(row["learned_s"] > 0.98 * row["best_expected_s"] for row in found)
+    assert "ten times" in text
+
+
+@needs_logs
+def test_a_log_without_waits_is_refused_and_one_with_waits_is_warned_about():
+    with pytest.raises(BadInput, match="none of its"):
+        read_latencies(str(next(GRID.glob("LCG*"))), Columns())
+    found, _ = grid_logs("KTH*")
+    kth = next(row for row in found if row["log"].startswith("KTH") and row["submit_cost_s"] == 0)
+    assert kth["formula"]["kind"] == "zero"
+    assert kth["best"]["speedup"] < 3
+    assert "mass-at-zero" in kth["warnings"]
+    assert "dependent" in kth["warnings"]

@@ -1,0 +1,325 @@
+"""The planners of bags on snapshots made by hand: what they rent, what they wait for, when they look again."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from windfall.errors import BadInput
+from windfall.lab.hads.world import AC_S, DEADLINE_S, job, offers
+from windfall.planning.bags.feasibility import check_possible
+from windfall.planning.bags.packing import Bin, Item, fill, fresh, longest_first
+from windfall.planning.bags.planning_pass import Desk
+from windfall.planning.bags.prices import Prices, exposed, learned
+from windfall.planning.bags.safety_net import Net, left_of_each
+from windfall.planning.contract import ONDEMAND, SPOT, Group, Machine, Market, Phase, Running, Snapshot, Task
+from windfall.planning.offers import Offer
+from windfall.planning.registry import DEFAULT, PLANNERS
+
+WINDFALL = PLANNERS["windfall"]
+DEAR = Offer(name="o", price_usd=1.0, cores=2, cycle_s=600.0, lag_s=60.0, market=ONDEMAND, limit=20)
+CHEAP = Offer(
+    name="s", price_usd=0.3, cores=2, cycle_s=600.0, lag_s=60.0, market=SPOT, limit=20, when_taken="hibernate"
+)
+
+
+def snapshot(
+    *machines: Machine, seconds: float = 100.0, count: int = 4, t: float = 0.0, deadline_t: float = 2000.0, **more
+):
+    tasks = {number: Task(number, seconds) for number in range(count)}
+    values = {"tasks": tasks, "offers": (CHEAP, DEAR), "total": count} | more
+    return Snapshot(t=t, deadline_t=deadline_t, machines=machines, **values)
+
+
+def machine(phase: Phase = Phase.IDLE, offer: Offer = CHEAP, name: str = "m", **more) -> Machine:
+    return Machine(id=name, offer=offer, phase=phase, **more)
+
+
+def markets(plan) -> list[str]:
+    return [start.offer.market for start in plan.start]
+
+
+def test_every_planner_of_the_issue_is_there_and_ours_is_the_default():
+    assert DEFAULT == "windfall"
+    assert set(PLANNERS) >= {"windfall", "hads", "hads-as-printed", "uniform-progress", "greedy", "on-demand", "spot"}
+
+
+def test_it_rents_spot_where_nothing_is_known_and_time_is_plenty():
+    plan = WINDFALL(snapshot())
+    assert set(markets(plan)) == {SPOT}
+    assert sorted(task for queue in plan.assign.values() for task in queue) == [0, 1, 2, 3]
+    assert plan.predicted_cost_usd >= 0.3
+    assert "all on on-demand machines now" in {rejected.what for rejected in plan.rejected}
+    assert next(r for r in plan.rejected if r.what.startswith("all on")).cost_usd > plan.predicted_cost_usd
+
+
+def test_it_rents_on_demand_where_spot_is_known_to_be_taken_all_the_time():
+    hopeless = replace(CHEAP, interruptions_per_h=60.0, resumes_per_h=0.0)
+    assert set(markets(WINDFALL(snapshot(offers=(hopeless, DEAR))))) == {ONDEMAND}
+
+
+def test_what_is_paid_for_is_filled_before_anything_is_rented():
+    plan = WINDFALL(snapshot(machine(paid_until_t=600.0, ready_t=0.0)))
+    assert plan.start == []
+    assert sorted(plan.assign["m"]) == [0, 1, 2, 3]
+
+
+def test_an_idle_machine_ends_just_before_its_next_cycle_and_not_sooner():
+    spare = machine(name="spare", paid_until_t=600.0)
+    busy = machine(Phase.BUSY, DEAR, "busy", running=(Running(0, 400.0),), paid_until_t=1200.0)
+    early = WINDFALL(snapshot(spare, busy, count=1, t=300.0))
+    assert early.stop == []
+    assert 590.0 <= early.look_again_t < 600.0
+    assert WINDFALL(snapshot(spare, busy, count=1, t=early.look_again_t)).stop == ["spare"]
+
+
+def test_a_sleeper_is_waited_for_until_a_rescue_would_be_late():
+    asleep = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, asleep_since_t=100.0)
+    wakes = (replace(CHEAP, resumes_per_h=30.0), DEAR)
+    plan = WINDFALL(snapshot(asleep, count=1, t=100.0, offers=wakes))
+    assert plan.start == []
+    assert plan.look_again_t <= 2000.0 - 60.0 - 100.0
+    late = WINDFALL(snapshot(asleep, count=1, t=1835.0, offers=wakes))
+    assert markets(late) == [ONDEMAND]
+    assert late.assign[late.start[0].label] == [0]
+
+
+def test_what_runs_on_spot_is_insured_when_the_net_would_be_cut():
+    busy = machine(Phase.BUSY, running=(Running(0, 90.0),), paid_until_t=2400.0)
+    plan = WINDFALL(snapshot(busy, count=1, t=2000.0 - 5.0 - 160.0))
+    assert markets(plan) == [ONDEMAND]
+    assert any("the net demands" in reason for reason in plan.because)
+
+
+def test_it_looks_again_before_the_net_could_be_cut():
+    busy = machine(Phase.BUSY, running=(Running(0, 500.0),), paid_until_t=1200.0)
+    shown = snapshot(busy, count=1, seconds=600.0, t=300.0)
+    plan = WINDFALL(shown)
+    net = Net(shown, [], left_of_each(shown), 5.0)
+    assert plan.look_again_t <= net.latest_t([Item(Task(0, 600.0), 1, [])])
+
+
+def test_an_impossible_deadline_names_the_earliest_possible_one():
+    with pytest.raises(BadInput, match="within 120 s") as caught:
+        check_possible(snapshot(deadline_t=120.0), 5.0)
+    assert "the earliest possible deadline is" in caught.value.hint
+
+
+def test_a_task_that_fits_nowhere_is_said_before():
+    small = (replace(CHEAP, memory_gb=1.0), replace(DEAR, memory_gb=1.0))
+    with pytest.raises(BadInput, match="fits on no machine"):
+        check_possible(snapshot(tasks={0: Task(0, 10.0, memory_gb=2.0)}, offers=small), 5.0)
+
+
+def test_a_million_tasks_are_planned_in_numbers():
+    groups = (Group(Task(-1, 30.0), 600_000), Group(Task(-1, 10.0), 400_000))
+    many = (replace(CHEAP, limit=500, cores=64), replace(DEAR, limit=5_000, cores=64))
+    plan = WINDFALL(snapshot(tasks={}, groups=groups, offers=many, total=1_000_000, deadline_t=4 * 3600.0))
+    assert 1 <= len(plan.start) <= 5_500
+    assert all(queue == [] for queue in plan.assign.values())
+    assert plan.predicted_finish_t <= 4 * 3600.0
+
+
+def test_a_job_without_a_deadline_is_planned_too():
+    assert set(markets(WINDFALL(snapshot(deadline_t=math.inf)))) == {SPOT}
+
+
+def test_greedy_and_all_spot_rent_spot_and_on_demand_does_not():
+    shown = snapshot()
+    assert set(markets(PLANNERS["greedy"](shown))) == {SPOT}
+    assert set(markets(PLANNERS["spot"](shown))) == {SPOT}
+    assert set(markets(PLANNERS["on-demand"](shown))) == {ONDEMAND}
+
+
+def test_uniform_progress_waits_above_its_line_and_rents_on_demand_below_it():
+    asleep = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, asleep_since_t=100.0)
+    ahead = snapshot(asleep, count=1, t=100.0, total=100)
+    behind = snapshot(asleep, count=1, t=1000.0, total=1)
+    assert PLANNERS["uniform-progress"](ahead).start == []
+    assert markets(PLANNERS["uniform-progress"](behind)) == [ONDEMAND]
+
+
+def test_what_survives_lowers_the_rate_and_what_is_taken_raises_it():
+    nothing = learned(CHEAP, {}).interrupts
+    calm = snapshot(machine(Phase.BUSY, awake_since_t=0.0), t=36_000.0, deadline_t=40_000.0)
+    assert learned(CHEAP, exposed(calm)).interrupts < nothing / 2
+    assert learned(CHEAP, {CHEAP.key: Market(slept=5, up_s=3600.0)}).interrupts > 2 * nothing
+
+
+def test_a_task_costs_more_the_later_it_is_and_a_sleeper_no_more_than_one_that_nobody_runs():
+    shown = Snapshot(t=0.0, deadline_t=DEADLINE_S, tasks={}, machines=(), offers=tuple(offers()))
+    prices = Prices(shown, 198.0, 60, 5.0)
+    assert prices.task[0] < prices.task[60] < prices.task[80]
+    assert all(prices.asleep[cell] <= prices.task[cell] for cell in range(100))
+    assert prices.sure[0] >= prices.task[0]
+
+
+def test_each_core_is_filled_to_the_brim_where_there_is_more_than_fits():
+    items = longest_first(
+        Item(Task(place, seconds), 1, [place]) for place, seconds in enumerate([300.0, 290.0, 240.0, 60.0])
+    )
+    bin, left = Bin("m", replace(DEAR, cores=1), [0.0], 360.0, []), [1, 1, 1, 1]
+    assert fill(bin, items, left) == 2
+    assert bin.free_t == [360.0]
+
+
+def test_hungry_tasks_do_not_run_side_by_side():
+    fat = [Item(Task(place, 100.0, memory_gb=3.0), 1, [place]) for place in range(2)]
+    bin = fresh("m", replace(DEAR, memory_gb=4.0), 0.0, math.inf)
+    fill(bin, fat, [1, 1])
+    assert sorted(entry.start_t for entry in bin.placed) == [60.0, 160.0]
+
+
+def test_the_paper_s_first_job_starts_on_spot_for_less_than_the_paper_s_schedule_costs_with_luck():
+    tasks = {task.id: task for task in job("J551")}
+    plan = WINDFALL(Snapshot(t=0.0, deadline_t=DEADLINE_S, tasks=tasks, machines=(), offers=tuple(offers()), total=60))
+    assert set(markets(plan)) == {SPOT}
+    assert sum(start.offer.price_usd for start in plan.start) < 0.29
+    assert plan.predicted_finish_t <= 2 * AC_S
+
+
+def test_refused_spot_is_waited_for_while_on_demand_costs_no_more_later_and_not_longer():
+    spot = Offer(name="spot", pool="c", market="spot", price_usd=0.1, cores=1, lag_s=60.0, limit=0)
+    sure = Offer(name="sure", pool="c", price_usd=0.4, cores=1, lag_s=60.0, limit=10)
+    tasks = {number: Task(number, 600.0) for number in range(4)}
+    markets = {spot.key: Market(refused=1, refused_t=0.0)}
+
+    def planned(t: float):
+        seen = Snapshot(t=t, deadline_t=4 * 3600.0, tasks=tasks, machines=(), offers=(spot, sure), markets=markets)
+        return PLANNERS["windfall"](seen)
+
+    early = planned(1.0)
+    assert early.start == []
+    assert 1.0 < early.look_again_t < 4 * 3600.0
+    assert any("wait for spot" in reason for reason in early.because)
+    late = planned(4 * 3600.0 - 700.0)
+    assert {start.offer.name for start in late.start} == {"sure"}
+    assert len(late.start) == 4
+
+
+BY_THE_HOUR = Offer(name="h", pool="c", market=SPOT, price_usd=0.9, cores=1, lag_s=200.0, limit=40)
+SURE_BY_THE_HOUR = Offer(name="o", pool="c", price_usd=3.0, cores=1, lag_s=200.0, limit=60)
+
+
+def doubtful(count: int) -> dict[int, Task]:
+    return {number: Task(number, 2400.0, mean_s=1350.0) for number in range(count)}
+
+
+def test_by_the_second_it_rents_far_fewer_machines_than_there_are_tasks():
+    terms = {"cycle_s": 1.0, "minimum_s": 60.0}
+    tariffs = (
+        replace(BY_THE_HOUR, price_usd=0.9 / 3600, **terms),
+        replace(SURE_BY_THE_HOUR, price_usd=3.0 / 3600, **terms),
+    )
+    assert len(WINDFALL(snapshot(tasks=doubtful(40), offers=tariffs, deadline_t=4 * 3600.0)).start) <= 12
+
+
+def test_no_paid_machine_is_idle_while_another_has_a_queue():
+    idle = [machine(name=f"m{number}", paid_until_t=600.0) for number in range(3)]
+    plan = WINDFALL(snapshot(*idle, count=6))
+    assert plan.start == []
+    assert sorted(len(plan.assign[one.id]) for one in idle) == [2, 2, 2]
+
+
+def test_where_all_machines_are_being_taken_no_more_are_rented_and_the_rest_waits():
+    leaving = machine(Phase.BUSY, BY_THE_HOUR, running=(Running(0, 600.0),), paid_until_t=3600.0, noticed_t=300.0)
+    shown = snapshot(leaving, tasks=doubtful(4), offers=(BY_THE_HOUR, SURE_BY_THE_HOUR), t=300.0, deadline_t=8 * 3600.0)
+    plan = WINDFALL(shown)
+    assert plan.start == []
+    assert any("wait for spot" in reason for reason in plan.because)
+
+
+def test_an_hour_that_is_free_when_the_machine_is_taken_is_not_expected_to_be_paid():
+    shown = snapshot(offers=(replace(BY_THE_HOUR, interruptions_per_h=1.0), SURE_BY_THE_HOUR), deadline_t=4 * 3600.0)
+    charged = snapshot(
+        offers=(replace(BY_THE_HOUR, interruptions_per_h=1.0, free_if_taken=False), SURE_BY_THE_HOUR),
+        deadline_t=4 * 3600.0,
+    )
+    free_usd, charged_usd = (
+        float(Prices(seen, 1350.0, 40, 5.0).paid_cycles(seen.offers[0], np.array([2.0]))[0])
+        for seen in (shown, charged)
+    )
+    assert free_usd == pytest.approx(math.exp(-1) + math.exp(-2))
+    assert charged_usd == pytest.approx(1 + math.exp(-1))
+
+
+def test_forty_machines_that_go_at_once_tell_less_than_forty_that_go_one_by_one():
+    together, apart = (
+        learned(BY_THE_HOUR, {BY_THE_HOUR.key: Market(taken=40, up_s=40 * 200.0, spells=spells)}, 3600.0)
+        for spells in (1, 40)
+    )
+    assert together.interrupts < apart.interrupts / 3
+
+
+def test_an_hour_that_costs_nothing_when_it_is_cut_short_is_no_reason_to_rent_more_machines_at_every_look():
+    tariffs, tasks = (BY_THE_HOUR, SURE_BY_THE_HOUR), doubtful(20)
+    first = WINDFALL(snapshot(tasks=tasks, offers=tariffs, deadline_t=8 * 3600.0))
+    rented = [
+        machine(Phase.PENDING, start.offer, str(place), ready_t=200.0, paid_until_t=3600.0, awake_since_t=0.0)
+        for place, start in enumerate(first.start)
+    ]
+    again = WINDFALL(snapshot(*rented, tasks=tasks, offers=tariffs, t=60.0, deadline_t=8 * 3600.0))
+    assert len(again.start) <= 1
+
+
+def test_spot_that_has_just_gone_is_waited_for_even_if_on_demand_costs_a_little_more_later():
+    spot, sure = replace(BY_THE_HOUR, limit=0), SURE_BY_THE_HOUR
+    markets = {spot.key: Market(started_t=3000.0, refused=1, refused_t=3600.0)}
+    desk = Desk(
+        snapshot(tasks=doubtful(40), offers=(spot, sure), markets=markets, t=3600.0, deadline_t=4 * 3600.0), 5.0, []
+    )
+    later_t = desk.t + desk.pause_s()
+    assert desk.worth_putting_off(desk.items, later_t)
+    assert desk._sure_usd(desk.items, desk.by_t - 2000.0) > desk._sure_usd(desk.items, desk.t)
+    assert not desk.worth_putting_off(desk.items, desk.by_t - 1.0)
+
+
+def test_many_that_wait_together_stop_waiting_sooner_than_one():
+    spot = replace(BY_THE_HOUR, limit=0)
+
+    def waits_until(count: int) -> float:
+        markets = {spot.key: Market(refused=1, refused_t=0.0)}
+        for t in np.arange(0.0, 4 * 3600.0, 60.0).tolist():
+            seen = snapshot(
+                tasks=doubtful(count), offers=(spot, SURE_BY_THE_HOUR), markets=markets, t=t, deadline_t=4 * 3600.0
+            )
+            if WINDFALL(seen).start:
+                return t
+        return math.inf
+
+    assert waits_until(20) < waits_until(1) - 300.0
+
+
+def test_no_alternative_that_is_shown_costs_less_than_what_was_chosen():
+    for offers_ in ((CHEAP, DEAR), (BY_THE_HOUR, SURE_BY_THE_HOUR), (replace(CHEAP, interruptions_per_h=9.0), DEAR)):
+        for deadline_t in (2_000.0, 7_200.0, 28_800.0):
+            for count in (4, 40):
+                plan = WINDFALL(snapshot(count=count, offers=offers_, deadline_t=deadline_t))
+                assert all(r.cost_usd >= plan.predicted_cost_usd - 1e-6 for r in plan.rejected)
+
+
+def test_an_idle_spot_machine_ends_where_a_task_without_a_name_could_not_be_rescued_from_it():
+    spare, sure = machine(name="spare", paid_until_t=2400.0), machine(offer=DEAR, name="sure", paid_until_t=2400.0)
+    late = snapshot(spare, sure, tasks={}, groups=(Group(Task(-1, 100.0), 1),), total=1, t=1800.0)
+    assert WINDFALL(late).stop == ["spare"]
+
+
+def test_what_waits_behind_others_on_demand_is_looked_at_while_it_could_still_be_moved():
+    busy = machine(Phase.BUSY, SURE_BY_THE_HOUR, running=(Running(0, 1200.0),), waiting=(1,), paid_until_t=3600.0)
+    shown = snapshot(busy, tasks=doubtful(2), offers=(SURE_BY_THE_HOUR,), deadline_t=7200.0)
+    plan = WINDFALL(shown)
+    assert plan.start == []
+    assert plan.look_again_t <= 7200.0 - 2400.0 - 200.0
+
+
+def test_where_the_net_would_be_let_down_before_spot_has_done_anything_nobody_pays_for_both():
+    spot = Offer(name="s", pool="c", price_usd=0.03, cores=2, lag_s=120.0, limit=20, market=SPOT)
+    steady = Offer(name="o", pool="c", price_usd=0.085, cores=2, lag_s=120.0, limit=20)
+    tasks = {number: Task(number, 480.0, mean_s=320.0) for number in range(200)}
+    tight = PLANNERS[DEFAULT](Snapshot(t=0.0, deadline_t=2400.0, tasks=tasks, machines=(), offers=(spot, steady)))
+    assert set(markets(tight)) == {ONDEMAND}
+    wide = PLANNERS[DEFAULT](Snapshot(t=0.0, deadline_t=7200.0, tasks=tasks, machines=(), offers=(spot, steady)))
+    assert set(markets(wide)) == {SPOT}

@@ -1,0 +1,138 @@
+"""What `check` refuses, what it warns about, and where it points."""
+
+from __future__ import annotations
+
+import pytest
+from classad2 import ExprTree, Value
+
+from windfall.core.matching.policy import POLICIES
+from windfall.policy import check_policies
+from windfall.policy.names import ATTRIBUTES, FUNCTIONS, REFUSED, resolve
+
+
+def findings(text: str, policy: str = "JobRequirements", **extra: list[str]):
+    return check_policies({policy: text}, extra)
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "message", "hint"),
+    [
+        ("Host.Memory >=", "column 15", "a value is missing after '>='", ""),
+        ("Host.Memory >= 8 GB", "column 18", "an operator is missing before 'GB'", "numbers have no units"),
+        ("Host.Memory = 8", "column 13", "an operator is missing before '='", "equality is written =="),
+        ("true and false", "column 6", "an operator is missing before 'and'", "&& for and"),
+        ("(Host.Memory > 1", "column 17", "')' is missing", ""),
+        ("true ? 1", "column 9", "':' is missing", ""),
+        ('Host.Name == "x', "column 14", "never closed", ""),
+        ("Host.Memory > 1 #", "column 17", "'#' means nothing here", ""),
+        ("Host. > 1", "column 7", "a name is missing after '.'", ""),
+        ("regexp(Host.Name, / * myhost * /)", "column 19", "between slashes", 'regexp("pattern", Host.Name)'),
+        ("Host.Memory >\n  0100", "line 2, column 3", "begins with a zero", ""),
+        ("", "column 1", "a value is missing", ""),
+        ("(" * 400 + "true" + ")" * 400, "column", "too many parentheses", ""),
+        (" && ".join(["true"] * 600), "column 1", "more than 500", "member("),
+    ],
+)
+def test_a_text_that_is_no_expression_is_an_error_at_its_column(text, where, message, hint):
+    (finding,) = findings(text)
+    assert finding.level == "error"
+    assert finding.where.startswith(where)
+    assert message in finding.message
+    assert hint in finding.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("Host.Memry > 1", "Host.Memory"),
+        ("Host.ErorRate > 1", "Host.ErrorRate"),
+        ("BOT.JobLeft > 1", "BOT.JobsLeft"),
+        ("JobLeft > 1", "BOT.JobsLeft"),
+        ("Memory > 1", "Host.Memory"),
+        ("Hots.Memory > 1", "Host.Memory"),
+        ("TARGET.Memory > 1", "Host.Memory"),
+        ("MY.Tail", "BOT.Tail"),
+        ("Job.Replica1.Host.ErorRate > 1", "Job.Replica1.Host.ErrorRate"),
+        ("Grid.Nmae == 1", "Pool.Name"),
+        ("Job.NumberOfReplica == 1", "Job.NumberOfReplicas"),
+    ],
+)
+def test_a_name_close_to_a_known_one_is_an_error_with_that_name(text, near):
+    error = next(finding for finding in findings(text) if finding.level == "error")
+    assert f"did you mean {near}?" in error.hint
+    assert error.offset == 0
+
+
+def test_a_name_close_to_no_known_one_is_a_warning_because_it_may_be_a_tag():
+    (finding,) = findings("true && Host.gpu > 1")
+    assert (finding.level, finding.where) == ("warning", "column 9")
+    assert "does not set Host.gpu" in finding.message
+
+
+def test_a_declared_attribute_is_known_and_so_is_anything_that_says_tag():
+    assert findings("Host.memry > 1 && Host.gpu > 1", Host=["memry", "GPU"]) == []
+    assert findings("Host.Tag_memry > 1") == []
+    assert findings("project == 1 && BOT.project == 1 && limits.low == 1", BOT=["project", "limits"]) == []
+
+
+@pytest.mark.parametrize("function", sorted(REFUSED))
+def test_functions_that_would_not_give_the_same_answer_again_are_refused_with_an_alternative(function):
+    (finding,) = findings(f"1 < {function}()", policy="JobRequirements")
+    assert finding.level == "error"
+    assert "is refused" in finding.message
+    assert finding.offset == 4
+    assert finding.hint
+
+
+def test_the_clock_and_chance_are_refused_in_any_case_with_now_and_hash():
+    assert "Now" in findings("TIME() > 3")[0].hint
+    assert "Job.Hash" in findings("Random(3) > 3")[0].hint
+
+
+def test_an_unknown_function_is_an_error_with_the_nearest_one():
+    assert "did you mean regexp()?" in findings('regex("a", Host.Name)')[0].hint
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_allowed_function_exists_in_the_library(function):
+    arguments = ["1", "1, 2", '"a", "b"', '"a", "b", "c"', '"a", 1', "{1, 2}", "1, {1}", '"a", {"a"}', '"<", {1}, 2']
+    values = [ExprTree(f"{function}({given})").eval() for given in [*arguments, "true, 1, 2"]]
+    assert any(value is not Value.Error for value in values)
+    assert function.lower() not in REFUSED
+
+
+@pytest.mark.parametrize(
+    ("policy", "text", "level"),
+    [
+        ("JobRequirements", "5", "error"),
+        ("JobRequirements", '"yes"', "error"),
+        ("JobRequirements", "false", "warning"),
+        ("GridPolicy", "undefined", "error"),
+        ("Rank", '"high"', "error"),
+        ("Concurrency", "0", "error"),
+        ("Deadline", "-1", "error"),
+        ("GridPolicy", "Host.Memory > 1", "error"),
+        ("GridPolicy", "Job.NumberOfReplicas > 1", "error"),
+        ("JobRequirements", "Job.Index < 3", "warning"),
+        ("JobRequirements", "Host.Memory == undefined", "warning"),
+        ("JobRequirements", "Host", "error"),
+        ("JobRequirements", "Job", "error"),
+        ("Rank", "[a = 1].a", "error"),
+    ],
+)
+def test_what_parses_and_cannot_work_is_said(policy, text, level):
+    assert [finding.level for finding in findings(text, policy=policy)] == [level]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_may_not_depend_on_itself(policy):
+    other = "Rank" if policy != "Rank" else "Deadline"
+    found = check_policies({policy: f"{other} > 1", other: f"BOT.{policy} ? 1 : 2"})
+    assert any(finding.policy == policy and "depends on itself" in finding.message for finding in found)
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES, ids=lambda attribute: f"{attribute.ad}.{attribute.name}")
+def test_the_example_of_every_attribute_is_a_policy_without_errors(attribute):
+    policy = "GridPolicy" if attribute.ad == "Pool" else "ReplicationRequirements"
+    assert [finding for finding in findings(attribute.example, policy=policy) if finding.level == "error"] == []
+    assert resolve((attribute.ad, attribute.name.upper())).steps == (attribute.name,)

@@ -1,0 +1,125 @@
+"""The overlay in the engine: demand becomes requests, requests become hosts, and a pool that fails is left alone."""
+
+from __future__ import annotations
+
+from tests.support.engine import Hand
+from windfall.core.events import Ask, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured, TaskClass
+from windfall.core.matching.ads import pool_ad
+from windfall.core.supply.overlay import ERRORS_TO_OPEN, PoolRules
+from windfall.policy.compiled import compile_policies
+
+CHEAP = PoolRules("cheap", limit=4, slots=2, price_usd=0.1)
+DEAR = PoolRules("dear", limit=10, slots=2, price_usd=1.0)
+VOLUNTEERS = PoolRules("volunteers", kind="self", joins_itself=True)
+
+
+def hand_with(*pools: PoolRules, **settings) -> Hand:
+    hand = Hand(compile_policies, **settings)
+    hand.step(PoolsConfigured(hand.t, list(pools)))
+    return hand
+
+
+def asked(hand: Hand) -> dict[str, int]:
+    asks: list[Ask] = hand.step(OverlayDue(hand.t)).decided.asks
+    return {ask.pool: ask.count for ask in asks}
+
+
+def test_the_cheapest_pools_are_asked_first_and_within_their_limits():
+    hand = hand_with(DEAR, CHEAP)
+    hand.submit(12)
+    assert asked(hand) == {"cheap": 4, "dear": 2}
+    assert asked(hand) == {}, "what is pending is not asked for again"
+
+
+def test_without_work_nobody_is_asked():
+    assert asked(hand_with(CHEAP)) == {}
+
+
+def test_a_bags_grid_policy_chooses_its_pools():
+    hand = hand_with(CHEAP, DEAR)
+    hand.submit(4, policies={"GridPolicy": 'Pool.Name == "dear"'})
+    hand.submit(2, policies={"GridPolicy": 'Pool.Price < 0.5 && Pool.Kind == "local"'})
+    assert asked(hand) == {"dear": 2, "cheap": 1}
+
+
+def test_a_pool_whose_clients_are_too_narrow_for_a_task_is_not_asked_for_it():
+    hand = hand_with(CHEAP)
+    hand.submit(1, [TaskClass(cpus=3.0)])
+    assert asked(hand) == {}
+
+
+def test_a_client_that_comes_is_pending_no_more_and_its_free_slots_are_used_first():
+    hand = hand_with(CHEAP)
+    hand.submit(3)
+    assert asked(hand) == {"cheap": 2}
+    hand.ask("c1", want=0, slots=2, pool="cheap")
+    pool = hand.state.pools["cheap"]
+    assert pool.queued == 1
+    hand.step(PoolCounted(hand.t, "cheap", 0))
+    assert asked(hand) == {"cheap": 1}, "one of the two never came"
+
+
+def test_volunteers_are_supply_and_are_never_asked():
+    hand = hand_with(VOLUNTEERS, CHEAP)
+    hand.ask("v", want=0, slots=3, pool="volunteers")
+    hand.submit(4)
+    assert asked(hand) == {"cheap": 1}
+
+
+def test_a_starved_host_has_no_free_slots():
+    hand = hand_with(CHEAP)
+    hand.ask("hole", want=0, slots=2, pool="cheap")
+    hand.state.host("hole").record.probation_until = hand.t + 60
+    hand.submit(2)
+    assert asked(hand) == {"cheap": 1}
+
+
+def test_a_pool_that_fails_is_left_alone_and_the_demand_goes_on_being_known():
+    hand = hand_with(CHEAP)
+    hand.submit(8)
+    for _ in range(ERRORS_TO_OPEN):
+        count = asked(hand)["cheap"]
+        hand.step(PoolAnswered(hand.t, "cheap", count, "no space left"))
+    assert asked(hand) == {}
+    hand.t += 61
+    assert asked(hand) == {"cheap": 1}
+    assert len(hand.tasks("c", want=2, slots=2, pool="cheap")) == 2
+    assert asked(hand) == {"cheap": 3}
+
+
+def test_clients_that_suit_no_job_do_not_come_and_go_for_ever():
+    hand = hand_with(CHEAP)
+    hand.submit(8, policies={"JobRequirements": "Host.Memory > 1000000"})
+    clients = 0
+    for _ in range(240):
+        for _ in range(asked(hand).get("cheap", 0)):
+            clients += 1
+            hand.ask(f"c{clients}", want=2, slots=2, pool="cheap", memory_mb=1000)
+            hand.ask(f"c{clients}", want=0, slots=2, leaving="idle")
+        hand.t += 60
+    assert clients <= 20, "four hours"
+    assert "no waiting job may run" in hand.state.pools["cheap"].last_error
+    hand.submit(4)
+    hand.t += 3600
+    assert asked(hand) == {"cheap": 1}
+    hand.tasks("new", want=2, slots=2, pool="cheap")
+    assert asked(hand)["cheap"] > 0, "one that is given work makes up for all"
+
+
+def test_the_pool_ad_says_what_policies_may_ask():
+    hand = hand_with(CHEAP)
+    hand.submit(4)
+    asked(hand)
+    hand.ask("c", want=0, slots=2, pool="cheap")
+    assert pool_ad(hand.state, "cheap") == {
+        "Name": "cheap", "Kind": "local", "Limit": 4, "Queued": 1, "Running": 1, "Price": 0.1,
+    }  # fmt: skip
+    assert pool_ad(hand.state, "elsewhere") == {"Name": "elsewhere", "Running": 0}
+
+
+def test_for_tasks_that_must_fail_over_only_the_fail_over_pool_is_asked():
+    hand = hand_with(CHEAP, DEAR, failover_pool="dear")
+    hand.submit(1, [TaskClass(max_failures=5)])
+    for host in ("a", "b"):
+        hand.report(host, *hand.tasks(host), cause="exit")
+    assert asked(hand) == {"dear": 1}
