@@ -217,6 +217,16 @@ def test_a_retry_that_finds_nothing_leaves_a_cancelled_job_cancelled():
     assert bag.stopped and bag.state == "cancelled"
 
 
+def test_a_task_that_is_named_twice_in_a_retry_is_counted_once():
+    hand = Hand()
+    bag = hand.submit(1)
+    hand.step(JobCancelled(hand.t, bag.number, [0]))
+    retried = hand.step(JobRetried(hand.t, bag.number, [0, 0, 0], cancelled=True)).decided
+    assert retried.tasks == [0] and bag.counts == [1, 0, 0, 0, 0]
+    hand.report("h", *hand.tasks("h"))
+    assert bag.state == "done"
+
+
 def test_what_a_steady_policy_said_is_asked_again_when_ad_rules_or_phase_have_changed():
     hand = Hand(compile_policies)
     texts = {"JobRequirements": 'Host.Pool == "a" && !BOT.Tail', "Concurrency": "9", "Deadline": "Host.Speed * 100"}

@@ -128,7 +128,8 @@ def apply_job_cancelled(state: State, event: JobCancelled, decided: TasksChosen)
 def on_job_retried(state: State, event: JobRetried, policies: Any) -> TasksChosen:
     bag = state.bags[event.job]
     wanted = (FAILED, CANCELLED) if event.cancelled else (FAILED,)
-    tasks = range(bag.total) if event.tasks is None else event.tasks
+    # A task that is named twice is given one new attempt.
+    tasks = range(bag.total) if event.tasks is None else dict.fromkeys(event.tasks)
     return TasksChosen([task for task in tasks if 0 <= task < bag.total and bag.columns.state[task] in wanted])
 
 

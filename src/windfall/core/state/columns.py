@@ -1,4 +1,4 @@
-"""The tasks of a bag as columns: some thirty bytes a task, whether it has started or not. Pure.
+"""The tasks of a bag as columns: forty bytes a task, whether it has started or not. Pure.
 
 A task that has not started is not an object; a million of them are ten arrays.
 """
@@ -16,19 +16,22 @@ NO_HOST = 0
 NO_EXIT = -32768
 
 # Column name -> type code of `array`. `attempt` is the attempt that `host` ... `cause` speak of, `attempts` the number
-# given out so far.
+# given out so far. Counters have 32 bits: attempts that cost no budget (returned, replicas) are not bounded by one.
 LAYOUT = {
     "state": "B",
-    "attempts": "H",
-    "attempt": "H",
-    "failures": "B",
-    "losses": "H",
+    "attempts": "I",
+    "attempt": "I",
+    "failures": "I",
+    "losses": "I",
     "host": "I",
     "start": "d",
     "end": "d",
     "exit": "h",
     "cause": "B",
 }
+
+_NARROWER = {1: "B", 2: "H"}
+"""Bytes an entry -> type code of the counters in older snapshots."""
 
 
 class Columns:
@@ -66,7 +69,14 @@ class Columns:
 
     @classmethod
     def load(cls, saved: Sequence[bytes | memoryview]) -> Columns:
+        """The columns of a snapshot, also of one whose counters had fewer bits."""
         columns = cls()
+        tasks = len(saved[0])
         for name, data in zip(LAYOUT, saved, strict=True):
-            getattr(columns, name).frombytes(data)
+            width = len(data) // tasks if tasks else 0
+            column = getattr(columns, name)
+            if tasks and width < column.itemsize:
+                column.fromlist(array(_NARROWER[width], bytes(data)).tolist())
+            else:
+                column.frombytes(data)
         return columns

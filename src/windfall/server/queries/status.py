@@ -100,7 +100,7 @@ def tasks_in(bag: Bag, states: frozenset[int], after: int, limit: int) -> tuple[
 
 def recovered(bag: Bag, limit: int) -> list[int]:
     """Tasks that failed at first and are done now."""
-    failures = np.frombuffer(bag.columns.failures.tobytes(), dtype=np.uint8)
+    failures = np.frombuffer(bag.columns.failures.tobytes(), dtype=bag.columns.failures.typecode)
     states = np.frombuffer(bag.columns.state.tobytes(), dtype=np.uint8)
     found: list[int] = np.flatnonzero((failures > 0) & (states == DONE))[:limit].tolist()
     return found
