@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -80,7 +81,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
                  "planner", "confidence"):  # fmt: skip
         said[name] = getattr(settings, name)
-    converted = {
+    converted: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
         "memory": ("memory", parse_memory),
         "wall": ("wall_s", parse_duration),
         "estimate": ("estimate_s", parse_duration),

@@ -59,7 +59,8 @@ class Stream:
     def run(self, scheduler: Decides, name: str, placements: int, limit_s: float) -> Rate:
         for request in self.requests:  # what a size costs the first time is not what the bench is after
             scheduler.decide(request, self.now_s)
-        times, evicted, cpu_s = [], 0, 0.0
+        times: list[float] = []
+        evicted, cpu_s = 0, 0.0
         while len(times) < placements and sum(times) < limit_s:
             self.now_s += SECONDS_BETWEEN_REQUESTS
             self.count += 1

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 from msgspec import Struct
 
-from windfall.bags.settings import Settings
+from windfall.bags.settings import Settings, Text
 from windfall.bags.submission import Request
 from windfall.bags.units import parse_duration
 from windfall.client import Client, Job
@@ -297,8 +297,8 @@ def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
     return pairs
 
 
-def _environment(texts: tuple[str, ...]) -> dict[str, str]:
-    pairs: dict[str, str] = {}
+def _environment(texts: tuple[str, ...]) -> dict[str, Text]:
+    pairs: dict[str, Text] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals and name not in os.environ:
@@ -322,16 +322,11 @@ def find_job(client: Client, reference: str) -> Job:
     return client.job(reference)
 
 
-class TaskName(click.ParamType):
-    """A task by its number or, in a workflow, by its name."""
-
-    name = "task"
-
-    def convert(self, value: Any, option: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        text = str(value)
-        if text.startswith("-"):
-            self.fail(f"{text} is no task", option, ctx)
-        return int(text) if text.isdecimal() else text
+def task_name(text: str) -> int | str:
+    """The type of an argument TASK: a task's number or, in a workflow, its name."""
+    if text.startswith("-"):
+        raise click.BadParameter(f"{text} is no task")
+    return int(text) if text.isdecimal() else text
 
 
 def find_task(client: Client, reference: str, task: int | str | None) -> tuple[Job, int | None]:
@@ -348,5 +343,5 @@ def find_task(client: Client, reference: str, task: int | str | None) -> tuple[J
             raise error if second.code == "no-such-job" else second from None
         if number is not None:
             raise
-        task = TaskName().convert(named, None, None)
+        task = task_name(named)
     return job, None if task is None else job.number_of(task)

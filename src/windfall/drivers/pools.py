@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 from windfall.core.events import AnyEvent, ClientsAsked, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured, Record
 from windfall.core.state.state import GONE
 from windfall.core.supply.overlay import Ask, PoolRules
 from windfall.drivers.realtime import Realtime
-from windfall.pools.contract import Client, Pool, Started
+from windfall.pools.contract import Client, Pool
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 EVERY_S = 2.0
 SOON_S = 0.3
@@ -97,7 +101,7 @@ class PoolKeeper:
         await asyncio.gather(*(self._ask(ask) for ask in record.decided.asks))
 
     async def _count(self, name: str, pool: Pool) -> None:
-        clients: list[Client] = await self._call(pool.list)
+        clients = await self._call(pool.list)
         events: list[AnyEvent] = []
         now = self._driver.clock()
         # One that came before it ended was there to work; its record as a host says how well it did.
@@ -115,7 +119,7 @@ class PoolKeeper:
         return host is not None and (host.state != GONE or not client.alive)
 
     async def _ask(self, ask: Ask) -> None:
-        started: Started = await self._call(self._providers[ask.pool].start, ask.count)
+        started = await self._call(self._providers[ask.pool].start, ask.count)
         refused = ask.count - len(started.hosts)
         answer = PoolAnswered(self._driver.clock(), ask.pool, refused or ask.count, started.error if refused else "")
         await self._submit([answer])
@@ -124,5 +128,5 @@ class PoolKeeper:
         if events:
             await self._driver.submit(events)
 
-    async def _call(self, call: object, *args: object) -> object:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)  # type: ignore[arg-type]
+    async def _call(self, call: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *args))

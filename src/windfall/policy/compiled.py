@@ -171,10 +171,10 @@ class ClassAdPolicy:
 
 
 def _sheet(seen: Seen, host: Ad, queue: Ad, pool: Ad, now: float) -> Sheet:
-    sheet = seen.get(Sheet)
+    sheet: Sheet | None = seen.get(Sheet)
     if sheet is None:
         sheet = seen[Sheet] = Sheet(host, queue, pool, now)
-    return sheet  # type: ignore[no-any-return]
+    return sheet
 
 
 def _rank(value: object) -> float:

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 _PATIENCE_S = 5.0
 _STOPPED, _DEAD = "Tt", "ZXx"
@@ -81,7 +82,7 @@ def spawn(command: list[str], folder: Path) -> Tree:
     """Start a worker in a session of its own, which outlives us. Raises OSError."""
     log = os.open(folder / "worker.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
         actions += [(os.POSIX_SPAWN_DUP2, log, target) for target in (1, 2)]
         return Tree(os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True))
     finally:

@@ -14,7 +14,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -270,11 +270,12 @@ def _owner_token(service: Service, state: Path) -> str:
 
 def run(serving: Coroutine[Any, Any, None]) -> None:
     """Run a server's loop in this thread; on uvloop where there is one, which is about twice as fast."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        from asyncio import new_event_loop
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        new_loop = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(serving)
 
 

@@ -314,7 +314,11 @@ def may_make_work(record: Record) -> bool:
 
 
 async def wait_for(future: asyncio.Future[None], seconds: float) -> None:
-    timer = asyncio.get_running_loop().call_later(seconds, lambda: future.done() or future.set_result(None))
+    def end() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    timer = asyncio.get_running_loop().call_later(seconds, end)
     try:
         await future
     finally:

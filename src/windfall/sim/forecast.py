@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from math import ceil, exp, inf, isinf, log1p, nan, sqrt
 from statistics import NormalDist, fmean, pvariance
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -182,7 +183,7 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
     world = scenario_of(
         tasks, question.supplies, deadline_s, question.planner, error, question.budget_usd, LATEST * deadline_s
     )
-    changes = {"cpus": question.cpus, "confidence": question.confidence}
+    changes: dict[str, Any] = {"cpus": question.cpus, "confidence": question.confidence}
     if question.seen_s:
         changes |= {"told": "mean", "run": seen(question.seen_s), "run_times_s": ()}
     elif question.spread and len(set(estimates)) == 1:

@@ -76,6 +76,11 @@ class Host:
         "n", "name", "offer", "polling", "polls", "pool", "presence", "queue", "rented_s", "results", "retries",
         "retrying", "running", "since_s", "speed",
     )  # fmt: skip
+    ad: dict[str, Any]
+    black_hole: bool
+    errors: float
+    presence: float
+    speed: float
 
     def __init__(self, pool: Ground, index: int) -> None:
         self.pool, self.index = pool, index

@@ -27,7 +27,7 @@ class LogFile:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._file: IO[bytes] | None = None
+        self._file: IO[bytes] | gzip.GzipFile | None = None
         self._encoder = msgspec.json.Encoder()
 
     def __enter__(self) -> LogFile:

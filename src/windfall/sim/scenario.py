@@ -125,6 +125,11 @@ class Scenario(Struct, frozen=True, kw_only=True):
     outages: tuple[Gap, ...]
     restarts: tuple[Gap, ...]
 
+    @property
+    def pool_names(self) -> list[str]:
+        """Names of all pools and clouds, in the order of the file: pools first."""
+        return [*(pool.name for pool in self.pools), *(cloud.name for cloud in self.clouds)]
+
 
 def library() -> list[str]:
     return sorted(path.stem for path in LIBRARY.glob("*.toml"))
@@ -218,8 +223,9 @@ def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Sc
             f"{name}: there is no [[{missing}]]", hint="a scenario needs hosts and work", code="bad-scenario"
         )
     for kind, names in (
-        ("pool or cloud", [entry.name for entry in (*pools, *clouds)]), ("bag", [entry.name for entry in bags]),
-    ):  # fmt: skip
+        ("pool or cloud", [*(pool.name for pool in pools), *(cloud.name for cloud in clouds)]),
+        ("bag", [bag.name for bag in bags]),
+    ):
         twice = next((entry for entry in names if names.count(entry) > 1), None)
         if twice:
             raise BadInput(f"{name}: two {kind}s are called '{twice}'", hint="names are unique", code="bad-scenario")

@@ -122,7 +122,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     bags = {
         bag.name: {
             "turnaround_s": measured(
-                [run.bags[place].turnaround_s for run in outcomes if run.bags[place].turnaround_s is not None],
+                [taken_s for run in outcomes if (taken_s := run.bags[place].turnaround_s) is not None],
             ),
             "replicas": measured([run.bags[place].replicas / run.bags[place].tasks for run in outcomes]),
             "discarded": measured([run.bags[place].discarded / run.bags[place].tasks for run in outcomes]),

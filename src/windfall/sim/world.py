@@ -68,7 +68,7 @@ class World:
         self.jobs: dict[int, Work] = {}
         self.saved: dict[tuple[int, int], float] = {}
         """Progress in checkpoints by job and task, in seconds on a host of speed 1."""
-        self.arrived: dict[str, dict[int, int]] = {pool.name: {} for pool in (*scenario.pools, *scenario.clouds)}
+        self.arrived: dict[str, dict[int, int]] = {name: {} for name in scenario.pool_names}
         """Accepted results by pool and by the hour in which they reached the server."""
         self.bills: list[tuple[float, float, str, int]] = []
         """(from, to, pool or offer, micro-dollars) of every stay that cost something."""

@@ -163,7 +163,7 @@ def _dumps(value: object) -> bytes:
     except Exception:
         # Classes and functions of the client's main module are known here by value only.
         try:
-            import cloudpickle  # type: ignore[import-not-found, unused-ignore]
+            import cloudpickle
         except ImportError:
             raise
         return bytes(cloudpickle.dumps(value, _PROTOCOL))

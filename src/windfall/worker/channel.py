@@ -22,7 +22,7 @@ _LENGTH = struct.Struct("=I")
 _ROOM = 1 << 18
 
 
-def encode(message: object) -> bytes:
+def encode(message: Any) -> bytes:
     return marshal.dumps(message, 2)
 
 

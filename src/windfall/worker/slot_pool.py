@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from windfall.wire import messages as m
@@ -140,7 +141,7 @@ class Floor:
         waiting.append(held)
         if len(waiting) == 1:
             for sha256 in sorted(spec.missing):
-                self._transfers.fetch(sha256, lambda found, sha256=sha256: self._fetched(spec, sha256, found))
+                self._transfers.fetch(sha256, partial(self._fetched, spec, sha256))
 
     def _fetched(self, spec: JobSpec, sha256: str, found: str | Failed) -> None:
         if isinstance(found, Failed):
@@ -300,7 +301,7 @@ class Floor:
                 warm.up = True
                 slot.head_since_s = time.monotonic()
             elif message[0] == "need":
-                self._transfers.fetch(message[1], lambda found, sha=message[1]: self._answer_need(warm, sha, found))
+                self._transfers.fetch(message[1], partial(self._answer_need, warm, message[1]))
 
     def _answer_need(self, warm: Warm, sha256: str, found: str | Failed) -> None:
         path, text = (None, str(found)) if isinstance(found, Failed) else (found, "")

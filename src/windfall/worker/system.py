@@ -26,7 +26,7 @@ def frozen_s(waited_s: float, timeout_s: float) -> float:
 
 def _prctl(option: int, value: int) -> bool:
     try:
-        return ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0) == 0
+        return bool(ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
 

@@ -11,11 +11,11 @@ import click
 from windfall.bags.units import parse_duration
 from windfall.cli.options import (
     Place,
-    TaskName,
     json_option,
     max_wait_option,
     place_options,
     place_options_beside_states,
+    task_name,
 )
 from windfall.cli.run.follow import StuckWatch, statuses
 from windfall.cli.show.output import moment, note, plural, print_json, print_table, span
@@ -242,7 +242,7 @@ def task_state(row: Json) -> str:
 
 @click.command()
 @click.argument("job")
-@click.argument("task", type=TaskName(), nargs=-1)
+@click.argument("task", type=task_name, nargs=-1)
 @click.option("--failed", is_flag=True, help="All that failed.")
 @click.option("--cancelled", is_flag=True, help="All that were cancelled.")
 @click.option("--memory", metavar="SIZE", help="With so much memory from now on.")
@@ -280,7 +280,7 @@ def retry(
 
 @click.command()
 @click.argument("job")
-@click.argument("task", type=TaskName(), nargs=-1)
+@click.argument("task", type=task_name, nargs=-1)
 @click.option("--reason", default="", metavar="TEXT", help="To be remembered.")
 @place_options
 @json_option

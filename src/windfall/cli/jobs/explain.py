@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from windfall.cli.options import Place, TaskName, find_task, json_option, place_options
+from windfall.cli.options import Place, find_task, json_option, place_options, task_name
 from windfall.cli.show.money import cost_words, fleet_words, reason_words, refusals
 from windfall.cli.show.output import moment, plural, print_json, span
 from windfall.cli.show.units import show_usd
@@ -18,7 +18,7 @@ _MOST_TRIES = 3
 
 @click.command()
 @click.argument("reference", metavar="JOB[.TASK]")
-@click.argument("task", type=TaskName(), required=False)
+@click.argument("task", type=task_name, required=False)
 @place_options
 @json_option
 def explain(reference: str, task: int | str | None, place: Place, as_json: bool) -> None:

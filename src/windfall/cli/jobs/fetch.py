@@ -13,7 +13,7 @@ import click
 
 from windfall.bags.spec import check_relative
 from windfall.cli.jobs.command import refuse_endless
-from windfall.cli.options import Place, TaskName, find_task, json_option, place_options
+from windfall.cli.options import Place, find_task, json_option, place_options, task_name
 from windfall.cli.show.output import note, plural, print_json, print_table, span
 from windfall.client import Client, Job, Task
 from windfall.client.results import cause_text
@@ -25,7 +25,7 @@ _FOLLOW_S = 10.0
 
 @click.command()
 @click.argument("job", default="last")
-@click.argument("task", type=TaskName(), required=False)
+@click.argument("task", type=task_name, required=False)
 @click.option("-f", "--follow", is_flag=True, help="Stay, and print what comes.")
 @place_options
 @json_option
@@ -93,7 +93,7 @@ def _print_lines(task: Task, as_json: bool) -> None:
 
 @click.command()
 @click.argument("job", default="last")
-@click.argument("task", type=TaskName(), nargs=-1)
+@click.argument("task", type=task_name, nargs=-1)
 @click.option("--download", metavar="DIR", help="Write output files to DIR/TASK/NAME.")
 @place_options
 @json_option

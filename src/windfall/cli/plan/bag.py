@@ -263,8 +263,9 @@ def _read(asked: Asked) -> Submission:
         raise BadInput(
             f"there is no file {path}", hint="a job.toml, a list of tasks, or the number or name of a job is expected"
         )
-    named = {"job_file": path} if path.endswith(".toml") else {"tasks": path}
-    return read_job(Request(settings=settings, **named))
+    is_job_file = path.endswith(".toml")
+    request = Request(settings=settings, job_file=path) if is_job_file else Request(settings=settings, tasks=path)
+    return read_job(request)
 
 
 def _deadlines(asked: Asked, said_s: float | None) -> tuple[float, list[float]]:

@@ -133,7 +133,7 @@ class StuckWatch:
 def in_one_line(waiting: Json) -> str:
     """Why a job waits, as its greatest reasons."""
     clauses = [f"{reason['hosts']} x {reason['clause']}" for reason in waiting["reasons"][:3]]
-    return waiting["because"] + (f" ({', '.join(clauses)})" if clauses else "")
+    return str(waiting["because"]) + (f" ({', '.join(clauses)})" if clauses else "")
 
 
 def follow(job: Job, max_wait_s: float | None = None, foresight: Foresight | None = None) -> Json:

@@ -74,7 +74,7 @@ def _remark(row: Json) -> str:
         left_s = row["closed_until"] - time.time()
         again = f"next try in {span(left_s)}" if left_s > 0 else "a test is due"
         return f"failed {row['errors']} times, {again}: {row['last_error'][:80]}"
-    return row["held_back"] or row["last_error"][:80]
+    return str(row["held_back"] or row["last_error"][:80])
 
 
 @pool.command()

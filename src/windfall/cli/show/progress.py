@@ -155,6 +155,6 @@ def _slack(status: Json, left_s: float) -> Text:
 
 
 def _group_in_short(group: Json) -> str:
-    tasks = ", ".join(map(str, group.get("names", group["tasks"])[:2])) + (", ..." if group["count"] > 2 else "")
+    tasks = ", ".join(map(str, (group.get("names") or group["tasks"])[:2])) + (", ..." if group["count"] > 2 else "")
     said = f' "{group["last_line"][:40]}"' if group["last_line"] else ""
     return f"{group['count']:,} x {cause_text(group['cause'], group['exit_code'])}{said} (task {tasks})"

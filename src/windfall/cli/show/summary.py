@@ -82,7 +82,7 @@ def print_summary(status: Json, groups: list[Json], place: Place, *, resume: boo
         click.echo(line)
     print_groups(groups)
     if tasks["failed"]:
-        example = next((g.get("names", g["tasks"])[0] for g in groups if g["final"]), 0)
+        example = next(((g.get("names") or g["tasks"])[0] for g in groups if g["final"]), 0)
         _print_next(job, shlex.quote(str(example)), place, resume)
 
 
@@ -98,7 +98,7 @@ def print_groups(groups: list[Json]) -> None:
 
 
 def _print_group(group: Json) -> None:
-    tasks = ", ".join(map(str, group.get("names", group["tasks"])[:5])) + (", ..." if group["count"] > 5 else "")
+    tasks = ", ".join(map(str, (group.get("names") or group["tasks"])[:5])) + (", ..." if group["count"] > 5 else "")
     what = cause_text(group["cause"], group["exit_code"])
     if group["final"]:
         click.echo(f"  {group['count']:,} failed: {what}   task {tasks}")

@@ -70,7 +70,7 @@ def _throughput(world: World, seen: list[tuple[Any, ...]]) -> str:
     pool_of = {host.name: host.pool.pool.name for host in world.hosts}
     edges = np.linspace(0, max(world.driver.now, 1.0), BINS + 1)
     rows = []
-    names = [entry.name for entry in (*world.scenario.pools, *world.scenario.clouds)]
+    names = world.scenario.pool_names
     for name in names:
         ends = [
             end for host, _, _, end, cause in seen if cause == 0 and pool_of.get(host, host.rsplit("-", 1)[0]) == name

@@ -196,7 +196,7 @@ def describe_process(name: str, process: Process) -> dict[str, Any]:
 
 def best_document(best: Best) -> dict[str, Any]:
     """The five contract fields first, then what explains them."""
-    everything = msgspec.to_builtins(best)
+    everything: dict[str, Any] = msgspec.to_builtins(best)
     return {name: everything.pop(name) for name in FIVE} | everything
 
 

@@ -270,7 +270,7 @@ def figure9(means: Means) -> Finding:
         outcomes = means.sweep(worlds.replication_with_volunteers_run(means.scale, threshold), min(means.seeds, 3))
         results[threshold] = {
             name: [
-                float(np.mean([o.bags[i].turnaround_s for o in outcomes])) / H,  # type: ignore[arg-type]
+                float(np.mean([o.bags[i].turnaround_s for o in outcomes])) / H,
                 *(float(np.mean([getattr(o.bags[i], what) / o.bags[i].tasks for o in outcomes]))
                   for what in ("replicas", "discarded")),
             ]

@@ -22,7 +22,7 @@ from windfall.lab.hads.world import (
     offers,
 )
 from windfall.planning.contract import SPOT
-from windfall.planning.hads import primary, spot_deadline_s, worst_makespan_s
+from windfall.planning.hads.primary import primary, spot_deadline_s, worst_makespan_s
 
 Row = dict[str, Any]
 MARKETS = {"": "", "known": " (market known)", "in boot": " (hibernation in the boot too)"}

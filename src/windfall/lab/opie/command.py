@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -135,7 +136,7 @@ def command(out: Path, seed: int, quick: bool, as_json: bool) -> None:
     \b
     windfall lab opie --out lab
     """
-    loud = click.get_text_stream("stderr").isatty()
+    loud = sys.stderr.isatty()
 
     def tell(text: str) -> None:
         if loud:

@@ -27,7 +27,8 @@ def saturated_site(
     names = sorted(sizes)
     hosts = []
     for h in range(count):
-        left, instances = int(CAPACITY["vcpu"] * full), []
+        left = int(CAPACITY["vcpu"] * full)
+        instances: list[Instance] = []
         while left > 0:
             size = sizes[names[int(rng.integers(len(names)))]]
             if size["vcpu"] <= left:

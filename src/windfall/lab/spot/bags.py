@@ -23,7 +23,8 @@ BATCH = "batch/alibaba2017-batch-tasks.open.csv.gz"
 @cache
 def bag(hours: float) -> tuple[float, ...]:
     """Seconds of each task of a real bag: instances of batch tasks in their order, until they fill the hours."""
-    found, total_s = [], 0.0
+    found: list[float] = []
+    total_s = 0.0
     with gzip.open(data.find(BATCH), "rt") as lines:
         for row in csv.DictReader(lines):
             seconds = float(row["duration"])

@@ -231,7 +231,8 @@ def grid_logs(pattern: str = "*") -> tuple[Any, str]:
     title = "## Real grid logs\n\n"
     if folder is None or not (folder / "grid").is_dir():
         return None, title + "Left out: the logs are not here (set WINDFALL_DATA to the folder that holds them).\n"
-    rows, found = [], []
+    rows: list[list[str]] = []
+    found: list[dict[str, Any]] = []
     for path in sorted((folder / "grid").glob(f"{pattern}.swf.gz")):
         name = path.name.split(".")[0]
         try:

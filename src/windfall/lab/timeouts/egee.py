@@ -46,7 +46,7 @@ def _blend(point: Array) -> Blend | None:
 def _slope(process: Process, t: float) -> float:
     """Relative change of E_J around t, in units of the relative change of t: 0 at the optimum."""
     low, middle, high = process.expected(np.array([0.98 * t, t, 1.02 * t])).tolist()
-    return (high - low) / middle / 0.04
+    return float((high - low) / middle / 0.04)
 
 
 @lru_cache(maxsize=1)

@@ -5,12 +5,14 @@ Used by `windfall lab timeouts` and by the simulation tests: one experiment, two
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from msgspec import Struct
 
 from windfall.timeouts.arrays import Array
 from windfall.timeouts.best import best_timeout
-from windfall.timeouts.online import Sketch
+from windfall.timeouts.online import Decision, Sketch
 from windfall.timeouts.process import Process
 
 
@@ -32,7 +34,8 @@ class _Draws:
     """Latencies of attempts, infinite for the lost; drawn in blocks because drawing one at a time is slow."""
 
     def __init__(self, process: Process, seed: int) -> None:
-        self.process, self.rng, self.left = process, np.random.default_rng(seed), iter(())
+        self.process, self.rng = process, np.random.default_rng(seed)
+        self.left: Iterator[float] = iter(())
 
     def next(self) -> float:
         for value in self.left:
@@ -78,8 +81,12 @@ def turnaround(pool: Pool, waits: Array) -> float:
 def play_learner(pool: Pool, jobs: int, seed: int, warm_up: int) -> Learned:
     """A learner from its first attempt on; jobs count from `warm_up` attempts on, the learner's exploring included."""
     process, draws, sketch = pool.process, _Draws(pool.process, seed), Sketch()
-    settings = {"prior_s": pool.prior_factor * best_fixed(pool), "submit_cost_s": process.submit_cost_s}
-    decision = sketch.best_timeout(run_s=process.run_s, **settings)
+    prior_s = pool.prior_factor * best_fixed(pool)
+
+    def choose() -> Decision:
+        return sketch.best_timeout(run_s=process.run_s, prior_s=prior_s, submit_cost_s=process.submit_cost_s)
+
+    decision = choose()
     totals: list[float] = []
     waits: list[float] = []
     attempts = 0
@@ -87,7 +94,7 @@ def play_learner(pool: Pool, jobs: int, seed: int, warm_up: int) -> Learned:
         total, begun = 0.0, attempts
         while True:
             if sketch.stale(decision):
-                decision = sketch.best_timeout(run_s=process.run_s, **settings)
+                decision = choose()
             wait = decision.for_attempt(attempts) - process.run_s
             attempts += 1
             if begun >= warm_up:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -232,7 +232,7 @@ async def change(service: Service, request: Request) -> tuple[int, Json]:
 
 
 # What may be changed on a job that runs, and how the value is read.
-CHANGES = {
+CHANGES: dict[str, Callable[[Any], Any]] = {
     "priority": float,
     "memory": parse_memory,
     "wall_s": float,

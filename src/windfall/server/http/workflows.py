@@ -159,7 +159,7 @@ async def graph(service: Service, request: Request) -> tuple[int, Json]:
 
 async def classes(service: Service, request: Request) -> tuple[int, Json]:
     """The classes of workflows: what defines each, and how its jobs fare."""
-    rows = {
+    rows: dict[str, Json] = {
         name: {"class": name, "job": job, "tasks": service.state.bags[job].total, "jobs": 0, "running": 0, "failed": 0}
         for name, job in service.classes().items()
     }

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 ANSWER_S = 30.0
 T = TypeVar("T")
+Clients = list[Client]  # `list` is also the name of a method of pools
 
 
 class SitePool:
@@ -37,7 +38,7 @@ class SitePool:
     def start(self, count: int) -> Started:
         return self._on_loop(self._want(count), Started([], "the server did not come to it"))
 
-    def list(self) -> list[Client]:
+    def list(self) -> Clients:
         return self._on_loop(self._look(), [])
 
     def stop(self, grace_s: float = 10.0) -> None:
@@ -58,7 +59,7 @@ class SitePool:
         refused = decided.denied[0][1] if decided.denied else []
         return Started([site.name_of(one.number) for one in decided.placed], "; ".join(refused))
 
-    async def _look(self) -> list[Client]:
+    async def _look(self) -> Clients:
         site = self._driver.state.sites[self._name]
         clients = []
         for one in site.instances.values():
