@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from windfall.lab.spot import command, ratio_of_sums, starts_of
+from windfall.lab.spot.command import command, ratio_of_sums, starts_of
 from windfall.lab.spot.trace import Series
 
 HUNDRED_HOURS = Series("drawn", 3600.0, [True] * 100)
