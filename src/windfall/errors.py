@@ -59,22 +59,6 @@ class Missed(WindfallError):
     exit_code = 4
 
 
-class HostFault(WindfallError):
-    """A host failed, not the task."""
-
-    kind = Kind.HOST
-    code = "host-fault"
-    retryable = True
-
-
-class NoCapacity(WindfallError):
-    """The provider has nothing to rent right now."""
-
-    kind = Kind.CAPACITY
-    code = "no-capacity"
-    retryable = True
-
-
 class BadCredentials(WindfallError):
     """The provider or the server refuses these credentials."""
 

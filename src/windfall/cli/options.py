@@ -317,11 +317,6 @@ def literal(text: str) -> str | float | bool:
         return text
 
 
-def find_job(client: Client, reference: str) -> Job:
-    """A job by number, name or `last`."""
-    return client.job(reference)
-
-
 def task_name(text: str) -> int | str:
     """The type of an argument TASK: a task's number or, in a workflow, its name."""
     if text.startswith("-"):

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import active_children
 
 from windfall.cli.run.follow import Terminated, good_order
 
@@ -18,13 +19,14 @@ def processes(runs: int, jobs: int | None = None) -> Iterator[Executor | None]:
     if workers == 1:
         yield None
         return
+    before = set(active_children())
     pool = ProcessPoolExecutor(workers, initializer=_leave_signals_to_us)
     try:
         with good_order():
             yield pool
     except BaseException as stop:
         # A run may take minutes: nobody who has pressed Ctrl-C wants to wait for it.
-        for process in list(pool._processes.values()):
+        for process in set(active_children()) - before:
             process.kill()
         if isinstance(stop, Terminated):
             raise SystemExit(128 + signal.SIGTERM) from None

@@ -29,7 +29,7 @@ class Answer(Struct):
 
 def names_up_to(name: str, is_workflow: bool) -> float:
     """Up to how many tasks a planner names. One that is not known names none: the fallback will answer for it."""
-    from windfall.planning.choice import planner_named
+    from windfall.planning.registry import planner_named
 
     try:
         return planner_named(name, is_workflow).names_up_to
@@ -38,7 +38,7 @@ def names_up_to(name: str, is_workflow: bool) -> float:
 
 
 def think(name: str, snapshot: Snapshot) -> Plan:
-    from windfall.planning.choice import planner_named
+    from windfall.planning.registry import planner_named
 
     return planner_named(name, snapshot.is_workflow)(snapshot)
 

@@ -139,7 +139,7 @@ class Planning:
         try:
             return planner_process.think(fallback, snapshot), error
         except Exception as failure:
-            return Plan(look_again_t=snapshot.t + AGAIN_S), f"{error} and failed as well: {failure!r}"
+            return Plan(replan_t=snapshot.t + AGAIN_S), f"{error} and failed as well: {failure!r}"
 
     def _ask(self, name: str, snapshot: Snapshot) -> Answer:
         if self._closed:

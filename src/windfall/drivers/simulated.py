@@ -100,7 +100,7 @@ class Simulated:
         try:
             return self._think(fallback, job), error
         except Exception as failure:
-            return Plan(look_again_t=self.now + AGAIN_S), f"{error} and failed as well: {_why(failure)}"
+            return Plan(replan_t=self.now + AGAIN_S), f"{error} and failed as well: {_why(failure)}"
 
     def _think(self, name: str, job: int) -> Plan:
         assert self._planner is not None

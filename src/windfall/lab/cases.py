@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing, contextmanager
+from multiprocessing import active_children
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -53,6 +54,7 @@ def _worked_off(
     todo: list[Case], work: Callable[[Case], Case], jobs: int, together: int
 ) -> Generator[tuple[Case, Case], None, None]:
     """The cases with their results as these come. However it ends, no worker is left."""
+    before = set(active_children())
     pool = ProcessPoolExecutor(max_workers=jobs, initializer=end_with_parent)
     try:
         with _ended_by_exception():
@@ -61,7 +63,7 @@ def _worked_off(
             for done in as_completed(waiting):
                 yield from zip(waiting[done], done.result(), strict=True)
     except BaseException:
-        for worker in list((pool._processes or {}).values()):  # shutdown alone waits for the cases that run
+        for worker in set(active_children()) - before:  # shutdown alone waits for the cases that run
             worker.terminate()
         raise
     finally:

@@ -49,13 +49,7 @@ class Task(Struct, frozen=True):
 
     def seconds_on(self, offer: Offer) -> float:
         """What it takes there from the beginning, or from its checkpoint where it has one."""
-        return self._seconds(self.runtime_s, offer)
-
-    def mean_on(self, offer: Offer) -> float:
-        return self._seconds(self.runtime_s if self.mean_s is None else self.mean_s, offer)
-
-    def _seconds(self, runtime_s: float, offer: Offer) -> float:
-        speed = offer.speed_for(self.task_class)
+        speed, runtime_s = offer.speed_for(self.task_class), self.runtime_s
         if self.checkpoint_mb is None or self.saved_s <= 0.0:
             return runtime_s / speed
         restore_s = CHECKPOINT_S + CHECKPOINT_S_PER_MB * self.checkpoint_mb
@@ -178,6 +172,15 @@ class Rejected(Struct, frozen=True):
     cost_usd: float
 
 
+class Moves(Struct, omit_defaults=True):
+    """Tasks that a plan moves from one machine to another, by where they go, and spot machines that steal tasks."""
+
+    to_idle: int = 0
+    to_busy: int = 0
+    to_new: int = 0
+    thieves: int = 0
+
+
 class Plan(Struct, kw_only=True):
     """What to do now and when to look again. `assign` holds the whole queue of every machine that changes.
 
@@ -188,7 +191,8 @@ class Plan(Struct, kw_only=True):
     start: list[Start] = field(default_factory=list)
     stop: list[str] = field(default_factory=list)
     assign: dict[str, list[int]] = field(default_factory=dict)
-    look_again_t: float = math.inf
+    replan_t: float = field(default=math.inf, name="look_again_t")  # as logs and `windfall events` call it
+    """When to plan again if nothing happens before."""
     spot_until_t: float = math.inf
     """From then on a machine that may vanish begins only what is reserved for it."""
     because: list[str] = field(default_factory=list)
@@ -198,6 +202,8 @@ class Plan(Struct, kw_only=True):
     rejected: list[Rejected] = field(default_factory=list)
     later: list[Later] = field(default_factory=list)
     """What it means to rent later: it is shown again in the next snapshot (`last_later`), and binds nobody."""
+    moves: Moves = field(default_factory=Moves)
+    """Counted for reports; `assign` is what is carried out. Only HADS fills it in."""
 
 
 class Planner(Protocol):

@@ -1,17 +1,21 @@
-"""The planners of bags by name: one interface, chosen per job. Pure."""
+"""Every planner by its name: of bags and of workflows, behind one interface. Chosen per job. Pure."""
 
 from __future__ import annotations
 
 import math
+from difflib import get_close_matches
 
+from windfall.errors import BadInput
 from windfall.planning.bags.rivals import AllSpot, Greedy, UniformProgress
 from windfall.planning.bags.windfall import Windfall
 from windfall.planning.contract import ONDEMAND, SPOT, Plan, Planner, Snapshot
 from windfall.planning.hads import dynamic
+from windfall.planning.workflow.live import WorkflowPlanner
+from windfall.planning.workflow.planners import NAMES as WORKFLOW_NAMES
 
 
 class Hads:
-    """HADS behind the interface of all planners."""
+    """HADS as a `Planner`; it always names the tasks of each machine."""
 
     names_up_to = math.inf
 
@@ -32,3 +36,20 @@ PLANNERS: dict[str, Planner] = {
     "on-demand": Windfall(market=ONDEMAND),
     "spot": Windfall(AllSpot, market=SPOT),
 }
+"""The planners of bags."""
+
+
+def known_planner(name: str, is_workflow: bool) -> str:
+    """The name itself if a planner has it, the default for an empty name, else BadInput with the nearest name."""
+    known = WORKFLOW_NAMES if is_workflow else tuple(PLANNERS)
+    if (name or DEFAULT) in known:
+        return name or DEFAULT
+    what, near = "workflows" if is_workflow else "bags", get_close_matches(name, known, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"planners of {what} are: {', '.join(known)}"
+    raise BadInput(f"there is no planner '{name}' for {what}", hint=hint)
+
+
+def planner_named(name: str, is_workflow: bool) -> Planner:
+    """The planner of that name; raises BadInput as `known_planner` does."""
+    known = known_planner(name, is_workflow)
+    return WorkflowPlanner(known) if is_workflow else PLANNERS[known]

@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from windfall.core.events import Settings
 from windfall.errors import BadInput
-from windfall.planning.choice import known_planner
-from windfall.planning.registry import PLANNERS
+from windfall.planning.registry import PLANNERS, known_planner
 from windfall.policy import compile_policies
 from windfall.sim import flows, schema, traces
 from windfall.sim.cloud import Cloud, read_cloud

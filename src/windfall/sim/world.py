@@ -26,9 +26,8 @@ from windfall.core.events import (
     TasksEstimated,
 )
 from windfall.drivers.simulated import Simulated
-from windfall.planning.choice import planner_named
 from windfall.planning.contract import Planner
-from windfall.planning.registry import PLANNERS
+from windfall.planning.registry import PLANNERS, planner_named
 from windfall.policy import compile_policies
 from windfall.sim import checkpoints
 from windfall.sim.hosts import Ground, Host, Running

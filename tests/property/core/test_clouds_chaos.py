@@ -43,7 +43,7 @@ class Chaos:
             assign={
                 name: chance.choices(tasks, k=chance.randint(0, 6)) for name in names if chance.random() < 0.4
             },
-            look_again_t=snapshot.t + chance.choice((20.0, 200.0, 2000.0)),
+            replan_t=snapshot.t + chance.choice((20.0, 200.0, 2000.0)),
         )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ class CloudMachine(EngineMachine):
             start=[Start(f"new-{place}", offer) for place, offer in enumerate(starts)],
             stop=data.draw(st.lists(st.sampled_from(labels), max_size=2)),
             assign=data.draw(st.dictionaries(st.sampled_from(labels), tasks, max_size=3)),
-            look_again_t=data.draw(st.sampled_from([math.inf, self.t + 5.0])),
+            replan_t=data.draw(st.sampled_from([math.inf, self.t + 5.0])),
         )
         taken = self.step(PlanProposed(self.t, job, self.state.seq, plan)).decided
         for number, _, offer in taken.started:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windfall.core.renting import money
-from windfall.core.renting.money import Ledger, Tariff
+from windfall.core.renting.money import Tariff
 
 tariffs = st.builds(
     Tariff,
@@ -38,19 +38,3 @@ def test_a_machine_given_back_before_its_paid_time_ends_owes_no_further_cycle(ta
     assert money.owed_microusd(tariff, money.end(meter, t + (until - t) / 2), until) <= money.owed_microusd(
         tariff, meter, min(t + 0.5, (t + until) / 2)
     )
-
-
-@given(
-    amount=st.integers(-(10**12), 10**12),
-    shares=st.dictionaries(st.text(max_size=3), st.floats(0, 1e6), min_size=1, max_size=8),
-)
-def test_the_parts_of_an_amount_are_the_amount(amount, shares):
-    assert sum(money.divide(amount, shares).values()) == amount
-
-
-@given(owed=st.lists(st.integers(0, 10**7), min_size=1, max_size=20))
-def test_the_ledger_is_always_what_the_machine_owes(owed):
-    ledger = Ledger()
-    for t, amount in enumerate(sorted(owed)):
-        ledger.settle(float(t), "cloud", "m1", amount, {"a": 1.0, "b": 2.0})
-        assert ledger.total(machine="m1") == amount == ledger.total(job="a") + ledger.total(job="b")

@@ -53,7 +53,7 @@ class World:
         self.t, self.tasks, self.total = 0.0, {task.id: task for task in tasks}, len(tasks)
         self.machines: dict[str, Rented] = {}
         self.strikes, self.wakes = sorted(strikes), []
-        self.born, self.look_again_t, self.plans = 0, 0.0, 0
+        self.born, self.replan_t, self.plans = 0, 0.0, 0
         self.cost_usd, self.spot_until_t = 0.0, math.inf
 
     def run(self, most: int = 3_000) -> float:
@@ -61,7 +61,7 @@ class World:
             if not self.tasks:
                 self.cost_usd += sum(self._owed(machine) for machine in self.machines.values())
                 return self.t
-            if self.look_again_t <= self.t + EPSILON or self.changed:
+            if self.replan_t <= self.t + EPSILON or self.changed:
                 self.changed = False
                 self.apply(self.planner(self.snapshot()))
             self.fill()
@@ -106,8 +106,8 @@ class World:
             machine = self.machines.pop(name)
             assert not machine.running and not machine.waiting, "a machine with work was stopped"
             self.cost_usd += self._owed(machine)
-        assert plan.look_again_t > self.t, "a plan that looks again at once never ends"
-        self.look_again_t, self.spot_until_t = plan.look_again_t, plan.spot_until_t
+        assert plan.replan_t > self.t, "a plan that looks again at once never ends"
+        self.replan_t, self.spot_until_t = plan.replan_t, plan.spot_until_t
 
     def _assign(self, machine: Rented, queue: list[int]) -> None:
         for task in queue:
@@ -146,7 +146,7 @@ class World:
 
     def advance(self) -> None:
         awake = [machine for machine in self.machines.values() if machine.asleep_t is None]
-        moments = [self.look_again_t, *(at for at, _, _ in self.strikes), *(at for at, _ in self.wakes)]
+        moments = [self.replan_t, *(at for at, _, _ in self.strikes), *(at for at, _ in self.wakes)]
         moments += [machine.ready_t for machine in awake]
         moments += [self.t + left_s for machine in awake for left_s in machine.running.values()]
         to_t = min(moment for moment in moments if moment > self.t + EPSILON / 10)

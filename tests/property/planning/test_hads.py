@@ -53,7 +53,7 @@ class World:
         self.machines: dict[str, Rented] = {}
         self.notices = sorted((at, which, length) for at, which, length in naps)
         self.wakes: list[tuple[float, str]] = []
-        self.born, self.look_again_t, self.done = 0, 0.0, []
+        self.born, self.replan_t, self.done = 0, 0.0, []
 
     def run(self) -> float:
         for _ in range(2_000):
@@ -82,7 +82,7 @@ class World:
         for name in plan.stop:
             assert not self.machines[name].running
             del self.machines[name]
-        self.look_again_t = plan.look_again_t
+        self.replan_t = plan.replan_t
         homes = [task for machine in self.machines.values() for task in (*machine.running, *machine.waiting)]
         assert sorted(homes) == sorted(self.tasks), "every task has exactly one home"
 
@@ -96,7 +96,7 @@ class World:
 
     def advance(self) -> None:
         awake = [machine for machine in self.machines.values() if not machine.asleep]
-        moments = [self.look_again_t, *(at for at, _, _ in self.notices), *(at for at, _ in self.wakes)]
+        moments = [self.replan_t, *(at for at, _, _ in self.notices), *(at for at, _ in self.wakes)]
         moments += [machine.ready_t for machine in awake]
         moments += [self.t + left_s for machine in awake for left_s in machine.running.values()]
         to_t = min(moment for moment in moments if moment > self.t + 1e-9)

@@ -444,7 +444,7 @@ def test_a_host_that_only_says_that_it_is_a_machine_is_none() -> None:
 def test_a_state_with_machines_comes_back_as_it_was() -> None:
     cloud = Cloud()
     bag = cloud.rent(4)
-    cloud.plan(bag, start=[SPOT, SURE], assign={"new-0": [0, 1], "new-1": [2]}, look_again_t=cloud.t + 77)
+    cloud.plan(bag, start=[SPOT, SURE], assign={"new-0": [0, 1], "new-1": [2]}, replan_t=cloud.t + 77)
     cloud.boot(1)
     cloud.sleep(1)
     again = load(save(cloud.state))

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from windfall.core.renting import money
-from windfall.core.renting.money import Budget, Ledger, Tariff
+from windfall.core.renting.money import Budget, Tariff
 
 HOURLY = Tariff(cycle_microusd=100_000, cycle_s=3600.0)
 BY_SECOND = Tariff(cycle_microusd=10, cycle_s=1.0, minimum_s=60.0)
@@ -72,20 +72,6 @@ def test_table_10_of_hads_reads_back_to_the_cent():
     on_demand, spot = money.microusd(0.199), money.microusd(0.0588)
     assert [money.usd(cycles * on_demand) for cycles in (5, 7, 8)] == [0.995, 1.393, 1.592]
     assert [math.floor(100 * money.usd(cycles * spot)) / 100 for cycles in (5, 7, 8)] == [0.29, 0.41, 0.47]
-
-
-def test_an_amount_is_divided_to_the_last_microdollar():
-    assert money.divide(100, {"a": 1.0, "b": 1.0, "c": 1.0}) == {"a": 34, "b": 33, "c": 33}
-    assert money.divide(7, {"a": 0.0, "b": 0.0}) == {"a": 4, "b": 3}
-
-
-def test_the_ledger_charges_only_what_was_not_charged_before():
-    ledger = Ledger()
-    ledger.settle(10.0, "cloud", "m1", 100, {"fit": 1.0})
-    ledger.settle(20.0, "cloud", "m1", 250, {"fit": 1.0, "sweep": 2.0})
-    ledger.settle(30.0, "cloud", "m1", 250, {"sweep": 1.0})
-    assert (ledger.total(machine="m1"), ledger.total(job="fit"), ledger.total(job="sweep")) == (250, 150, 100)
-    assert len(ledger.entries) == 3
 
 
 def test_a_budget_stops_the_launch_that_would_break_it():

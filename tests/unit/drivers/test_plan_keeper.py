@@ -81,7 +81,7 @@ def test_when_even_the_fallback_fails_there_is_an_empty_plan_and_a_later_look(pl
 
     monkeypatch.setattr(planner_process, "think", fail)
     plan, error = planning.propose("oracle", SNAPSHOT)
-    assert not plan.start and plan.look_again_t > SNAPSHOT.t and "two and two" in error
+    assert not plan.start and plan.replan_t > SNAPSHOT.t and "two and two" in error
 
 
 class InPlace:
@@ -106,7 +106,7 @@ def test_a_job_that_rents_is_planned_for_when_it_is_there_and_again_when_a_plan_
         driver = Realtime(MemoryStore(), Engine(), Settings())
         await driver.start()
         keeper = PlanKeeper(driver)
-        keeper._planning = planner = InPlace(Plan(look_again_t=driver.clock() + 0.2), Plan())
+        keeper._planning = planner = InPlace(Plan(replan_t=driver.clock() + 0.2), Plan())
         await keeper.start()
         now = driver.clock()
         rules = JobRules("bag", deadline_s=60.0, rent_from=["cloud"], planner="hads")

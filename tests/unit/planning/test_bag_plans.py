@@ -72,8 +72,8 @@ def test_an_idle_machine_ends_just_before_its_next_cycle_and_not_sooner():
     busy = machine(Phase.BUSY, DEAR, "busy", running=(Running(0, 400.0),), paid_until_t=1200.0)
     early = WINDFALL(snapshot(spare, busy, count=1, t=300.0))
     assert early.stop == []
-    assert 590.0 <= early.look_again_t < 600.0
-    assert WINDFALL(snapshot(spare, busy, count=1, t=early.look_again_t)).stop == ["spare"]
+    assert 590.0 <= early.replan_t < 600.0
+    assert WINDFALL(snapshot(spare, busy, count=1, t=early.replan_t)).stop == ["spare"]
 
 
 def test_a_sleeper_is_waited_for_until_a_rescue_would_be_late():
@@ -81,7 +81,7 @@ def test_a_sleeper_is_waited_for_until_a_rescue_would_be_late():
     wakes = (replace(CHEAP, resumes_per_h=30.0), DEAR)
     plan = WINDFALL(snapshot(asleep, count=1, t=100.0, offers=wakes))
     assert plan.start == []
-    assert plan.look_again_t <= 2000.0 - 60.0 - 100.0
+    assert plan.replan_t <= 2000.0 - 60.0 - 100.0
     late = WINDFALL(snapshot(asleep, count=1, t=1835.0, offers=wakes))
     assert markets(late) == [ONDEMAND]
     assert late.assign[late.start[0].label] == [0]
@@ -99,7 +99,7 @@ def test_it_looks_again_before_the_net_could_be_cut():
     shown = snapshot(busy, count=1, seconds=600.0, t=300.0)
     plan = WINDFALL(shown)
     net = Net(shown, [], left_of_each(shown), 5.0)
-    assert plan.look_again_t <= net.latest_t([Item(Task(0, 600.0), 1, [])])
+    assert plan.replan_t <= net.latest_t([Item(Task(0, 600.0), 1, [])])
 
 
 def test_an_impossible_deadline_names_the_earliest_possible_one():
@@ -193,7 +193,7 @@ def test_refused_spot_is_waited_for_while_on_demand_costs_no_more_later_and_not_
 
     early = planned(1.0)
     assert early.start == []
-    assert 1.0 < early.look_again_t < 4 * 3600.0
+    assert 1.0 < early.replan_t < 4 * 3600.0
     assert any("wait for spot" in reason for reason in early.because)
     late = planned(4 * 3600.0 - 700.0)
     assert {start.offer.name for start in late.start} == {"sure"}
@@ -312,7 +312,7 @@ def test_what_waits_behind_others_on_demand_is_looked_at_while_it_could_still_be
     shown = snapshot(busy, tasks=doubtful(2), offers=(SURE_BY_THE_HOUR,), deadline_t=7200.0)
     plan = WINDFALL(shown)
     assert plan.start == []
-    assert plan.look_again_t <= 7200.0 - 2400.0 - 200.0
+    assert plan.replan_t <= 7200.0 - 2400.0 - 200.0
 
 
 def test_where_the_net_would_be_let_down_before_spot_has_done_anything_nobody_pays_for_both():

@@ -120,7 +120,7 @@ def test_a_hibernated_machine_is_waited_for_until_an_on_demand_start_would_only_
     asleep = machine("m1", Phase.HIBERNATED, running=[(1, 50.0)], waiting=[2])
     plan = replan(snapshot(600.0, asleep, runtimes={1: 200.0, 2: 300.0}), Settings(margin_s=0.0))
     assert not plan.start
-    assert plan.look_again_t == pytest.approx(DEADLINE_S - LAG_S - 300.0)
+    assert plan.replan_t == pytest.approx(DEADLINE_S - LAG_S - 300.0)
     assert plan.rejected[0].cost_usd == pytest.approx(0.100)
 
 
@@ -170,7 +170,7 @@ def test_only_tasks_that_would_not_start_in_the_paid_cycle_are_stolen_and_only_f
 def test_an_idle_machine_ends_just_before_its_next_cycle():
     idle = machine("m1", Phase.IDLE, paid_until_t=900.0)
     early, late = (replan(snapshot(t, idle, runtimes={}), Settings(margin_s=5.0)) for t in (100.0, 895.0))
-    assert (early.stop, early.look_again_t) == ([], 895.0)
+    assert (early.stop, early.replan_t) == ([], 895.0)
     assert late.stop == ["m1"]
 
 
@@ -186,7 +186,7 @@ def test_a_checkpoint_is_not_lost_in_a_migration():
     task = Task(1, 300.0, checkpoint_mb=100.0, saved_s=200.0)
     asleep = machine("m1", Phase.HIBERNATED, running=[(1, 90.0)])
     now = Snapshot(t=600.0, deadline_t=DEADLINE_S, tasks={1: task}, machines=(asleep,), offers=paper_offers())
-    waits, forgets = (replan(now, Settings(margin_s=0.0, checkpoints=keeps)).look_again_t for keeps in (True, False))
+    waits, forgets = (replan(now, Settings(margin_s=0.0, checkpoints=keeps)).replan_t for keeps in (True, False))
     assert waits == pytest.approx(DEADLINE_S - LAG_S - (13.0 + 0.04 * 100.0 + 100.0))
     assert forgets == pytest.approx(DEADLINE_S - LAG_S - 300.0)
 

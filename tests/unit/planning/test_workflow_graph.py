@@ -1,10 +1,10 @@
-"""The graph: order, levels, paths, readiness; and that it stays linear where recursion would fall over."""
+"""The graph: order, levels and paths; and that it stays linear where recursion would fall over."""
 
 from __future__ import annotations
 
 import pytest
 
-from windfall.planning.workflow.graph import CycleFound, Readiness, build
+from windfall.planning.workflow.graph import CycleFound, build
 
 DIAMOND = [(0, 1), (0, 2), (1, 3), (2, 3)]
 
@@ -18,14 +18,6 @@ def test_the_critical_path_follows_the_longest_durations():
     assert graph.critical_path([1, 5, 2, 1]) == [0, 1, 3]
     assert graph.earliest_finish([1, 5, 2, 1]) == [1, 6, 3, 7]
     assert graph.tail([1, 5, 2, 1]) == [7, 6, 3, 1]
-
-
-def test_a_task_becomes_ready_with_its_last_parent():
-    readiness = Readiness(build(4, DIAMOND))
-    assert readiness.ready == [0]
-    assert readiness.finish(0) == [1, 2]
-    assert readiness.finish(1) == []
-    assert readiness.finish(2) == [3]
 
 
 def test_a_cycle_is_named_task_by_task_in_the_order_of_waiting():
@@ -46,5 +38,3 @@ def test_a_chain_of_a_hundred_thousand_tasks_needs_no_recursion():
     graph = build(n, [(i, i + 1) for i in range(n - 1)])
     assert max(graph.earliest_finish([1] * n)) == n
     assert len(graph.critical_path([1] * n)) == n
-    readiness = Readiness(graph)
-    assert [readiness.finish(i) for i in range(3)] == [[1], [2], [3]]

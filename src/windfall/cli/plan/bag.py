@@ -181,7 +181,7 @@ def _progress(ready: Ready, total: int) -> Iterator[Any]:
 
 def prepare(asked: Asked) -> Ready:
     """Everything read and checked before anything is simulated. BadInput says what is missing."""
-    from windfall.planning.choice import known_planner
+    from windfall.planning.registry import known_planner
     from windfall.sim.forecast import Question
 
     if _is_job(asked):
@@ -214,9 +214,9 @@ def _is_job(asked: Asked) -> bool:
 
 def _running(asked: Asked) -> Ready:
     """What is left of a job on a server, simulated from now on as if nothing were rented yet."""
-    from windfall.planning.choice import known_planner
     from windfall.planning.estimates import GUESSED
     from windfall.planning.offers import Offer
+    from windfall.planning.registry import known_planner
     from windfall.sim.forecast import Question, supply_of
 
     with asked.place.open() as client:

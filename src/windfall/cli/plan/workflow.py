@@ -14,8 +14,8 @@ from msgspec import Struct
 from windfall.bags.units import parse_money
 from windfall.cli.show.units import parse_duration_s, show_duration, show_usd
 from windfall.errors import BadInput, Missed
-from windfall.planning.choice import known_planner
 from windfall.planning.offers import Offer
+from windfall.planning.registry import known_planner
 from windfall.planning.workflow.bounds import work_bound_usd
 from windfall.planning.workflow.budget import soonest_within
 from windfall.planning.workflow.model import US, NoOffer, Plan, Problem, earliest_finish, make_problem

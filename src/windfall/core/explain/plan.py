@@ -106,7 +106,7 @@ def why_reserved(state: State, bag: Bag, task: int, t: float) -> Json | None:
         "pools": [],
         "try": [],
         "machine": machine.number,
-        "look_again_s": None if planned is None or math.isinf(planned.look_again_t) else planned.look_again_t,
+        "look_again_s": None if planned is None or math.isinf(planned.replan_t) else planned.replan_t,
     }
 
 
@@ -170,7 +170,7 @@ def plan_of(state: State, bag: Bag) -> Json | None:
         "planner": bag.rules.planner or "windfall",
         "plans": planned.plans,
         "planned_s": planned.planned_t,
-        "look_again_s": None if math.isinf(planned.look_again_t) else planned.look_again_t,
+        "look_again_s": None if math.isinf(planned.replan_t) else planned.replan_t,
         "first_finish_s": planned.first_finish_t,
         **predicted(plan),
         "because": plan.because,

@@ -122,10 +122,10 @@ def _make_due(state: State, t: float) -> None:
     if state.plan_look_t > t:
         return
     for plan in state.plans.values():
-        if plan.look_again_t <= t:
-            plan.look_again_t = inf
+        if plan.replan_t <= t:
+            plan.replan_t = inf
             state.touch(plan.job)
-    state.plan_look_t = min((plan.look_again_t for plan in state.plans.values()), default=inf)
+    state.plan_look_t = min((plan.replan_t for plan in state.plans.values()), default=inf)
 
 
 def _fall_silent(state: State, host: Host, to: str) -> None:

@@ -7,7 +7,7 @@ the last one where the provider took the machine and the tariff says that this o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -98,53 +98,6 @@ def paid_until_t(tariff: Tariff, meter: Meter, t: float) -> float:
     return t + max(begun * tariff.cycle_s, tariff.minimum_s) - seconds
 
 
-class Entry(Struct, frozen=True):
-    """One amount: what machine, of what pool, for what job."""
-
-    t: float
-    pool: str
-    machine: str
-    job: str
-    amount_microusd: int
-
-
-class Ledger(Struct):
-    """Entries in the order they were made; sums are always taken from them, so they cannot drift apart."""
-
-    entries: list[Entry] = []
-
-    def settle(self, t: float, pool: str, machine: str, owed: int, shares: Mapping[str, float]) -> None:
-        """Bring a machine's entries up to what it owes, the difference divided among the jobs that used it."""
-        due = owed - self.total(machine=machine)
-        for job, amount in divide(due, shares).items():
-            if amount:
-                self.entries.append(Entry(t, pool, machine, job, amount))
-
-    def total(self, *, pool: str | None = None, machine: str | None = None, job: str | None = None) -> int:
-        return sum(
-            entry.amount_microusd
-            for entry in self.entries
-            if (pool is None or entry.pool == pool)
-            and (machine is None or entry.machine == machine)
-            and (job is None or entry.job == job)
-        )
-
-
-def divide(amount_microusd: int, shares: Mapping[str, float]) -> dict[str, int]:
-    """An amount by shares, to the last micro-dollar: the largest remainders get what rounding left, ties by name."""
-    if not shares:
-        raise ValueError("an amount needs at least one share to be divided among")
-    whole = math.fsum(shares.values())
-    weights = {name: (share / whole if whole > 0 else 1.0 / len(shares)) for name, share in shares.items()}
-    exact = {name: amount_microusd * weight for name, weight in weights.items()}
-    parts = {name: math.floor(value) for name, value in exact.items()}
-    order = sorted(exact, key=lambda name: (parts[name] - exact[name], name))
-    left = amount_microusd - sum(parts.values())
-    for place in range(left):
-        parts[order[place % len(order)]] += 1
-    return parts
-
-
 class Budget(Struct, frozen=True):
     """A limit on what may be committed. It stops launching and never ends what is already paid for."""
 
@@ -153,8 +106,3 @@ class Budget(Struct, frozen=True):
     def allows(self, committed: int, first_cycle_microusd: int) -> bool:
         """Whether one more machine may be started: its first cycle is owed at once."""
         return self.limit_microusd is None or committed + first_cycle_microusd <= self.limit_microusd
-
-
-def recount(tariffs: Mapping[str, Tariff], meters: Iterable[tuple[str, str, Meter]], t: float) -> dict[str, int]:
-    """What each machine owes, counted again from its meter alone: (machine, offer, meter) in, micro-dollars out."""
-    return {machine: owed_microusd(tariffs[offer], meter, t) for machine, offer, meter in meters}

@@ -33,7 +33,7 @@ def follow(state: State, bag: Bag) -> None:
     if bag.rules.rent_from and (bag.sealed or bag.rules.streaming) and bag.number not in state.plans:
         state.plans[bag.number] = planned = PlanState(bag.number)
         if (look_t := free_hosts.chance_t(state, bag)) > -math.inf:
-            planned.look_again_t, state.plan_look_t = look_t, min(state.plan_look_t, look_t)
+            planned.replan_t, state.plan_look_t = look_t, min(state.plan_look_t, look_t)
             return
     state.touch(bag.number)
 
@@ -370,8 +370,8 @@ def _remember(state: State, planned: PlanState, event: PlanProposed, decided: Pl
     planned.plan, planned.planned_t, planned.planned_seq = plan, event.t, event.seq
     planned.refused, planned.error = decided.refused, event.error
     bag = state.bags[event.job]
-    planned.look_again_t = min(
-        plan.look_again_t,
+    planned.replan_t = min(
+        plan.replan_t,
         _reopens_t(state, bag, event.t),
         _unsure_until_t(state, bag, event.t),
         free_hosts.left_to_them(state, bag, event.t).look_t,
@@ -379,7 +379,7 @@ def _remember(state: State, planned: PlanState, event: PlanProposed, decided: Pl
     if not planned.plans:
         planned.first_cost_usd, planned.first_finish_t = plan.predicted_cost_usd, plan.predicted_finish_t
     planned.plans += 1
-    state.plan_look_t = min(plan.look_again_t for plan in state.plans.values())
+    state.plan_look_t = min(plan.replan_t for plan in state.plans.values())
 
 
 def _unsure_until_t(state: State, bag: Bag, t: float) -> float:

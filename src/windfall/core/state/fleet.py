@@ -122,7 +122,7 @@ class PlanState(Struct, array_like=True):
     job: int
     changed_seq: int = 0
     planned_seq: int = 0
-    look_again_t: float = math.inf
+    replan_t: float = math.inf
     plan: Plan | None = None
     planned_t: float | None = None
     refused: list[str] = field(default_factory=list)

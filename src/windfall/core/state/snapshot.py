@@ -246,7 +246,7 @@ def _load_fleet(state: State, saved: SavedFleet) -> None:
             state.there[machine.number] = machine
     state.plans = {plan.job: plan for plan in saved.plans}
     state.plans_due = dict.fromkeys(saved.plans_due)
-    state.plan_look_t = min((plan.look_again_t for plan in saved.plans), default=inf)
+    state.plan_look_t = min((plan.replan_t for plan in saved.plans), default=inf)
 
 
 def _load_bag(saved: SavedBag) -> Bag:

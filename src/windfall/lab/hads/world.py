@@ -8,7 +8,6 @@ curve from the least to the most of table 8 with its mean, and a longer task nee
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 from msgspec.structs import replace
@@ -47,8 +46,6 @@ PAPER_11 = {
 }  # fmt: skip
 PAPER_FIGURE_4_S = {"c1": 1127, "c2": 1430, "c3": 627, "c4": 678, "c5": 805}
 QUANTILES = 4000
-MOVED = re.compile(r"moved (\d+) tasks to idle machines, (\d+) to busy ones, (\d+) to new ones")
-STOLEN = re.compile(r"takes \d+ tasks from on-demand machines")
 
 
 def offers(known: tuple[float, float] | None = None) -> list[Offer]:
@@ -104,11 +101,10 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
 
     def keep(record: Record) -> None:
         if isinstance(record.event, PlanProposed):
-            for line in record.event.plan.because:
-                if moved := MOVED.match(line):
-                    for kind, number in zip(("to_idle", "to_busy", "to_new"), moved.groups(), strict=True):
-                        counts[kind] += int(number) > 0
-                counts["stolen"] += bool(STOLEN.search(line))
+            moves = record.event.plan.moves
+            for kind in ("to_idle", "to_busy", "to_new"):
+                counts[kind] += getattr(moves, kind) > 0
+            counts["stolen"] += moves.thieves
 
     market = case.get("market", "")
     if market == "on-demand prices":

@@ -24,18 +24,18 @@ def written(desk: Desk, net: Net, at_risk: Sequence[Item], latest_t: float, forc
         if queue != list(machine.waiting):
             plan.assign[machine.id] = queue
     if latest_t > snapshot.t:
-        plan.look_again_t = latest_t
-    plan.look_again_t = min(plan.look_again_t, _queues_late_t(desk))
+        plan.replan_t = latest_t
+    plan.replan_t = min(plan.replan_t, _queues_late_t(desk))
     plan.spot_until_t = _spot_until_t(desk)
     _release(desk, plan, net, at_risk)
     for sleeper in desk.waits:
         limit_t = min(sleeper.limit_t, max(desk.prices.gives_up_t(), snapshot.t + desk.margin_s))
-        plan.look_again_t = min(plan.look_again_t, limit_t)
+        plan.replan_t = min(plan.replan_t, limit_t)
         plan.because.append(
             f"{sleeper.machine.id} sleeps with {len(sleeper.items)} tasks; they may wait until {sleeper.limit_t:.0f}"
         )
     if desk.put_off:
-        plan.look_again_t = min(plan.look_again_t, snapshot.t + desk.pause_s())
+        plan.replan_t = min(plan.replan_t, snapshot.t + desk.pause_s())
         count = sum(item.count for item in desk.put_off)
         plan.because.append(f"{count} tasks wait for spot machines to be had again: on-demand is in time later, too")
     _explain(desk, plan, net, at_risk, latest_t, forced)
@@ -87,7 +87,7 @@ def _release(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item]) -> None:
             continue
         at_t = machine.paid_until_t - min(desk.margin_s, machine.offer.cycle_s / 10.0)
         if at_t > desk.t + 1e-6:
-            plan.look_again_t = min(plan.look_again_t, at_t)
+            plan.replan_t = min(plan.replan_t, at_t)
             continue
         without = [bin for bin in net.bins if bin.name != machine.id]
         if machine.offer.market == ONDEMAND and at_risk:
@@ -96,7 +96,7 @@ def _release(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item]) -> None:
                 plan.because.append(f"{machine.id} is idle and stays: the net hangs on it")
                 continue
             # Without it the net is cut sooner.
-            plan.look_again_t = min(plan.look_again_t, max(rest.latest_t(at_risk), desk.t + desk.margin_s))
+            plan.replan_t = min(plan.replan_t, max(rest.latest_t(at_risk), desk.t + desk.margin_s))
         net.bins = without
         plan.stop.append(machine.id)
         plan.because.append(f"{machine.id} is idle and its cycle ends")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Plan, Rejected, Snapshot, Start, Task
+from windfall.planning.contract import ONDEMAND, SPOT, Machine, Moves, Phase, Plan, Rejected, Snapshot, Start, Task
 from windfall.planning.hads.lanes import TOLERANCE_S, Lanes, longest_first
 from windfall.planning.hads.primary import first_plan
 from windfall.planning.offers import Offer
@@ -28,8 +28,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     margin_s: float = 5.0
 
 
-# What became of tasks that moved, as plans say it and laboratories count it.
-MOVED = "moved {idle} tasks to idle machines, {busy} to busy ones, {new} to new ones"
 AS_PRINTED = Settings(careful=False, checkpoints=False, balance=False)
 
 
@@ -154,7 +152,10 @@ class Board:
             else:
                 self.put(task, name)
         if to_idle or to_busy or to_new:
-            self.plan.because.append(MOVED.format(idle=to_idle, busy=to_busy, new=to_new))
+            self.plan.moves = Moves(to_idle, to_busy, to_new)
+            self.plan.because.append(
+                f"moved {to_idle} tasks to idle machines, {to_busy} to busy ones, {to_new} to new ones"
+            )
         return stranded
 
     def _soonest(self, task: Task) -> str | None:
@@ -223,7 +224,7 @@ def _asleep(board: Board) -> list[Task]:
         if rescue:
             used[rescue.offer.name] = used.get(rescue.offer.name, 0) + rescue.machines
         if at_t > snapshot.t + TOLERANCE_S:
-            plan.look_again_t = min(plan.look_again_t, at_t)
+            plan.replan_t = min(plan.replan_t, at_t)
             plan.because.append(f"{machine.id} sleeps with {len(tasks)} tasks; they may wait until {at_t:.0f}")
             plan.rejected += [Rejected(f"migrate {machine.id} now", rescue.cost_usd)] if rescue else []
             continue
@@ -269,7 +270,7 @@ def _release(board: Board) -> None:
             board.plan.stop.append(machine.id)
             board.plan.because.append(f"{machine.id} is idle and its cycle ends")
         else:
-            board.plan.look_again_t = min(board.plan.look_again_t, at_t)
+            board.plan.replan_t = min(board.plan.replan_t, at_t)
 
 
 def _to_come_usd(board: Board) -> float:
@@ -300,6 +301,7 @@ def replan(snapshot: Snapshot, settings: Settings | None = None) -> Plan:
         plan.because.append(f"{len(stranded)} tasks fit on no machine that can be had")
     for thief in [name for name in board.names(idle=True) if board.markets[name] == SPOT]:
         if taken := steal(board, thief):
+            plan.moves.thieves += 1
             plan.because.append(f"{thief} takes {taken} tasks from on-demand machines before their next cycle")
     if settings.balance:
         for thief in board.names(idle=True):

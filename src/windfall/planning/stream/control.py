@@ -15,8 +15,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-NEVER_S = 1e15
-
 
 class Market(Struct, frozen=True, eq=False):
     """The types of machines, as columns."""

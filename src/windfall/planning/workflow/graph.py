@@ -72,24 +72,6 @@ class Graph(Struct, frozen=True, eq=False):
         return path
 
 
-class Readiness:
-    """Which tasks may start, kept as tasks finish: each finish costs its own children, whatever the workflow's size."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._children = graph.children()
-        self._missing = np.diff(graph.parent_ptr).tolist()
-        self.ready: list[int] = [task for task in range(graph.n) if self._missing[task] == 0]
-
-    def finish(self, task: int) -> list[int]:
-        """Mark one task finished; the tasks that this made ready."""
-        freed = []
-        for child in self._children[task]:
-            self._missing[child] -= 1
-            if self._missing[child] == 0:
-                freed.append(child)
-        return freed
-
-
 def build(n: int, edges: Iterable[tuple[int, int]]) -> Graph:
     """A graph of `n` tasks from (parent, child) pairs; repeated pairs count once. Raises CycleFound."""
     pairs = np.unique(np.array(sorted(edges), dtype=np.int64).reshape(-1, 2), axis=0)

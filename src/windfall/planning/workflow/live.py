@@ -295,10 +295,10 @@ def _written(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because
         Seat("", seat.offer, seat.at_t, [], begun=False).extra_usd(max(seat.free_t)) for seat in seats if seat.is_new
     )
     if plan.later:
-        plan.look_again_t = min(entry.at_t for entry in plan.later)
+        plan.replan_t = min(entry.at_t for entry in plan.later)
     if math.isfinite(snapshot.deadline_t):
         pause_s = (snapshot.deadline_t - snapshot.begun_t) / LOOKS_PER_DEADLINE
-        plan.look_again_t = min(plan.look_again_t, t + max(1.0, pause_s))
+        plan.replan_t = min(plan.replan_t, t + max(1.0, pause_s))
     _release(snapshot, seats, plan)
     return plan
 
@@ -313,4 +313,4 @@ def _release(snapshot: Snapshot, seats: Sequence[Seat], plan: Plan) -> None:
         if machine.phase is Phase.HIBERNATED or machine.offer.cycle_s < SHORT_CYCLE_S or at_t <= snapshot.t:
             plan.stop.append(machine.id)
         else:
-            plan.look_again_t = min(plan.look_again_t, at_t)
+            plan.replan_t = min(plan.replan_t, at_t)

@@ -127,10 +127,6 @@ def added_cost(problem: Problem, machine: Timeline, start: int, end: int) -> flo
     return problem.cost(offer, last - first + lag) - problem.cost(offer, machine.last - machine.first + lag)
 
 
-def total_cost(problem: Problem, machines: list[Timeline]) -> float:
-    return sum(problem.cost(m.offer, m.last - m.first + problem.lag[m.offer]) for m in machines if m.starts)
-
-
 def to_plan(problem: Problem, machines: list[Timeline], planner: str) -> Plan:
     """The plan in which every machine is requested just in time for its first task and released after its last."""
     used = sorted((m for m in machines if m.starts), key=lambda m: (m.first - problem.lag[m.offer], m.offer))

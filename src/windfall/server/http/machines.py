@@ -30,7 +30,7 @@ def check_rented(service: Service, spec: JobSpec, is_workflow: bool) -> None:
             hint = f"those that do: {names}" if names else "name the file that describes it: --pools pools.toml"
             raise BadInput(f"there is no pool '{pool}' that rents machines", hint=hint, code="no-such-pool")
     if spec.planner:
-        from windfall.planning.choice import planner_named
+        from windfall.planning.registry import planner_named
 
         planner_named(spec.planner, is_workflow)
 
