@@ -69,7 +69,7 @@ class Transport:
         except ValueError:
             port = None
         if parts.scheme not in ("http", "https") or not parts.hostname or (":" in parts.netloc and port is None):
-            raise BadInput(f"'{url}' is no server's address", hint="write it as in http://head-node:8780")
+            raise BadInput(f"'{url}' is no server's address", hint="write it as in http://head-node:7272")
         if not token.isascii() or any(c.isspace() for c in token):
             raise BadInput("the token contains spaces or characters that no token has", hint="copy it again, alone")
         self.url = text.rstrip("/")

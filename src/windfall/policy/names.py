@@ -89,7 +89,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("BOT", "SubmitTime", "real", "when the bag was submitted", "Now - BOT.SubmitTime > 3600"),
     Attribute("Queue", "BOTsInQueue", "integer", "bags that are not finished", "Queue.BOTsInQueue == 1"),
     Attribute("Pool", "Name", "string", "name of the pool", 'Pool.Name == "cluster"'),
-    Attribute("Pool", "Kind", "string", "local, ssh, slurm, ec2, site, boinc or simulated", 'Pool.Kind != "boinc"'),
+    Attribute("Pool", "Kind", "string", "local, self, site or emulated", 'Pool.Kind != "self"'),
     Attribute("Pool", "Limit", "integer", "most clients queued and running", "Pool.Limit > 10"),
     Attribute("Pool", "Queued", "integer", "clients asked for that have not come yet", "Pool.Queued < 50"),
     Attribute("Pool", "Running", "integer", "clients that are there", "Pool.Running > 0"),

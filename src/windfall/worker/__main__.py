@@ -17,7 +17,7 @@ from windfall.worker.link import Address
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _EXAMPLE = """\
 examples:
-  windfall worker --server http://10.0.0.1:7070 --token-file ~/.windfall-token
+  windfall worker --server http://10.0.0.1:7272 --token-file ~/.windfall-token
   python3 worker.pyz --slots 4 --lifetime 55m --idle-exit 10m --tag rack=b7     (WINDFALL_SERVER, WINDFALL_TOKEN set)
   python3 worker.pyz --site lab --vcpu 8 --ram 16000     offer this host to a site; more: worker.pyz --site --help
 """
@@ -111,7 +111,7 @@ def address_of(args: argparse.Namespace) -> Address:
     except ValueError:
         usable = False
     if not usable:
-        raise Usage(f"{url!r} is not the address of a server\n  it looks like http://10.0.0.1:7070 or https://host")
+        raise Usage(f"{url!r} is not the address of a server\n  it looks like http://10.0.0.1:7272 or https://host")
     token = args.token or os.environ.get("WINDFALL_TOKEN") or ""
     if args.token_file:
         try:

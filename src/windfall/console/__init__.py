@@ -1,1 +1,0 @@
-"""The web page: static files that the server serves."""
