@@ -34,10 +34,12 @@ def broken_links(page: Path) -> Iterator[str]:
 def missing_files(page: Path) -> Iterator[str]:
     """Paths and modules of this project that the page names and that do not exist.
 
-    In running text these are words in backticks, such as `core/engine.py`, `src/windfall/core/` or `windfall.core.engine`.
-    A path counts if its first folder is one of the project or of the package. In blocks of code only paths that begin
-    with examples, docs, tests, tools or src count: other files there may be the reader's own.
+    In running text these are words in backticks, such as `core/engine.py` or `windfall.core.engine`; a path counts if
+    its first folder is one of the project or of the package. In blocks of code only paths that begin with examples,
+    docs, tests, tools or src count: other files there may be the reader's own.
     """
+    if page.name == "CHANGELOG.md":  # names what is gone, too
+        return
     text = page.read_text()
     for words in CODE.findall(FENCED.sub("", text)):
         if PATH.fullmatch(words) and not _exists(words):

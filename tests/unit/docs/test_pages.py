@@ -1,0 +1,60 @@
+"""The pages of the documentation name only what exists; docs/architecture.md names every room."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def load_checker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_checker", ROOT / "tools" / "docs.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+checker = load_checker()
+
+
+@pytest.mark.parametrize("page", checker.pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere_and_every_named_file_exists(page):
+    assert [*checker.broken_links(page), *checker.missing_files(page)] == []
+
+
+def test_the_architecture_names_every_package_and_every_room_of_the_engine():
+    package = ROOT / "src" / "windfall"
+    rooms = [f"{init.parent.name}" for init in package.glob("*/__init__.py")]
+    rooms += [f"core/{init.parent.name}" for init in package.glob("core/*/__init__.py")]
+    assert [room for room in rooms if f"`{room}/`" not in ARCHITECTURE] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "`core/nothing.py`",
+        "`src/windfall/nothing/`",
+        "`tests/unit/nothing.py`",
+        "`windfall.core.nothing`",
+        "`core.nothing.Thing`",
+        "[a page](nothing.md)",
+        "```sh\nwindfall run -f examples/nothing.toml\n```",
+    ],
+)
+def test_a_page_that_names_a_missing_file_is_reported(wrong, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"See\n{wrong}\n")
+    assert len([*checker.broken_links(page), *checker.missing_files(page)]) == 1
+
+
+@pytest.mark.parametrize("right", ["`core/engine.py`", "`windfall.core.engine.Engine`", "`pools.toml`", "`a/b.csv`"])
+def test_existing_files_and_files_of_the_reader_are_not_reported(right, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"See {right}.\n")
+    assert [*checker.broken_links(page), *checker.missing_files(page)] == []
