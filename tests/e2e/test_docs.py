@@ -82,6 +82,17 @@ def test_the_programs_of_a_page_run(page, tmp_path):
         assert ended.stdout
 
 
+def test_the_example_of_the_workflow_reference_runs(tmp_path):
+    example = blocks(ROOT / "docs" / "reference" / "workflow-toml.md", "toml")[0]
+    (tmp_path / "workflow.toml").write_text(example)
+    ended = subprocess.run(
+        [sys.executable, "-m", "windfall", "run", "--workflow", "workflow.toml"], cwd=tmp_path, capture_output=True,
+        text=True, timeout=120,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "7 tasks: 7 done" in ended.stdout
+
+
 def test_a_page_that_says_something_else_is_found_out():
     assert says(["a ... c", "...", "took 1.5 s"], "a b c\nx\ny\ntook 22 s\n")
     assert says(["only"], "only\n")

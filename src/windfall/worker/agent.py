@@ -1,4 +1,4 @@
-"""The worker's main process: speaks with the server, keeps the floor busy, leaves in good order. Touches everything.
+"""The worker's main process: speaks with the server, keeps its slots busy, leaves in good order. Touches everything.
 
 One thread decides (this one); HTTP and blobs have threads of their own that only carry. Short tasks are handled in
 gulps: after a turn with results the loop pauses for a moment, so that what gathers meanwhile costs one wake-up.
@@ -22,7 +22,7 @@ from windfall.wire import VERSION, frames
 from windfall.worker import identity, pace, system
 from windfall.worker.link import Address, Link, Refused, TooLarge
 from windfall.worker.outbox import Outbox, Result
-from windfall.worker.slot_pool import Floor
+from windfall.worker.slot_pool import SlotPool
 from windfall.worker.spool import Spool
 from windfall.worker.transfers import Transfers
 
@@ -70,7 +70,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox(Spool(os.path.join(folder, "spool"), self._boot))
         self._transfers = Transfers(options.address, folder)
-        self._floor = Floor(
+        self._slots = SlotPool(
             self.host, options.slots, os.path.join(folder, "run"), self._selector, self._transfers, self._on_result
         )
         self._link = Link(options.address, random.Random())
@@ -112,7 +112,7 @@ class Agent:
                 self._turn()
                 if self._fresh_results:
                     self._fresh_results = False
-                    time.sleep(pace.pause_s(self._floor.least_in_hand(), self._floor.durations.mean_s()))
+                    time.sleep(pace.pause_s(self._slots.least_in_hand(), self._slots.durations.mean_s()))
         finally:
             self._close()
         return self._exit_code
@@ -123,13 +123,13 @@ class Agent:
         ready = self._selector.select(timeout_s)
         if slept_s := system.frozen_s(time.monotonic() - before_s, timeout_s):
             self._say(f"frozen for {slept_s:.1f} s")
-            self._floor.was_frozen(slept_s)
+            self._slots.was_frozen(slept_s)
             self._last_work_s += slept_s
             self._leave_by_s += slept_s
         return ready
 
     def _timeout_s(self) -> float:
-        if self._floor.needs_a_look:
+        if self._slots.needs_a_look:
             return 0.05
         if self._in_flight:
             return _TICK_S
@@ -139,9 +139,9 @@ class Agent:
         now_s = time.monotonic()
         while self._signals:
             self._on_signal(self._signals.pop(0))
-        if self._floor.needs_a_look:
-            self._floor.check_calls()
-            self._floor.balance()
+        if self._slots.needs_a_look:
+            self._slots.check_calls()
+            self._slots.balance()
         if now_s >= self._tick_at_s:
             self._tick_at_s = now_s + _TICK_S
             self._tick(now_s)
@@ -149,8 +149,8 @@ class Agent:
 
     def _tick(self, now_s: float) -> None:
         """What may wait for half a second: outages, lifetimes, notices, parents, checkpoints."""
-        self._floor.balance()
-        self._floor.look_at_checkpoints(now_s)
+        self._slots.balance()
+        self._slots.look_at_checkpoints(now_s)
         down_since_s = self._link.down_since_s
         if down_since_s is not None and now_s - down_since_s > _SPOOL_AFTER_S:
             self._keep_results()
@@ -160,7 +160,7 @@ class Agent:
         elif down_since_s is None and self._reported_down:
             self._reported_down = False
             self._say("the server answers again")
-        if len(self._floor):
+        if len(self._slots):
             self._last_work_s = now_s
         options = self._options
         if self._is_orphan():
@@ -194,7 +194,7 @@ class Agent:
         elif signum == signal.SIGUSR1:
             self._leave("notice", None, notice=True)
         elif self._leaving == "signal":
-            self._floor.preempt("the worker was told twice to stop", 0.0, False)
+            self._slots.preempt("the worker was told twice to stop", 0.0, False)
         else:
             self._leave("signal", None)
 
@@ -204,14 +204,14 @@ class Agent:
         """Hand back what waits, end what runs with its grace time, report it all, go."""
         self._begin_to_leave(reason)
         grace_s = self._options.grace_s if grace_s is None else grace_s
-        self._floor.preempt(f"the worker leaves: {reason}", grace_s, notice)
+        self._slots.preempt(f"the worker leaves: {reason}", grace_s, notice)
 
     def _begin_to_leave(self, reason: str) -> None:
         if self._leaving is None:
             self._say(f"leaving: {reason}")
         self._leaving = reason
         patience_s = 10.0 if self._link.down_since_s is None else 1.0
-        self._leave_by_s = time.monotonic() + self._floor.longest_grace_s() + patience_s
+        self._leave_by_s = time.monotonic() + self._slots.longest_grace_s() + patience_s
 
     def _is_orphan(self) -> bool:
         """Whether the process that we are to die with has ended (a dead child of somebody else still has a number)."""
@@ -230,7 +230,7 @@ class Agent:
 
     def _abandon(self) -> None:
         """The process that we belong to has gone, and its server with it: end now, keep the results."""
-        self._floor.preempt("the process that started this worker has ended", 0.0, False)
+        self._slots.preempt("the process that started this worker has ended", 0.0, False)
         self._exit_code = 0
 
     def _lifetime_left_s(self, now_s: float) -> float | None:
@@ -239,26 +239,26 @@ class Agent:
 
     def _margin_s(self) -> float:
         """What the end of the lifetime takes: the tasks' grace and a last exchange."""
-        return min(self._floor.longest_grace_s() + 2.0, (self._options.lifetime_s or 0.0) / 4)
+        return min(self._slots.longest_grace_s() + 2.0, (self._options.lifetime_s or 0.0) / 4)
 
     def _lifetime_is_over(self, now_s: float) -> bool:
         """Time to end what runs; earlier if nothing runs and nothing more fits in."""
         left_s = self._lifetime_left_s(now_s)
         if left_s is None:
             return False
-        return left_s < self._margin_s() or (not len(self._floor) and self._lifetime_is_short(now_s))
+        return left_s < self._margin_s() or (not len(self._slots) and self._lifetime_is_short(now_s))
 
     def _lifetime_is_short(self, now_s: float) -> bool:
         """Less is left than a task would need, going by those that we have seen."""
         left_s = self._lifetime_left_s(now_s)
         if left_s is None:
             return False
-        return left_s - self._margin_s() < (self._floor.durations.mean_s() or 0.0)
+        return left_s - self._margin_s() < (self._slots.durations.mean_s() or 0.0)
 
     def _close(self) -> None:
         self._link.close()
         self._transfers.close()
-        self._floor.close()
+        self._slots.close()
         self._keep_results()
 
     def _keep_results(self) -> None:
@@ -276,12 +276,12 @@ class Agent:
     def _speak(self, now_s: float) -> None:
         """Exchange if it is time; break a long poll off if there is something to say."""
         if self._in_flight:
-            urgent = self._outbox.waiting or (self._leaving and not len(self._floor))
+            urgent = self._outbox.waiting or (self._leaving and not len(self._slots))
             if urgent and self._wait_s > 2 * pace.GAP_S and not self._nudged:
                 self._nudged = True
                 self._link.nudge()
             return
-        if self._leaving and not len(self._floor):
+        if self._leaving and not len(self._slots):
             if self._said_goodbye and not len(self._outbox):
                 self._exit_code = 0
                 return
@@ -293,15 +293,15 @@ class Agent:
         self._n += 1
         self._sent_s = now_s
         results = self._outbox.take()
-        mean_s = self._floor.mean_s(now_s)
-        leaving = self._leaving if not len(self._floor) and not self._outbox.waiting else None
+        mean_s = self._slots.mean_s(now_s)
+        leaving = self._leaving if not len(self._slots) and not self._outbox.waiting else None
         self._said_goodbye = leaving is not None
         want = 0
         if not self._leaving and not self._lifetime_is_short(now_s):
-            want = pace.want(self._options.slots, len(self._floor), mean_s)
+            want = pace.want(self._options.slots, len(self._slots), mean_s)
         live_rows, live_data = self._live()
-        self._wait_s = 0.0 if leaving or self._outbox.waiting else pace.wait_s(len(self._floor), mean_s, self._next_s)
-        if self._floor.watched():
+        self._wait_s = 0.0 if leaving or self._outbox.waiting else pace.wait_s(len(self._slots), mean_s, self._next_s)
+        if self._slots.watched():
             self._wait_s = min(self._wait_s, _LIVE_WAIT_S)
         header = {
             "v": VERSION,
@@ -312,13 +312,13 @@ class Agent:
             "want": want,
             "slots": self._options.slots,
             "results": [result.row(now_s) for result in results],
-            "started": self._floor.started(),
-            "held": len(self._floor),
-            "holds": [*self._floor.keys(), *self._outbox.waiting_keys()] if self._tell_held else None,
+            "started": self._slots.started(),
+            "held": len(self._slots),
+            "holds": [*self._slots.keys(), *self._outbox.waiting_keys()] if self._tell_held else None,
             "live": live_rows,
             "leaving": leaving,
         }
-        self._told = self._floor.checkpoints.rows[:]
+        self._told = self._slots.checkpoints.rows[:]
         if self._told:
             header["checkpoints"] = self._told
         attachments = [part for r in results for part in (r.stdout, r.stderr, r.value) if part]
@@ -339,7 +339,7 @@ class Agent:
 
     def _live(self) -> tuple[list[list[Any]], list[bytes]]:
         rows, data = [], []
-        for held, which, offset, piece in self._floor.take_live():
+        for held, which, offset, piece in self._slots.take_live():
             position = [offset, len(piece), 0, 0] if which == 0 else [0, 0, offset, len(piece)]
             rows.append([*held.key, *position])
             data.append(piece)
@@ -368,7 +368,7 @@ class Agent:
         if answer["n"] != self._n:
             raise ValueError(f"an answer to exchange {answer['n']} instead of {self._n}")
         self._outbox.acknowledged()
-        del self._floor.checkpoints.rows[: len(self._told)]
+        del self._slots.checkpoints.rows[: len(self._told)]
         self._next_s = float(answer.get("next_s") or self._next_s)
         self._tell_held = bool(answer.get("tell"))
         tasks, cancel = answer.get("tasks") or [], answer.get("cancel") or []
@@ -379,21 +379,21 @@ class Agent:
             # A server that does not hold its answer must not be asked in a tight loop.
             self._gap_s = min(1.0, self._gap_s * 2)
         if tasks:
-            self._floor.accept(tasks, answer["jobs"], payloads)
-            self._floor.dispatch()
+            self._slots.accept(tasks, answer["jobs"], payloads)
+            self._slots.dispatch()
             self._last_work_s = time.monotonic()
         if cancel:
-            self._floor.cancel((job, task, attempt) for job, task, attempt in cancel)
-        self._floor.watch((job, task, attempt) for job, task, attempt in answer.get("watch") or [])
+            self._slots.cancel((job, task, attempt) for job, task, attempt in cancel)
+        self._slots.watch((job, task, attempt) for job, task, attempt in answer.get("watch") or [])
         stop = answer.get("stop")
         if self._leaving:
-            self._floor.hand_back(f"the worker leaves: {self._leaving}")
+            self._slots.hand_back(f"the worker leaves: {self._leaving}")
         elif stop == "now":
             self._leave("drained", 0.0)
         elif stop:
             self._begin_to_leave("drained")
             self._leave_by_s = float("inf")
-            self._floor.hand_back(f"the server drains this worker: {stop}")
+            self._slots.hand_back(f"the server drains this worker: {stop}")
 
     def _say(self, text: str, always: bool = False) -> None:
         if always or not self._options.quiet:

@@ -31,7 +31,7 @@ _BALANCE_S = 0.05
 """An attempt at the head for so long: what waits behind it may go to an idle slot."""
 
 
-class Floor:
+class SlotPool:
     """All slots of this worker and every attempt that it holds."""
 
     def __init__(
