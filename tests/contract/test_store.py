@@ -11,7 +11,22 @@ from tests.support import postgres
 from tests.support.stores import MemoryKit, PostgresKit, SqliteKit
 from windfall.errors import BadInput, WindfallError
 from windfall.store import open_store
-from windfall.store.contract import Batch, ChunkHead, ChunkRow, JobRow, OutputRow, Record, StoreCorrupt, TokenRow
+from windfall.store.contract import (
+    BadValue,
+    Batch,
+    ChunkHead,
+    ChunkRow,
+    JobRow,
+    OutputRow,
+    Record,
+    StoreConflict,
+    StoreCorrupt,
+    StoreError,
+    StoreInUse,
+    StoreNewer,
+    StoreReadOnly,
+    TokenRow,
+)
 
 _names = count(1)
 
@@ -116,6 +131,112 @@ def test_a_batch_that_cannot_be_appended_leaves_nothing_behind(store):
     assert seqs(store.load()) == [1, 2]
 
 
+# Errors: whether a retry can help
+
+
+def test_a_conflict_is_no_matter_for_a_retry(store):
+    append(store, 1)
+    with pytest.raises(StoreConflict) as error:
+        append(store, 1, data=b"other")
+    assert not error.value.retryable
+
+
+def test_what_stands_in_the_way_for_a_while_is_worth_a_retry_and_the_same_batch_is_then_taken(kit):
+    append(kit.store, 1)
+    clear = kit.make_busy()
+    with pytest.raises(StoreError) as error:
+        append(kit.store, 2)
+    assert error.value.retryable
+    clear()
+    append(kit.store, 2)
+    assert seqs(kit.store.load()) == [1, 2]
+
+
+def test_a_read_only_store_is_said_and_is_no_matter_for_a_retry(kit):
+    append(kit.store, 1)
+    kit.make_read_only()
+    with pytest.raises(StoreReadOnly) as error:
+        append(kit.store, 2)
+    assert not error.value.retryable
+    assert seqs(kit.store.load()) == [1]
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64, -(2**63) - 1, 10**5000], ids=["63", "64", "-63", "5000 digits"])
+@pytest.mark.parametrize(
+    "batch",
+    [
+        lambda n: Batch(records=[record(1, job=n)]),
+        lambda n: Batch(records=[Record(n, 0.0, None, "event", b"r")]),
+        lambda n: Batch(records=[record(1)], outputs=[OutputRow(1, n, 1, b"o")]),
+        lambda n: Batch(outputs=[OutputRow(n, 1, 1, b"o")]),
+        lambda n: Batch(outputs=[OutputRow(1, 1, n, b"o")]),
+        lambda n: Batch(chunks=[ChunkRow(1, n, 1, 0, "lines", b"c")]),
+        lambda n: Batch(chunks=[ChunkRow(1, 0, n, 0, "lines", b"c")]),
+        lambda n: Batch(chunks=[ChunkRow(1, 0, 1, n, "lines", b"c")]),
+        lambda n: Batch(jobs=[JobRow(n, b"s")]),
+    ],
+)
+def test_an_integer_that_no_column_holds_is_refused_by_its_value(store, batch, number):
+    with pytest.raises(BadValue) as error:
+        store.append(batch(number))
+    assert not error.value.retryable
+    assert (str(number) if number < 10**30 else "bits") in error.value.message
+    assert store.records() == store.outputs(1) == store.chunks(1) == []
+    append(store, 1)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Batch(chunks=[ChunkRow(1, 0, 1, 2**31, "lines", b"c")]),
+        Batch(records=[Record(1, float("nan"), None, "event", b"r")]),
+        Batch(records=[Record(1, None, None, "event", b"r")]),
+        Batch(records=[Record(1, 0.0, None, "event", None)]),
+        Batch(records=[Record("1", 0.0, None, "event", b"r")]),
+        Batch(outputs=[OutputRow(1, "x", 1, b"o")]),
+        Batch(outputs=[OutputRow(1, 1, 1, None)]),
+        Batch(jobs=[JobRow(1, "text")]),
+    ],
+    ids=str,
+)
+def test_a_value_of_a_wrong_kind_is_a_store_error_that_no_retry_cures(store, batch):
+    with pytest.raises(BadValue) as error:
+        store.append(batch)
+    assert not error.value.retryable
+    assert store.records() == store.outputs(1) == store.chunks(1) == []
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1])
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda store, n: store.job_spec(n),
+        lambda store, n: store.chunks(n),
+        lambda store, n: store.chunk(1, n),
+        lambda store, n: store.output(1, n, 1),
+        lambda store, n: store.outputs(n),
+        lambda store, n: store.outputs(1, after=(n, 0)),
+        lambda store, n: store.outputs(1, limit=n),
+        lambda store, n: store.outputs(1, tasks=[1, n]),
+        lambda store, n: store.records(after_seq=n),
+        lambda store, n: store.records(job=n),
+        lambda store, n: store.delete_outputs(n),
+        lambda store, n: store.delete_outputs(1, [n]),
+    ],
+)
+def test_looking_for_a_number_that_no_column_holds_is_refused_by_its_value(store, look, number):
+    with pytest.raises(BadValue, match=str(number)) as error:
+        look(store, number)
+    assert not error.value.retryable
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+def test_text_that_some_store_cannot_hold_is_refused_by_all(store, text):
+    with pytest.raises(BadValue, match=r"the name .* cannot be stored"):
+        store.add_token("a", "h", "read", text, 1.0)
+    assert store.tokens() == []
+
+
 def test_records_are_found_by_number_job_and_kind(store):
     for seq in range(1, 11):
         append(store, seq, job=seq % 3 or None, kind="even" if seq % 2 == 0 else "odd")
@@ -188,8 +309,9 @@ def test_a_damaged_record_in_the_middle_stops_the_reading_with_its_number_and_a_
 def test_a_missing_record_stops_the_reading(kit):
     append(kit.store, 1, 2, 3)
     kit.drop_record(2)
-    with pytest.raises(StoreCorrupt, match="the log lacks record 2"):
+    with pytest.raises(StoreCorrupt, match="the log lacks record 2") as error:
         list(kit.reopen().load().records)
+    assert not error.value.retryable
 
 
 def test_damage_that_a_snapshot_covers_does_no_harm(kit):
@@ -355,9 +477,10 @@ def test_tokens_are_kept_listed_and_removed(kit):
 def test_a_second_server_is_refused_and_told_who_is_there(kit):
     if not kit.keeps:
         pytest.skip("memory belongs to one process")
-    with pytest.raises(BadInput, match=f"in use by process {os.getpid()} on ") as error:
+    with pytest.raises(StoreInUse, match=f"in use by process {os.getpid()} on ") as error:
         open_store(kit.where)
     assert error.value.code == "state-in-use"
+    assert not error.value.retryable
     append(kit.store, 1)
     assert seqs(kit.reopen().load()) == [1]
 
@@ -367,7 +490,8 @@ def test_what_a_newer_version_wrote_is_refused(kit):
         pytest.skip("memory is never older than its process")
     kit.store.close()
     kit.set_version(99)
-    with pytest.raises(BadInput, match=r"written by a newer Windfall \(schema 99"):
+    with pytest.raises(StoreNewer, match=r"written by a newer Windfall \(schema 99") as error:
         open_store(kit.where)
+    assert not error.value.retryable
     kit.set_version(1)
     kit.reopen()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from windfall.store import open_store
 from windfall.store.contract import Store
@@ -26,6 +29,13 @@ class Kit:
 
     def close(self) -> None:
         self.store.close()
+
+    def make_busy(self) -> Callable[[], object]:
+        """Let something stand in the writer's way; what is returned clears the way."""
+        pytest.skip("nothing stands in the way of memory")
+
+    def make_read_only(self) -> None:
+        pytest.skip("memory is never read-only")
 
 
 class MemoryKit(Kit):
@@ -70,6 +80,15 @@ class SqliteKit(Kit):
     def set_version(self, version: int) -> None:
         self.execute("UPDATE meta SET value = ? WHERE key = 'schema'", str(version))
 
+    def make_busy(self) -> Callable[[], object]:
+        self.store._writer.execute("PRAGMA busy_timeout = 0")  # type: ignore[attr-defined]
+        other = sqlite3.connect(self.directory / "windfall.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        return other.close
+
+    def make_read_only(self) -> None:
+        self.store._writer.execute("PRAGMA query_only = ON")  # type: ignore[attr-defined]
+
 
 class PostgresKit(Kit):
     def execute(self, sql: str, *parameters: object) -> None:
@@ -89,3 +108,11 @@ class PostgresKit(Kit):
 
     def set_version(self, version: int) -> None:
         self.execute("UPDATE windfall.meta SET value = %s WHERE key = 'schema'", str(version))
+
+    def make_busy(self) -> Callable[[], object]:
+        pid = self.store._writer.info.backend_pid  # type: ignore[attr-defined]
+        self.execute("SELECT pg_terminate_backend(%s)", pid)
+        return lambda: None
+
+    def make_read_only(self) -> None:
+        self.store._writer.execute("SET default_transaction_read_only = on")  # type: ignore[attr-defined]

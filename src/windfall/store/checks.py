@@ -1,14 +1,27 @@
-"""Checks that all stores share: sums over records and snapshots, gaps in the log, names of blobs. Pure."""
+"""Checks that all stores share: sums over records and snapshots, gaps in the log, values, names of blobs. Pure."""
 
 from __future__ import annotations
 
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 
 from windfall.errors import BadInput
-from windfall.store.contract import SCHEMA_VERSION, Record, Snapshot, StoreCorrupt, StoreError
+from windfall.store.contract import (
+    SCHEMA_VERSION,
+    BadValue,
+    Batch,
+    ChunkRow,
+    JobRow,
+    OutputRow,
+    Record,
+    Snapshot,
+    StoreConflict,
+    StoreCorrupt,
+    StoreNewer,
+)
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _SNAPSHOT = struct.Struct(">8sQQI")
@@ -50,22 +63,104 @@ def dropped(seq: int) -> str:
     )
 
 
-def conflict(new: Record) -> StoreError:
+def conflict(new: Record) -> StoreConflict:
     """The error about a record that exists already, with another content."""
-    error = StoreError(
-        f"record {new.seq} ('{new.kind}') is in the log already, with another content", code="store-conflict"
+    return StoreConflict(
+        f"record {new.seq} ('{new.kind}') is in the log already, with another content",
+        hint="has another server written to this state? Stop all but one, and start that one again",
     )
-    error.retryable = False
-    return error
 
 
 def check_version(stored: int, where: str) -> None:
     """Refuse what a newer Windfall wrote."""
     if stored > SCHEMA_VERSION:
-        raise BadInput(
+        raise StoreNewer(
             f"{where} was written by a newer Windfall (schema {stored}; this one knows {SCHEMA_VERSION})",
             hint="use that version, or another state: --state DIR",
         )
+
+
+_LARGEST = 2**63 - 1
+_LARGEST_CLASS = 2**31 - 1
+_BYTES = (bytes, bytearray, memoryview)
+
+
+def check_numbers(**numbers: int | None) -> None:
+    """Refuse what no column can hold. The databases say so each in its own way, or take it and keep something else."""
+    for name, number in numbers.items():
+        if number is not None and not -_LARGEST <= number <= _LARGEST:
+            raise BadValue(f"the {name} {_shown(number)} does not fit into 64 bits", hint="give a smaller number")
+
+
+def check_tasks(tasks: Sequence[int] | None) -> None:
+    """The same for the tasks by which something is looked for."""
+    if tasks:
+        check_numbers(task=min(tasks))
+        check_numbers(task=max(tasks))
+
+
+def check_texts(**texts: str) -> None:
+    """Refuse what is not UTF-8, and NUL, which PostgreSQL cannot hold."""
+    for name, text in texts.items():
+        try:
+            sound = b"\0" not in text.encode()
+        except UnicodeEncodeError:
+            sound = False
+        if not sound:
+            raise BadValue(f"the {name} {text!r:.80} has a character that cannot be stored", hint="leave it out")
+
+
+def check_batch(batch: Batch) -> None:
+    """Refuse a batch with a value that some store cannot hold, and name the value."""
+    low, high = -_LARGEST, _LARGEST  # local: this runs for every row of every batch
+    row: Sequence[object] = ()
+    try:
+        for row in batch.records:
+            seq, t, job, _, data = row
+            if not (
+                low <= seq <= high and (job is None or low <= job <= high) and t <= inf and isinstance(data, _BYTES)
+            ):
+                raise _unfit("record", row, Record._fields)
+        for row in batch.outputs:
+            job, task, attempt, data = row
+            if not (low <= job <= high and low <= task <= high and low <= attempt <= high and isinstance(data, _BYTES)):
+                raise _unfit("output", row, OutputRow._fields)
+        for row in batch.chunks:
+            job, first, count, klass, _, data = row
+            fits = low <= job <= high and low <= first <= high and low <= count <= high
+            if not (fits and 0 <= klass <= _LARGEST_CLASS and isinstance(data, _BYTES)):
+                raise _unfit("chunk", row, ChunkRow._fields)
+        for row in batch.jobs:
+            job, spec = row
+            if not (low <= job <= high and isinstance(spec, _BYTES)):
+                raise _unfit("job", row, JobRow._fields)
+    except TypeError:
+        raise BadValue(f"a value in {_shown(row)} is of a wrong type, so it cannot be stored") from None
+
+
+def _unfit(what: str, row: Sequence[object], fields: Sequence[str]) -> BadValue:
+    """The error about the value of a row that cannot be stored."""
+    limits = {"klass": _LARGEST_CLASS}
+    for name, value in zip(fields, row, strict=True):
+        if name in ("data", "spec"):
+            if not isinstance(value, _BYTES):
+                return BadValue(f"the {name} of {what} {_shown(row[0])} is {_shown(value)}, not bytes")
+        elif isinstance(value, int | float) and not abs(value) <= limits.get(name, _LARGEST):
+            return BadValue(
+                f"the {name} {_shown(value)} of {what} {_shown(row[0])} does not fit into its column",
+                hint="give a smaller number",
+            )
+    return BadValue(f"{what} {_shown(row[0])} cannot be stored: {_shown(row)}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"(an integer of {value.bit_length():,} bits)"
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits somewhere inside
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def check_sha256(sha256: str) -> str:

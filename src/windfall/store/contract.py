@@ -7,6 +7,9 @@ Promises:
 - One process at a time opens a store; the next one is refused and told who holds it.
 - `append`, `save_snapshot`, `prune` and `delete_outputs` come from one thread at a time; everything that reads may be
   called from any thread at any time and never waits for the writer.
+- Every failure of the store is a `StoreError`, never an exception of a database's own. Its `retryable` says whether the
+  same call can succeed later (disk full, locked, connection lost) or never will (damaged, in conflict, read-only, ...).
+- A store knows the `FORMAT` it was written with. An older one is read, a newer one is refused.
 """
 
 from __future__ import annotations
@@ -17,17 +20,19 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
-from windfall.errors import Kind, WindfallError
+from windfall.errors import BadInput, Kind, WindfallError
 
 SCHEMA_VERSION = 1
+"""Of the tables: which there are, with which columns."""
 
 
 class StoreError(WindfallError):
-    """The store could not do it now; nothing was half done and the same call may be made again."""
+    """The store could not do it. Nothing was half done; if `retryable`, the same call may succeed later."""
 
     kind = Kind.OURS
     code = "store-error"
     retryable = True
+    exit_code = 2
 
 
 class StoreFull(StoreError):
@@ -36,11 +41,50 @@ class StoreFull(StoreError):
     code = "store-full"
 
 
-class StoreCorrupt(WindfallError):
+class StoreFailed(StoreError):
+    """The same call will never succeed: somebody has to act first."""
+
+    code = "store-failed"
+    retryable = False
+
+
+class StoreCorrupt(StoreFailed):
     """What was written cannot be read back. Nobody may guess what it said, so we stop."""
 
-    kind = Kind.OURS
     code = "store-corrupt"
+
+
+class StoreConflict(StoreFailed):
+    """The log holds another record under this number: another server has written, or we are wrong."""
+
+    code = "store-conflict"
+
+
+class StoreReadOnly(StoreFailed):
+    """The store may be read at most: a read-only mount, a missing right."""
+
+    code = "store-read-only"
+
+
+class BadValue(StoreFailed, BadInput):
+    """A value that no store can hold, such as an integer beyond 64 bits. Names the value."""
+
+    kind = Kind.USER
+    code = "store-value"
+
+
+class StoreInUse(StoreFailed, BadInput):
+    """Another server holds the store."""
+
+    kind = Kind.USER
+    code = "state-in-use"
+
+
+class StoreNewer(StoreFailed, BadInput):
+    """A newer Windfall wrote it."""
+
+    kind = Kind.USER
+    code = "newer-state"
 
 
 class Record(NamedTuple):
@@ -132,7 +176,7 @@ class Store(Protocol):
     # The log
 
     def append(self, batch: Batch) -> None:
-        """Commit a batch. StoreFull or StoreError: nothing of it was kept, append the same batch again later."""
+        """Commit a batch. StoreError: nothing of it was kept; append it again later if the error is `retryable`."""
         ...
 
     def load(self) -> Loaded:

@@ -11,16 +11,18 @@ import errno
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import socket
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from windfall.errors import BadInput
 from windfall.store.checks import check_sha256, pack_snapshot, unpack_snapshot, wrong_hash
-from windfall.store.contract import BlobSource, Snapshot, StoreError, StoreFull
+from windfall.store.contract import BlobSource, Snapshot, StoreError, StoreFull, StoreInUse, StoreReadOnly
 
 _PIECE_BYTES = 1 << 20
 _KEPT_SNAPSHOTS = 2
@@ -42,19 +44,24 @@ class Lock:
     """The right to be the only server on a directory, for as long as this process lives."""
 
     def __init__(self, directory: Path) -> None:
-        self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with naming(directory):
+            self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             holder = os.read(self._file, 300).decode(errors="replace").strip()
             os.close(self._file)
-            raise BadInput(
+            raise StoreInUse(
                 f"{directory} is in use by {holder or 'another process'}",
                 hint="talk to that server, stop it, or use another state: --state DIR",
-                code="state-in-use",
             ) from None
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        try:
+            with naming(directory):
+                os.ftruncate(self._file, 0)
+                os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        except StoreError:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Give it up; a second time does nothing."""
@@ -78,9 +85,29 @@ def named(error: OSError, path: Path) -> StoreError:
     """An error of the file system as one of ours."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return full(path)
-    return StoreError(
-        f"{error.filename or path}: {error.strerror or error}", hint="check the disk; the same is tried again"
+    what = f"{error.filename or path}: {error.strerror or error}"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return read_only(what, path)
+    return StoreError(what, hint="check the disk; the same is tried again")
+
+
+def read_only(what: str, path: Path) -> StoreReadOnly:
+    """The error about a directory that may not be written."""
+    return StoreReadOnly(
+        f"{what}; a state must be writable, even to be looked at",
+        hint=f"make it so, or work on a copy:  cp -r {shlex.quote(str(path))} COPY  and  --state COPY",
     )
+
+
+@contextmanager
+def naming(path: Path, source: Hashed | None = None) -> Iterator[None]:
+    """Errors of the file system in here come out as ours; those of the source of a blob stay what they are."""
+    try:
+        yield
+    except OSError as error:
+        if source is not None and error is source.error:
+            raise
+        raise named(error, path) from error
 
 
 def write_durably(path: Path, pieces: Iterable[bytes], temporary: Path) -> None:
@@ -119,22 +146,22 @@ class SnapshotFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        directory.mkdir(mode=0o700, exist_ok=True)
-        remove_leftovers(directory)
+        with naming(directory):
+            directory.mkdir(mode=0o700, exist_ok=True)
+            remove_leftovers(directory)
 
     def save(self, snapshot: Snapshot) -> None:
         target = self._directory / f"{snapshot.seq:020d}"
-        try:
+        with naming(self._directory):
             write_durably(target, [pack_snapshot(snapshot), snapshot.data], self._directory)
-        except OSError as error:
-            raise named(error, self._directory) from error
-        for old in self._newest_first()[_KEPT_SNAPSHOTS:]:
-            old.unlink()
+            for old in self._newest_first()[_KEPT_SNAPSHOTS:]:
+                old.unlink()
 
     def newest(self, warnings: list[str]) -> Snapshot | None:
         """The newest one that can be read; says in `warnings` which could not."""
         for path in self._newest_first():
-            snapshot = unpack_snapshot(path.read_bytes())
+            with naming(path):
+                snapshot = unpack_snapshot(path.read_bytes())
             if snapshot:
                 return snapshot
             warnings.append(f"snapshot {path} is damaged and was passed over; the records since an older one are read")
@@ -146,7 +173,8 @@ class SnapshotFiles:
         return int(kept[-1].name) if len(kept) >= _KEPT_SNAPSHOTS else 0
 
     def _newest_first(self) -> list[Path]:
-        return sorted((p for p in self._directory.iterdir() if p.name.isdecimal()), reverse=True)
+        with naming(self._directory):
+            return sorted((p for p in self._directory.iterdir() if p.name.isdecimal()), reverse=True)
 
 
 class BlobFiles:
@@ -154,8 +182,9 @@ class BlobFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        directory.mkdir(mode=0o700, exist_ok=True)
-        remove_leftovers(directory)
+        with naming(directory):
+            directory.mkdir(mode=0o700, exist_ok=True)
+            remove_leftovers(directory)
 
     def _path(self, sha256: str) -> Path:
         return self._directory / check_sha256(sha256)[:2] / sha256
@@ -165,18 +194,16 @@ class BlobFiles:
             return self._path(sha256).stat().st_size
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise named(error, self._directory) from error
 
     def put(self, sha256: str, source: BlobSource) -> int:
         path = self._path(sha256)
         content = Hashed(source)
-        try:
+        with naming(self._directory, content):
             path.parent.mkdir(mode=0o700, exist_ok=True)
             write_durably(path, content.verified(sha256), self._directory)
             sync_directory(self._directory)
-        except OSError as error:
-            if error is content.error:
-                raise
-            raise named(error, self._directory) from error
         return content.size
 
     def open(self, sha256: str) -> BinaryIO:
@@ -184,6 +211,8 @@ class BlobFiles:
             return open(self._path(sha256), "rb")
         except FileNotFoundError:
             raise KeyError(sha256) from None
+        except OSError as error:
+            raise named(error, self._directory) from error
 
 
 class Hashed:

@@ -8,7 +8,17 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from typing import BinaryIO
 
-from windfall.store.checks import check_sha256, checked, conflict, crc, dropped
+from windfall.store.checks import (
+    check_batch,
+    check_numbers,
+    check_sha256,
+    check_tasks,
+    check_texts,
+    checked,
+    conflict,
+    crc,
+    dropped,
+)
 from windfall.store.contract import (
     Batch,
     BlobSource,
@@ -40,6 +50,7 @@ class MemoryStore:
     # The log
 
     def append(self, batch: Batch) -> None:
+        check_batch(batch)
         new = [Record(*row) for row in batch.records]
         sums = {record.seq: crc(record.seq, record.data) for record in new}
         for record in new:
@@ -80,6 +91,7 @@ class MemoryStore:
     def records(
         self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
     ) -> list[Record]:
+        check_numbers(seq=after_seq, limit=limit, job=job)
         with self._lock:
             found = list(self._records.values())
         found = found[bisect_right(found, after_seq, key=lambda r: r.seq) :]
@@ -95,16 +107,20 @@ class MemoryStore:
     # Jobs, their tasks and their results
 
     def job_spec(self, job: int) -> bytes | None:
+        check_numbers(job=job)
         return self._jobs.get(job)
 
     def chunks(self, job: int) -> list[ChunkHead]:
+        check_numbers(job=job)
         with self._lock:
             return [ChunkHead(*row[1:5]) for _, row in sorted(self._chunks.get(job, {}).items())]
 
     def chunk(self, job: int, first: int) -> bytes:
+        check_numbers(job=job, task=first)
         return self._chunks.get(job, {})[first].data
 
     def output(self, job: int, task: int, attempt: int) -> bytes | None:
+        check_numbers(job=job, task=task, attempt=attempt)
         return self._outputs.get(job, {}).get((task, attempt))
 
     def outputs(
@@ -115,6 +131,8 @@ class MemoryStore:
         limit: int = 1000,
     ) -> list[OutputRow]:
         start = after or (-1, -1)
+        check_numbers(job=job, task=start[0], attempt=start[1], limit=limit)
+        check_tasks(tasks)
         wanted = None if tasks is None else set(tasks)
         with self._lock:
             found = sorted(self._outputs.get(job, {}).items())
@@ -124,6 +142,8 @@ class MemoryStore:
         return rows[:limit]
 
     def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
+        check_numbers(job=job)
+        check_tasks(tasks)
         kept = self._outputs.get(job, {})
         wanted = None if tasks is None else set(tasks)
         doomed = [key for key in kept if wanted is None or key[0] in wanted]
@@ -150,6 +170,7 @@ class MemoryStore:
     # Tokens
 
     def add_token(self, id: str, hash: str, role: str, name: str, created_s: float) -> None:
+        check_texts(id=id, hash=hash, role=role, name=name)
         self._tokens[id] = TokenRow(id, hash, role, name, created_s)
 
     def tokens(self) -> list[TokenRow]:

@@ -7,12 +7,25 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, LiteralString, TypeVar, cast
 
 from windfall.errors import BadInput
-from windfall.store.checks import check_sha256, check_version, checked, conflict, crc, dropped
+from windfall.store.checks import (
+    check_batch,
+    check_numbers,
+    check_sha256,
+    check_tasks,
+    check_texts,
+    check_version,
+    checked,
+    conflict,
+    crc,
+    dropped,
+)
 from windfall.store.contract import (
     SCHEMA_VERSION,
+    BadValue,
     Batch,
     BlobSource,
     ChunkHead,
@@ -20,11 +33,15 @@ from windfall.store.contract import (
     OutputRow,
     Record,
     Snapshot,
+    StoreCorrupt,
     StoreError,
+    StoreFailed,
     StoreFull,
+    StoreInUse,
+    StoreReadOnly,
     TokenRow,
 )
-from windfall.store.files import Hashed
+from windfall.store.files import Hashed, naming
 
 try:
     import psycopg
@@ -115,8 +132,7 @@ DELETE_OUTPUTS_OF_TASKS: Sql = """DELETE FROM windfall.outputs WHERE job = %s
     AND task IN (SELECT unnest(%s::bigint[]))"""
 
 BLOB_SIZE: Sql = "SELECT size FROM windfall.blobs WHERE sha256 = %s"
-ADD_BLOB: Sql = "INSERT INTO windfall.blobs (sha256, size) VALUES (%s, 0) ON CONFLICT DO NOTHING"
-SET_BLOB_SIZE: Sql = "UPDATE windfall.blobs SET size = %s WHERE sha256 = %s"
+ADD_BLOB: Sql = "INSERT INTO windfall.blobs (sha256, size) VALUES (%s, %s) ON CONFLICT DO NOTHING"
 ADD_PART: Sql = "INSERT INTO windfall.blob_parts (sha256, part, data) VALUES (%s, %s, %b)"
 PART: Sql = "SELECT data FROM windfall.blob_parts WHERE sha256 = %s AND part = %s"
 
@@ -127,6 +143,15 @@ REMOVE_TOKEN: Sql = "DELETE FROM windfall.tokens WHERE id = %s"
 
 _PAGE = 2000
 _SPOOL_BYTES = 8 << 20
+_PART_BYTES = 1 << 20
+_RAW = (psycopg.Error, OverflowError, TypeError, UnicodeError)
+"""What psycopg raises, for the database's reasons or for its own."""
+
+# What an error of PostgreSQL means, by the first two characters of its SQLSTATE.
+_PASSING = ("08", "40", "53", "55", "57", "58")  # connection, rollback, resources, not ready, shutdown, its system
+_UNFIT = ("22", "23", "54")  # data, constraint, limit
+_FORBIDDEN = ("25", "28", "42501")  # read-only transaction, login, privilege
+_DAMAGED = ("XX001", "XX002", "3F", "42P01", "42703")  # broken data or index; no such schema, table, column
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
@@ -143,7 +168,7 @@ class PostgresStore:
             self._commit(self._prepare)
         except BaseException as error:
             self.close()
-            if not isinstance(error, StoreError):
+            if not isinstance(error, StoreError) or not error.retryable:
                 raise
             raise BadInput(error.message, hint="is the server running, and are user and database right?") from error
 
@@ -163,10 +188,9 @@ class PostgresStore:
             holder = connection.execute(LOCK_HOLDER, (LOCK_KEY,)).fetchone()
             who = holder[0].removeprefix("windfall: ") if holder else "another process"
             connection.close()
-            raise BadInput(
+            raise StoreInUse(
                 f"this database is in use by {who}",
-                hint="talk to that server, stop it, or use another state: --state DIR",
-                code="state-in-use",
+                hint="talk to that server (--server URL --token T), stop it, or use another state: --state DIR",
             ) from None
         except BaseException:
             connection.close()
@@ -189,7 +213,7 @@ class PostgresStore:
                     self._writer = self._connect_writer()
                 with self._writer.transaction():
                     return work(self._writer)
-            except psycopg.Error as error:
+            except _RAW as error:
                 if self._writer is not None and self._writer.broken:
                     self._writer.close()
                     self._writer = None
@@ -206,12 +230,13 @@ class PostgresStore:
     def _read(self, sql: Sql, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
         try:
             return self._reader().execute(sql, parameters, binary=True).fetchall()
-        except psycopg.Error as error:
+        except _RAW as error:
             raise _named(error) from error
 
     # The log
 
     def append(self, batch: Batch) -> None:
+        check_batch(batch)
         rows = [(seq, t, job, kind, crc(seq, data), data) for seq, t, job, kind, data in batch.records]
 
         def work(writer: Connection) -> None:
@@ -260,6 +285,7 @@ class PostgresStore:
     def records(
         self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
     ) -> list[Record]:
+        check_numbers(seq=after_seq, limit=limit, job=job)
         wanted = {"after": after_seq, "job": job, "kinds": None if kinds is None else list(kinds), "limit": limit}
         return [Record(*row) for row in self._read(FIND_RECORDS, wanted)]
 
@@ -271,18 +297,22 @@ class PostgresStore:
     # Jobs, their tasks and their results
 
     def job_spec(self, job: int) -> bytes | None:
+        check_numbers(job=job)
         return _one(self._read(JOB_SPEC, (job,)))
 
     def chunks(self, job: int) -> list[ChunkHead]:
+        check_numbers(job=job)
         return [ChunkHead(*row) for row in self._read(CHUNK_HEADS, (job,))]
 
     def chunk(self, job: int, first: int) -> bytes:
+        check_numbers(job=job, task=first)
         data = _one(self._read(CHUNK_DATA, (job, first)))
         if data is None:
             raise KeyError((job, first))
         return data
 
     def output(self, job: int, task: int, attempt: int) -> bytes | None:
+        check_numbers(job=job, task=task, attempt=attempt)
         return _one(self._read(OUTPUT, (job, task, attempt)))
 
     def outputs(
@@ -293,6 +323,8 @@ class PostgresStore:
         limit: int = 1000,
     ) -> list[OutputRow]:
         start = after or (-1, -1)
+        check_numbers(job=job, task=start[0], attempt=start[1], limit=limit)
+        check_tasks(tasks)
         if tasks is None:
             rows = self._read(OUTPUTS, (job, *start, limit))
         else:
@@ -300,6 +332,8 @@ class PostgresStore:
         return [OutputRow(*row) for row in rows]
 
     def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
+        check_numbers(job=job)
+        check_tasks(tasks)
         if tasks is None:
             return self._commit(lambda writer: writer.execute(DELETE_OUTPUTS, (job,)).rowcount)
         return self._commit(lambda writer: writer.execute(DELETE_OUTPUTS_OF_TASKS, (job, list(tasks))).rowcount)
@@ -314,19 +348,26 @@ class PostgresStore:
         return rows[0][0] if rows else None
 
     def put_blob(self, sha256: str, source: BlobSource) -> int:
-        """In parts, so that neither side ever holds a large blob whole."""
-        content = Hashed(source)
-
-        def work(writer: Connection) -> int:
-            new = writer.execute(ADD_BLOB, (sha256,)).rowcount == 1
-            for part, piece in enumerate(content.verified(sha256)):
-                if new:
-                    writer.execute(ADD_PART, (sha256, part, piece))
-            writer.execute(SET_BLOB_SIZE, (content.size, sha256))
-            return content.size
-
+        """In parts: neither side holds a large blob whole. Not by the writer: commits do not wait for a slow sender."""
         check_sha256(sha256)
-        return self._commit(work)
+        content = Hashed(source)
+        with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
+            with naming(Path(tempfile.gettempdir()), content):
+                for piece in content.verified(sha256):
+                    spool.write(piece)
+                spool.seek(0)
+            try:
+                self._keep_blob(self._reader(), sha256, cast(BinaryIO, spool), content.size)
+            except _RAW as error:
+                raise _named(error) from error
+        return content.size
+
+    @staticmethod
+    def _keep_blob(connection: Connection, sha256: str, content: BinaryIO, size: int) -> None:
+        with connection.transaction():
+            if connection.execute(ADD_BLOB, (sha256, size)).rowcount:
+                for part, piece in enumerate(iter(lambda: content.read(_PART_BYTES), b"")):
+                    connection.execute(ADD_PART, (sha256, part, piece))
 
     def open_blob(self, sha256: str) -> BinaryIO:
         if self.blob_size(sha256) is None:
@@ -342,6 +383,7 @@ class PostgresStore:
     # Tokens
 
     def add_token(self, id: str, hash: str, role: str, name: str, created_s: float) -> None:
+        check_texts(id=id, hash=hash, role=role, name=name)
         self._commit(lambda writer: writer.execute(ADD_TOKEN, (id, hash, role, name, created_s)))
 
     def tokens(self) -> list[TokenRow]:
@@ -386,9 +428,26 @@ def _one(rows: list[Any]) -> bytes | None:
     return rows[0][0] if rows else None
 
 
-def _named(error: psycopg.Error) -> StoreError:
-    """PostgreSQL's error as one of ours."""
-    first = str(error).strip().split("\n")[0]
+def _named(error: Exception) -> StoreError:
+    """PostgreSQL's error, or psycopg's, as one of ours."""
+    first = (str(error).strip().split("\n") or [""])[0]
+    state = getattr(error, "sqlstate", None) or ""
     if isinstance(error, errors.DiskFull):
         return StoreFull(f"the database has no space left: {first}", hint="make space there; work goes on by itself")
-    return StoreError(f"the database cannot do it now: {first}", hint="the same is tried again")
+    if state.startswith(_DAMAGED):
+        return damaged(first)
+    if state.startswith(_FORBIDDEN):
+        return StoreReadOnly(f"the database may not be written: {first}", hint="ask its owner for the right to write")
+    if not isinstance(error, psycopg.Error) or isinstance(error, psycopg.DataError) or state.startswith(_UNFIT):
+        return BadValue(f"the database cannot hold this: {first}")
+    lost = not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    if lost or state.startswith(_PASSING):
+        return StoreError(f"the database cannot do it now: {first}", hint="the same is tried again")
+    return StoreFailed(f"the database refused it: {first}")
+
+
+def damaged(why: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"the database is damaged: {why}",
+        hint="restore a backup (pg_restore), or save what can be read:  pg_dump --schema windfall DATABASE",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,9 +11,20 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from windfall.store import files
-from windfall.store.checks import check_version, checked, conflict, crc, dropped
+from windfall.store.checks import (
+    check_batch,
+    check_numbers,
+    check_tasks,
+    check_texts,
+    check_version,
+    checked,
+    conflict,
+    crc,
+    dropped,
+)
 from windfall.store.contract import (
     SCHEMA_VERSION,
+    BadValue,
     Batch,
     BlobSource,
     ChunkHead,
@@ -22,6 +34,7 @@ from windfall.store.contract import (
     Snapshot,
     StoreCorrupt,
     StoreError,
+    StoreFailed,
     TokenRow,
 )
 
@@ -83,6 +96,19 @@ PRAGMA busy_timeout = 10000;
 
 _PAGE = 2000
 
+# What an error of SQLite means (its primary codes).
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_FORBIDDEN = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
+_PASSING = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PROTOCOL,
+)
+_UNFIT = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
+
 
 class SqliteStore:
     """The default store: everything under one directory, for one server."""
@@ -140,7 +166,7 @@ class SqliteStore:
                 if self._writer is not None:
                     self._writer.close()  # rolls back
                     self._writer = None
-                if isinstance(error, sqlite3.Error):
+                if isinstance(error, sqlite3.Error | sqlite3.Warning | OverflowError | UnicodeError):
                     raise self._named(error) from error
                 raise
 
@@ -155,26 +181,35 @@ class SqliteStore:
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         try:
             return self._reader().execute(sql, parameters).fetchall()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError) as error:
             raise self._named(error) from error
 
-    def _named(self, error: sqlite3.Error) -> Exception:
-        """SQLite's error as one of ours; one of a kind that only a mistake of ours can make stays what it is."""
+    def _named(self, error: Exception) -> StoreError:
+        """SQLite's error as one of ours."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        database = self.directory / "windfall.db"
+        if code in _DAMAGED or "no such table" in str(error) or "no such column" in str(error):
+            return self._damaged(str(error))
         if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and files.free_bytes(self.directory) < 1 << 20):
             return files.full(self.directory)
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return StoreCorrupt(
-                f"{self.directory}/windfall.db is damaged: {error}",
-                hint=f"restore a backup, or save what can be read:  sqlite3 {self.directory}/windfall.db .recover",
-            )
-        if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-            return StoreError(f"{self.directory}/windfall.db: {error}", hint="check the disk; the same is tried again")
-        return error
+        if code in _FORBIDDEN or (code == sqlite3.SQLITE_CANTOPEN and not os.access(database, os.R_OK | os.W_OK)):
+            return files.read_only(f"{database}: {error}", self.directory)
+        if code in _PASSING:
+            return StoreError(f"{database}: {error}", hint="check the disk; the same is tried again")
+        if code in _UNFIT or isinstance(error, sqlite3.DataError | OverflowError | UnicodeError):
+            return BadValue(f"{database} cannot hold this: {error}")
+        return StoreFailed(f"{database}: {error}")
+
+    def _damaged(self, why: str) -> StoreCorrupt:
+        return StoreCorrupt(
+            f"{self.directory}/windfall.db is damaged: {why}",
+            hint=f"restore a backup, or save what can be read:  sqlite3 {self.directory}/windfall.db .recover",
+        )
 
     # The log
 
     def append(self, batch: Batch) -> None:
+        check_batch(batch)
         rows = [(seq, t, job, kind, crc(seq, data), data) for seq, t, job, kind, data in batch.records]
 
         def work(writer: sqlite3.Connection) -> None:
@@ -223,6 +258,7 @@ class SqliteStore:
     def records(
         self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
     ) -> list[Record]:
+        check_numbers(seq=after_seq, limit=limit, job=job)
         filters = ""
         values: list[Any] = [after_seq]
         if job is not None:
@@ -241,13 +277,16 @@ class SqliteStore:
     # Jobs, their tasks and their results
 
     def job_spec(self, job: int) -> bytes | None:
+        check_numbers(job=job)
         rows = self._read(JOB_SPEC, (job,))
         return rows[0][0] if rows else None
 
     def chunks(self, job: int) -> list[ChunkHead]:
+        check_numbers(job=job)
         return [ChunkHead(*row) for row in self._read(CHUNK_HEADS, (job,))]
 
     def chunk(self, job: int, first: int) -> bytes:
+        check_numbers(job=job, task=first)
         rows = self._read(CHUNK_DATA, (job, first))
         if not rows:
             raise KeyError((job, first))
@@ -255,6 +294,7 @@ class SqliteStore:
         return data
 
     def output(self, job: int, task: int, attempt: int) -> bytes | None:
+        check_numbers(job=job, task=task, attempt=attempt)
         rows = self._read(OUTPUT, (job, task, attempt))
         return rows[0][0] if rows else None
 
@@ -265,11 +305,16 @@ class SqliteStore:
         after: tuple[int, int] | None = None,
         limit: int = 1000,
     ) -> list[OutputRow]:
+        start = after or (-1, -1)
+        check_numbers(job=job, task=start[0], attempt=start[1], limit=limit)
+        check_tasks(tasks)
         filters, values = (OF_TASKS, [_json(tasks)]) if tasks is not None else ("", [])
-        rows = self._read(OUTPUTS.format(filters=filters), (job, *(after or (-1, -1)), *values, limit))
+        rows = self._read(OUTPUTS.format(filters=filters), (job, *start, *values, limit))
         return [OutputRow(*row) for row in rows]
 
     def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
+        check_numbers(job=job)
+        check_tasks(tasks)
         filters, values = (OF_TASKS, [_json(tasks)]) if tasks is not None else ("", [])
         sql = DELETE_OUTPUTS.format(filters=filters)
         return self._commit(lambda writer: writer.execute(sql, (job, *values)).rowcount)
@@ -291,6 +336,7 @@ class SqliteStore:
     # Tokens
 
     def add_token(self, id: str, hash: str, role: str, name: str, created_s: float) -> None:
+        check_texts(id=id, hash=hash, role=role, name=name)
         self._commit(lambda writer: writer.execute(ADD_TOKEN, (id, hash, role, name, created_s)))
 
     def tokens(self) -> list[TokenRow]:
