@@ -70,7 +70,7 @@ def _answers(url: str) -> bool:
     connection = kind(parts.hostname or "", parts.port, timeout=_HEALTH_TIMEOUT_S)
     try:
         connection.request("GET", "/healthz")
-        return connection.getresponse().status == 200
+        return connection.getresponse().status in (200, 503)  # 503: it is there, and cannot write at the moment
     except ssl.SSLError:
         return True  # it speaks TLS and we do not trust it: it is there, and the request itself will say what is wrong
     except (OSError, http.client.HTTPException):
@@ -117,6 +117,8 @@ class LocalServer:
         """Address and token of a server that answers: ours, somebody's, or a new one."""
         with self._lock:
             if self._server is not None:
+                if self._server.failure is not None:
+                    raise self._server.failure
                 return self._server.url, self._server.token
             if self._closed:
                 raise Unreachable("this client is closed")

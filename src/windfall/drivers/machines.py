@@ -107,7 +107,9 @@ class MachineKeeper:
 
     def _begin(self) -> None:
         self._driver.on_commit.append(self._committed)
-        self._tasks = [asyncio.create_task(self._keep(name)) for name in self.pools]
+        self._tasks = [
+            self._driver.background(self._keep(name), f"the keeper of machines of {name}") for name in self.pools
+        ]
 
     async def stop(self, release: bool = False) -> None:
         """Machines go on, unless they are to be released: then each one that is ours is stopped, and that is told."""

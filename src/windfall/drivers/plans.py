@@ -51,7 +51,7 @@ class PlanKeeper:
     async def start(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, _load)
         self._driver.on_commit.append(self._committed)
-        self._task = asyncio.create_task(self._keep())
+        self._task = self._driver.background(self._keep(), "the keeper of plans")
         self._thread.submit(self._planning.warm)
         self._changed.set()
 

@@ -51,7 +51,7 @@ class PoolKeeper:
 
     def _begin(self) -> None:
         self._driver.on_commit.append(self._committed)
-        self._task = asyncio.create_task(self._keep())
+        self._task = self._driver.background(self._keep(), "the keeper of pools")
 
     async def add(self, rules: PoolRules, provider: Pool) -> None:
         """A pool that comes while the server runs, or new rules of one that is there."""

@@ -3,6 +3,10 @@
 Commit before act: an event is decided and applied at once, but nobody hears of it before its record is durable. While
 one transaction is being written, the events that arrive gather for the next one (group commit), so durability costs one
 sync per batch and no artificial wait.
+
+Fail-stop: a record is written down before it is applied, and what is applied is what was read back. Where deciding or
+writing down raises, the event changes nothing and its request fails. Where applying raises, where the store refuses for
+good, or where a background task dies, the server stops (`fail`): nothing that waits is acknowledged.
 """
 
 from __future__ import annotations
@@ -10,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -31,45 +37,91 @@ from windfall.core.events import (
     decode_record,
     encode_record,
 )
-from windfall.core.state.snapshot import load, pieces, save
+from windfall.core.state.snapshot import load, pieces
 from windfall.core.state.state import State
 from windfall.drivers.clock import SteadyClock
-from windfall.errors import BadInput
-from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store, StoreError
+from windfall.drivers.failures import ServerFailed, Uncommitted, Undecided, crash_file
+from windfall.errors import BadInput, WindfallError
+from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store
 from windfall.store.contract import Record as LogRow
 
 log = logging.getLogger(__name__)
 
-SNAPSHOT_EVERY = 50_000
-"""Records between snapshots: a restart applies at most so many."""
+SNAPSHOT_RECORDS = 50_000
+SNAPSHOT_BYTES = 64 << 20
+"""Records, and bytes of them, between two snapshots: a restart applies about as much, whatever the load was."""
+PATIENCE_S = 2.0
+"""Seconds that a request waits for a commit which fails and is tried again; then it is told to come back."""
+STALL_S = 10.0
+"""Seconds after which a commit that has not ended counts as a fault of the store."""
+STOP_S = 5.0
+"""Seconds that stopping waits for what is being committed."""
 
 Rows = Callable[[list[Record]], Batch]
-"""What else belongs into the transaction, told from the records (which hold the ids that were decided)."""
+"""What else belongs into the transaction, told from the records (which hold the ids that were decided).
+
+Given fewer records than the request had events if one of them could not be decided: those that were applied.
+"""
+
+_encode_event = msgspec.msgpack.Encoder().encode
+_decode_event: Callable[[bytes], AnyEvent] = msgspec.msgpack.Decoder(AnyEvent).decode
+
+Waiting = tuple["asyncio.Future[list[Record]]", list[Record]]
+
+
+@dataclass(slots=True)
+class Pending:
+    """What goes into one transaction, and the requests that wait for it."""
+
+    batch: Batch = field(default_factory=Batch)
+    records: list[Record] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
 
 
 class Realtime:
-    """Drives one engine in real time. All methods are called on the event loop; the store's writes have a thread."""
+    """Drives one engine in real time. All methods are called on the event loop; the store's writes have a thread.
 
-    def __init__(self, store: Store, engine: Engine, settings: Settings) -> None:
+    `crash_directory`: where a record is kept on which the server stopped; nowhere if None.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        settings: Settings,
+        crash_directory: Path | None = None,
+        snapshot_records: int = SNAPSHOT_RECORDS,
+        snapshot_bytes: int = SNAPSHOT_BYTES,
+    ) -> None:
         self.store = store
         self.engine = engine
         self.settings = settings
         self.state = State()
         self.trouble = ""
         """Why nothing can be committed at the moment, if so. Nothing is lost; nothing more should be taken on."""
+        self.failure: ServerFailed | None = None
+        """Why the server stops, if it does."""
+        self.snapshot_error = ""
+        """Why the last snapshot could not be taken, if so: the log holds everything, a restart takes longer."""
+        self.unwritten = 0
+        """Records that could not be written before the driver stopped. Nobody was told of them."""
         self.on_commit: list[Callable[[list[Record]], None]] = []
         self.on_fatal: Callable[[], None] = lambda: None
-        self._batch = Batch()
-        self._records: list[Record] = []
-        self._waiting: list[tuple[asyncio.Future[list[Record]], list[Record]]] = []
+        self.clock = SteadyClock()
+        self._crash_directory = crash_directory
+        self._snapshot_records, self._snapshot_bytes = snapshot_records, snapshot_bytes
+        self._pending = Pending()
+        self._in_flight: Pending | None = None
+        self._in_flight_since = 0.0
         self._dirty = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
-        self._since_snapshot = 0
-        self._committing = False
-        self._tasks: list[asyncio.Task[None]] = []
-        self.clock = SteadyClock()
+        self._log_records = self._log_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._committing: asyncio.Task[None] | None = None
+        self._snapshotting: asyncio.Task[None] | None = None
+        self._stopping = False
 
     def restore(self) -> list[str]:
         """Bring the state back: a snapshot, then `apply` over the records behind it. Returns warnings."""
@@ -78,8 +130,9 @@ class Realtime:
             if loaded.snapshot is not None:
                 self.state = load(loaded.snapshot.data)
             for _, data in loaded.records:
-                self.engine.apply(self.state, decode_record(data))
-                self._since_snapshot += 1
+                self._replay(decode_record(data))
+                self._log_records += 1
+                self._log_bytes += len(data)
         except (msgspec.DecodeError, struct.error) as error:
             raise BadInput(
                 f"this state was written by another version of Windfall and cannot be read ({error})",
@@ -89,45 +142,190 @@ class Realtime:
         self.clock = SteadyClock(self.state.t)
         return loaded.warnings
 
+    def _replay(self, record: Record) -> None:
+        try:
+            self.engine.apply(self.state, record)
+        except Exception as error:
+            raise ServerFailed(
+                f"record {record.seq} of the log ({type(record.event).__name__}) cannot be applied: {error!r}"
+                f"{self._kept(record, error)}",
+                hint="use the version that wrote it, or begin anew with --state OTHER",
+                code="cannot-replay",
+            ) from error
+
     async def start(self) -> None:
-        self._tasks.append(asyncio.create_task(self._commit_for_ever()))
+        self._committing = self.background(self._commit_for_ever(), "the commit loop")
         await self.submit([ServerStarted(self.clock(), self.settings)])
 
     async def stop(self) -> None:
-        """Write what is left and a snapshot, so that the next start is quick."""
+        """Write what is left and a snapshot, so that the next start is quick. Ends soon on a full disk, too."""
+        self._stopping = True
         if self._timer:
             self._timer.cancel()
-        while self._waiting or self._records:
+        until = asyncio.get_running_loop().time() + STOP_S
+        while self._unsettled() and not self.trouble and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.01)
-            if self.trouble:
-                break
-        for task in self._tasks:
+        left = [pending for pending in (self._in_flight, self._pending) if pending is not None]
+        self.unwritten = sum(len(pending.records) for pending in left)
+        self._refuse_waiting("the server stops")
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        if not self.trouble and self.state.seq:
-            await self._in_writer(self.store.save_snapshot, self.state.seq, save(self.state))
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.state.seq and not self.trouble and not self.unwritten:
+            await self._last_snapshot()
         self._writer.shutdown()
 
+    # --- taking events ---
+
     def submit(self, events: list[AnyEvent], rows: Rows | None = None) -> asyncio.Future[list[Record]]:
-        """Decide and apply now; the future is done when the records are durable. One transaction for all of them."""
-        records = [self.engine.step(self.state, event) for event in events]
-        for record in records:
-            self._records.append(record)
-            self._batch.records.append(log_row(record))
+        """Decide and apply now; the future is done when the records are durable. One transaction for all of them.
+
+        Undecided: the request fails alone. If an earlier event of it was applied, that one is kept and logged.
+        """
+        if self.failure is not None:
+            raise self._refusal(self.failure.message)
+        if len(events) > 1:
+            # All are read back before the first is applied: one that cannot be written down leaves nothing behind.
+            events = [self._read_back(event) for event in events]
+        made: list[Record] = []
+        written: list[LogRow] = []
+        try:
+            for event in events:
+                record, row = self._take(event)
+                made.append(record)
+                written.append(row)
+        except Undecided:
+            if made:
+                self._queue(made, written, rows)
+            raise
+        return self._queue(made, written, rows)
+
+    def _read_back(self, event: AnyEvent) -> AnyEvent:
+        try:
+            return _decode_event(_encode_event(event))
+        except Exception as error:
+            raise self._undecided(event, error) from error
+
+    def _take(self, event: AnyEvent) -> tuple[Record, LogRow]:
+        """Decide, write down, read back, apply what was read: memory holds what a restart will read."""
+        try:
+            decided = self.engine.decide(self.state, event)
+            row = log_row(decided)
+            record = decode_record(row.data)
+        except Exception as error:
+            raise self._undecided(event, error) from error
+        try:
+            self.engine.apply(self.state, record)
+        except Exception as error:
+            raise self._broken(record, error) from error
+        return record, row
+
+    def _queue(self, made: list[Record], written: list[LogRow], rows: Rows | None) -> asyncio.Future[list[Record]]:
+        """Into the next transaction, the records with the rows that belong to them."""
+        pending = self._pending
         if rows is not None:
-            extra = rows(records)
-            self._batch.chunks += extra.chunks
-            self._batch.outputs += extra.outputs
-            self._batch.jobs += extra.jobs
+            try:
+                extra = rows(made)
+            except Exception as error:
+                # Applied, and what belongs to it is missing: as bad as a record that cannot be applied.
+                raise self._broken(made[-1], error) from error
+            pending.batch.chunks += extra.chunks
+            pending.batch.outputs += extra.outputs
+            pending.batch.jobs += extra.jobs
+        pending.batch.records += written
+        pending.records += made
         future: asyncio.Future[list[Record]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((future, records))
+        pending.waiting.append((future, made))
         self._dirty.set()
-        self._set_timer()
+        try:
+            self._set_timer()
+        except Exception as error:
+            raise self.fail(f"the next wake-up cannot be told: {error!r}", error) from error
         return future
 
     async def settled(self) -> None:
         """Return when everything applied so far is durable: nobody may be told of what could still be lost."""
-        if self._committing or self._waiting:
+        if self.failure is not None or self.trouble:
+            raise self._refusal(self.trouble)
+        if self._unsettled():
             await self.submit([])
+
+    def _unsettled(self) -> bool:
+        return self._in_flight is not None or bool(self._pending.waiting or self._pending.records)
+
+    # --- failing ---
+
+    def fail(self, message: str, error: BaseException | None = None) -> ServerFailed:
+        """Stop the server: nothing that waits is acknowledged, nothing more is taken on. The first reason counts."""
+        if self.failure is None:
+            log.critical("the server stops: %s", message, exc_info=error)
+            self.failure = ServerFailed(message, hint="what was acknowledged is kept; start the server again to go on")
+            self.trouble = message
+            self._refuse_waiting(message)
+            self.on_fatal()
+        return self.failure
+
+    def _broken(self, record: Record, error: Exception) -> ServerFailed:
+        """The state is half changed and cannot be told from its log any more: the log counts."""
+        what = f"record {record.seq} ({type(record.event).__name__}) could not be applied: {error!r}"
+        return self.fail(what + self._kept(record, error), error)
+
+    def _kept(self, record: Record, error: Exception) -> str:
+        path = crash_file(self._crash_directory, record, error) if self._crash_directory is not None else None
+        return f"; it is kept in {path}" if path is not None else ""
+
+    def _undecided(self, event: AnyEvent, error: Exception) -> Undecided:
+        name = type(event).__name__
+        log.error("nothing could be decided on %s; it changed nothing", name, exc_info=error)
+        return Undecided(
+            f"nothing could be decided on {name}: {error!r}", hint="it changed nothing; see the server's log"
+        )
+
+    def _refusal(self, why: str) -> Uncommitted:
+        return Uncommitted(why, hint="ask again: what was not acknowledged may be asked for once more")
+
+    def _refuse_waiting(self, why: str) -> None:
+        """Tell everybody who waits for a commit that it is not known to have happened. What is pending stays so."""
+        for pending in (self._in_flight, self._pending):
+            if pending is None:
+                continue
+            waiting, pending.waiting = pending.waiting, []
+            for future, _ in waiting:
+                if not future.done():
+                    future.set_exception(self._refusal(why))
+                    future.exception()  # some are awaited by nobody
+
+    def background(self, work: Coroutine[object, object, None], name: str, ends: bool = False) -> asyncio.Task[None]:
+        """Run `work` beside the server. If it dies, or returns though it never `ends`, the server stops."""
+        task = asyncio.create_task(work, name=name)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                return
+            error = task.exception()
+            if error is not None:
+                self.fail(f"{name} died: {error!r}", error)
+            elif not ends and not self._stopping and self.failure is None:
+                self.fail(f"{name} has ended")
+
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+        return task
+
+    def illness(self) -> str:
+        """Why commits do not happen, or an empty text if they do."""
+        if self.failure is not None:
+            return self.failure.message
+        if self.trouble:
+            return self.trouble
+        if self._committing is None or self._committing.done():
+            return "the commit loop does not run"
+        since_s = asyncio.get_running_loop().time() - self._in_flight_since
+        if self._in_flight is not None and since_s > STALL_S:
+            return f"a commit has been under way for {since_s:.0f} s"
+        return ""
 
     # --- committing ---
 
@@ -135,58 +333,86 @@ class Realtime:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
-            batch, records, waiting = self._batch, self._records, self._waiting
-            self._batch, self._records, self._waiting = Batch(), [], []
-            self._committing = True
-            if batch.records:
-                try:
-                    await self._commit(batch)
-                except Exception as error:
-                    # Another server took the store, or we wrote nonsense: nothing we say from now on can be kept.
-                    self._fail(error, waiting)
-                    return
-            self._committing = False
-            for future, mine in waiting:
+            pending = self._in_flight = self._pending
+            self._in_flight_since = asyncio.get_running_loop().time()
+            self._pending = Pending()
+            # Copied here, where the state is that after the last record of this batch; written when the batch is.
+            copied = self._copied_if_due(pending)
+            if pending.batch.records:
+                await self._commit(pending.batch)
+            if self.failure is not None:
+                return
+            self._in_flight = None
+            for future, mine in pending.waiting:
                 if not future.done():
                     future.set_result(mine)
             for listener in self.on_commit:
-                listener(records)
-            self._since_snapshot += len(records)
-            if self._since_snapshot >= SNAPSHOT_EVERY and not self._records:
-                self._since_snapshot = 0
-                await self._snapshot()
-
-    def _fail(self, error: Exception, waiting: list[tuple[asyncio.Future[list[Record]], list[Record]]]) -> None:
-        log.critical("the store refused a batch for good; stopping", exc_info=error)
-        self.trouble = f"the store refused a batch for good: {error}"
-        for future, _ in [*waiting, *self._waiting]:
-            if not future.done():
-                future.set_exception(error)
-        self.on_fatal()
+                listener(pending.records)
+            if copied is not None:
+                self._snapshotting = self.background(self._snapshot(*copied), "the snapshot", ends=True)
 
     async def _commit(self, batch: Batch) -> None:
-        """Until it is written, however long the disk stays full: what was decided must not be decided otherwise."""
-        pause_s = 0.1
-        while True:
+        """Until it is written, however long the disk stays full: what was decided must not be decided otherwise.
+
+        An error that no retry can cure stops the server.
+        """
+        pause_s, waited_s = 0.1, 0.0
+        while self.failure is None:
             try:
                 await self._in_writer(self.store.append, batch)
-            except StoreError as error:
+            except Exception as error:
+                if not getattr(error, "retryable", False):
+                    self.fail(f"the store refused {len(batch.records)} records for good: {error}", error)
+                    return
                 if not self.trouble:
                     log.error("cannot commit: %s", error)
-                self.trouble = error.message
+                self.trouble = self.trouble if self.failure else str(getattr(error, "message", error))
+                if waited_s >= PATIENCE_S:
+                    self._refuse_waiting(self.trouble)
                 await asyncio.sleep(pause_s)
+                waited_s += pause_s
                 pause_s = min(pause_s * 2, 2.0)
             else:
-                self.trouble = ""
+                self.trouble = self.failure.message if self.failure else ""
                 return
 
-    async def _snapshot(self) -> None:
-        seq, copied = self.state.seq, pieces(self.state)
+    # --- snapshots ---
+
+    def _copied_if_due(self, pending: Pending) -> tuple[int, list[bytes]] | None:
+        """The number of the last record and a copy of the state after it, if a snapshot is due."""
+        self._log_records += len(pending.records)
+        self._log_bytes += sum(len(row.data) for row in pending.batch.records)
+        if self._log_records < self._snapshot_records and self._log_bytes < self._snapshot_bytes:
+            return None
+        if self._snapshotting is not None and not self._snapshotting.done():
+            return None
+        self._log_records = self._log_bytes = 0
+        try:
+            return self.state.seq, pieces(self.state)
+        except Exception as error:
+            self._no_snapshot(error)
+            return None
+
+    async def _snapshot(self, seq: int, copied: list[bytes]) -> None:
         try:
             await self._in_writer(lambda: self.store.save_snapshot(seq, b"".join(copied)))
             await self._in_writer(self.store.prune, seq, (HEARTBEAT,))
-        except StoreError as error:
-            log.warning("no snapshot: %s", error)
+            self.snapshot_error = ""
+        except Exception as error:
+            self._no_snapshot(error)
+
+    async def _last_snapshot(self) -> None:
+        try:
+            copied = pieces(self.state)
+            await self._in_writer(lambda: self.store.save_snapshot(self.state.seq, b"".join(copied)))
+        except Exception as error:
+            self._no_snapshot(error)
+
+    def _no_snapshot(self, error: Exception) -> None:
+        """Not a reason to stop: the log holds everything, and a restart applies more of it."""
+        self.snapshot_error = str(getattr(error, "message", "")) or repr(error)
+        expected = isinstance(error, WindfallError)
+        log.error("no snapshot could be taken: %s", self.snapshot_error, exc_info=None if expected else error)
 
     async def _in_writer(self, call: Callable[..., object], *args: object) -> None:
         await asyncio.get_running_loop().run_in_executor(self._writer, call, *args)
@@ -209,6 +435,15 @@ class Realtime:
 
     def _fire(self) -> None:
         self._timer_at = self._timer = None
+        if self.failure is not None or self._stopping:
+            return
+        try:
+            self._look_at_the_time()
+        except Exception as error:
+            # Without it no silence is noticed and no attempt given up: a server that only seems to run.
+            self.fail(f"the timer failed: {error!r}", error)
+
+    def _look_at_the_time(self) -> None:
         now = self.clock()
         at = wake_at(self.state)
         if self.trouble:

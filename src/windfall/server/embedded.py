@@ -28,7 +28,7 @@ from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.plans import PlanKeeper
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
-from windfall.errors import BadCredentials, BadInput
+from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.pools.config import EMULATED, LOCAL, RENTS, SITE, PoolConfig
 from windfall.pools.contract import Pool
 from windfall.pools.emulated import EmulatedPool
@@ -103,10 +103,17 @@ class Server:
         """Rented machines that went on when the server stopped."""
         self._uvicorn: uvicorn.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._driver: Realtime | None = None
         self._service: Service | None = None
         self._keeper: PoolKeeper | None = None
+        self._planning: PlanKeeper | None = None
         self._leaving: Future[None] | None = None
         self.ready = threading.Event()
+
+    @property
+    def unwritten(self) -> int:
+        """Records that the store could not take before the server stopped. Nobody was told of them."""
+        return self._driver.unwritten if self._driver is not None else 0
 
     def _bind(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -125,55 +132,85 @@ class Server:
         return sock
 
     async def serve(self) -> None:
-        """Serve until told to stop."""
+        """Serve until told to stop. ServerFailed: it could not go on; what it acknowledged is kept."""
         options = self.options
-        driver = Realtime(self.store, Engine(known_policies), _settings(options))
-        self.warnings = driver.restore()
-        for warning in self.warnings:
-            log.warning("%s", warning)
-        self._loop = asyncio.get_running_loop()
-        self._service = service = Service(driver, self.store)
-        self._admit(service)
-        driver.on_fatal = self.stop
-        await driver.start()
+        try:
+            self._driver = driver = Realtime(self.store, Engine(known_policies), _settings(options), options.state)
+            self.warnings = driver.restore()
+            for warning in self.warnings:
+                log.warning("%s", warning)
+            self._loop = asyncio.get_running_loop()
+            self._service = service = Service(driver, self.store)
+            self._admit(service)
+            await self._serve(driver, service)
+        finally:
+            self._socket.close()
+            self.store.close()
+
+    async def _serve(self, driver: Realtime, service: Service) -> None:
+        self._uvicorn = self._web(service)
+        driver.on_fatal = self._exit
+        try:
+            await driver.start()
+            await self._begin(driver, service)
+            await self._uvicorn.serve(sockets=[self._socket])
+        except WindfallError as error:
+            raise driver.failure or error from error
+        finally:
+            await self._end(driver, service)
+        if driver.failure is not None:
+            raise driver.failure
+
+    def _web(self, service: Service) -> uvicorn.Server:
+        options = self.options
         config = uvicorn.Config(
             Application(service), lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75,
             ssl_certfile=options.tls_cert or None, ssl_keyfile=options.tls_key or None, server_header=False,
             timeout_graceful_shutdown=3,
         )  # fmt: skip
-        self._uvicorn = uvicorn.Server(config)
+        web = uvicorn.Server(config)
         # Signals belong to whoever embeds us.
-        self._uvicorn.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
-        announce = asyncio.create_task(self._announce())
-        service.owned = SiteKeeper(driver, [pool.site for pool in options.pools if pool.kind == SITE])
+        web.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
+        return web
+
+    async def _begin(self, driver: Realtime, service: Service) -> None:
+        """Start what runs beside the web server: the announcement, and the keepers of sites, pools and machines."""
+        pools = self.options.pools
+        driver.background(self._announce(), "the announcement of the server's address", ends=True)
+        service.owned = SiteKeeper(driver, [pool.site for pool in pools if pool.kind == SITE])
         site_rules, site_pools = await service.owned.begin()
-        rules = [pool.rules for pool in options.pools if pool.kind not in (SITE, *RENTS)]
-        self._keeper = keeper = PoolKeeper(driver, [*rules, *site_rules], {**self._providers(), **site_pools})
-        await keeper.start()
-        service.owned.start(keeper)
-        planning = await self._rent(service)
-        try:
-            await self._uvicorn.serve(sockets=[self._socket])
-        finally:
-            announce.cancel()
-            await service.owned.stop()
-            await keeper.stop()
-            await planning.stop()
-            if service.rented is not None:
-                await service.rented.stop(options.release)
-                self.machines_left = sum(machine.there for machine in driver.state.machines.values())
-            service.wake_everybody()
-            with contextlib.suppress(FileNotFoundError):
-                (options.state / "server.json").unlink()
-            await driver.stop()
-            self.store.close()
+        rules = [pool.rules for pool in pools if pool.kind not in (SITE, *RENTS)]
+        self._keeper = PoolKeeper(driver, [*rules, *site_rules], {**self._providers(), **site_pools})
+        await self._keeper.start()
+        service.owned.start(self._keeper)
+        self._planning = await self._rent(service)
+
+    async def _end(self, driver: Realtime, service: Service) -> None:
+        """Stop all of it, whatever of it fails; the driver last, which writes what is left."""
+        stops = [("sites", service.owned.stop())]
+        if self._keeper is not None:
+            stops.append(("pools", self._keeper.stop()))
+        if self._planning is not None:
+            stops.append(("plans", self._planning.stop()))
+        if service.rented is not None:
+            stops.append(("machines", service.rented.stop(self.options.release)))
+        if self._leaving is not None:
+            await asyncio.gather(asyncio.wrap_future(self._leaving), return_exceptions=True)
+        for name, stop in stops:
+            try:
+                await stop
+            except Exception as error:
+                log.error("the keeper of %s did not stop in order: %s", name, error)
+        self.machines_left = sum(machine.there for machine in driver.state.machines.values())
+        service.wake_everybody()
+        with contextlib.suppress(FileNotFoundError):
+            (self.options.state / "server.json").unlink()
+        await driver.stop()
 
     def _admit(self, service: Service) -> None:
         """The owner's token, and the refusal to be reachable from elsewhere before anybody was given one."""
         others = [row for row in service.tokens.listing() if row["name"] != OWNER]
         if not is_loopback(self.host) and not others:
-            self._socket.close()
-            self.store.close()
             raise BadInput(
                 f"refusing to listen on {self.host}, beyond this machine, while no token has been made",
                 hint=f"make one first: windfall token create --role worker --state {self.options.state}",
@@ -232,6 +269,9 @@ class Server:
 
     async def _leave(self, keeper: PoolKeeper) -> None:
         """Clients that we started go first, while there is somebody who hears what becomes of their tasks."""
+        assert self._driver is not None
+        if self._driver.trouble:
+            self._exit()  # nobody is heard while nothing can be written
         try:
             await keeper.stop()
         finally:
@@ -325,6 +365,11 @@ class Running:
     @property
     def warnings(self) -> list[str]:
         return self._server.warnings
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the server has ended although nobody told it to, if so."""
+        return self._error
 
     def stop(self) -> None:
         """Let requests end, write a snapshot, release the directory."""

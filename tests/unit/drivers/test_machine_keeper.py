@@ -60,7 +60,7 @@ class World:
 
     def crash(self) -> None:
         """The server is gone; what was committed stays, nobody says goodbye."""
-        for task in self.driver._tasks:
+        for task in list(self.driver._tasks):
             task.cancel()
 
 

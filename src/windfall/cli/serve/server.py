@@ -85,7 +85,12 @@ def server(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     made = Server(Options(directory, listen, "", lease_s, tls_cert or "", tls_key or "", settings, configured))
     run(_serve(made, directory, as_json))
-    note("windfall: the server has stopped; everything is kept")
+    if made.unwritten:
+        note(
+            f"windfall: the server has stopped; {made.unwritten} records could not be written: nobody was told of them"
+        )
+    else:
+        note("windfall: the server has stopped; everything is kept")
     if made.machines_left:
         what = "machine goes" if made.machines_left == 1 else "machines go"
         note(f"  {made.machines_left} rented {what} on, and will be found by the next server on {directory}")

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from windfall import __version__
 from windfall.core import events as ev
+from windfall.drivers.failures import ServerFailed, Uncommitted, Undecided
 from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.server.auth import Forbidden
 from windfall.server.http import blobs, exchange, machines, submission, workflows
@@ -60,8 +61,11 @@ def error_response(error: WindfallError) -> Response:
         exchange.WrongVersion: 426,
         exchange.UsedId: 409,
         Busy: 503,
+        Uncommitted: 503,
+        ServerFailed: 503,
+        Undecided: 422,
     }
-    code = next((status[kind] for kind in type(error).__mro__ if kind in status), 500)
+    code = next((status[kind] for kind in type(error).__mro__ if kind in status), 503 if error.retryable else 500)
     body: dict[str, Any] = {
         "code": error.code,
         "kind": error.kind,
@@ -84,7 +88,7 @@ def handled(service: Service, handler: Handler, role: str, writes: bool) -> Call
             length = request.headers.get("content-length")
             if length is not None and int(length) > MAX_BODY_BYTES and handler is not blobs.put:
                 raise TooLarge(f"a body of {int(length):,} bytes", hint=f"at most {MAX_BODY_BYTES:,}")
-            if writes:
+            if writes or service.driver.failure is not None:
                 refuse_while_in_trouble(service)
             answer = await handler(service, request)
         except WindfallError as error:
@@ -100,7 +104,14 @@ def refuse_while_in_trouble(service: Service) -> None:
 
 
 async def healthz(service: Service, request: Request) -> Answer:
-    return 200, {"ok": True, "version": __version__, "protocol": VERSION}
+    """Well only if commits happen: a server that cannot write anything down takes nothing on."""
+    about: dict[str, Any] = {"version": __version__, "protocol": VERSION}
+    if service.driver.snapshot_error:
+        about["snapshot_error"] = service.driver.snapshot_error
+    if illness := service.driver.illness():
+        error = {"code": "not-well", "kind": "ours", "message": illness, "hint": "see its log", "retryable": True}
+        return 503, {"ok": False, **about, "error": error}
+    return 200, {"ok": True, **about}
 
 
 async def worker_file(service: Service, request: Request) -> Answer:

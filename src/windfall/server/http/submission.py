@@ -120,9 +120,8 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
         count = sum(event.count for event in following if isinstance(event, ev.TasksAdded))
     if body.get("seal") or spec.like:
         following.append(ev.JobSealed(now, job))
-    records = await service.driver.submit(
-        [submitted, *following], lambda made: Batch(jobs=[JobRow(job, specs.encode(spec))])
-    )
+    encoded = specs.encode(spec)
+    records = await service.driver.submit([submitted, *following], lambda made: Batch(jobs=[JobRow(job, encoded)]))
     assert isinstance(records[0].decided, JobTaken) and records[0].decided.job == job
     return 201, {"job": job, "known": False, "total": count}
 
@@ -164,9 +163,16 @@ async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
     if header.seal:
         events.append(ev.JobSealed(now, bag.number))
     rows = [ChunkRow(bag.number, c.first, c.count, c.klass, c.codec, c.data) for c in added]
-    service.chunks_added(bag.number, [ChunkHead(c.first, c.count, c.klass, c.codec) for c in added])
+    service.renderer(bag.number)  # read while the store can still refuse: what is applied must be kept
+
+    def kept(made: list[ev.Record]) -> Batch:
+        """The chunks whose tasks were added, and from now on the renderer knows of them."""
+        count = sum(isinstance(record.event, ev.TasksAdded) for record in made)
+        service.chunks_added(bag.number, [ChunkHead(c.first, c.count, c.klass, c.codec) for c in added[:count]])
+        return Batch(chunks=rows[:count])
+
     if events:
-        await service.driver.submit(events, lambda made: Batch(chunks=rows))
+        await service.driver.submit(events, kept)
     return 200, {"total": bag.total}
 
 
@@ -267,7 +273,9 @@ async def _change(service: Service, job: int, wanted: Json) -> None:
     specs.check(changed, f"job {job}")
     compile_policies(changed.policies, [*changed.tags, *changed.attributes])
     event = ev.JobChanged(service.driver.clock(), job, rules_of(changed, paused), classes_of(changed))
-    done = service.driver.submit([event], lambda made: Batch(jobs=[JobRow(job, specs.encode(changed))]))
+    service.renderer(job)  # read while the store can still refuse
+    encoded = specs.encode(changed)
+    done = service.driver.submit([event], lambda made: Batch(jobs=[JobRow(job, encoded)]))
     service.replace_spec(job, changed)
     await done
 

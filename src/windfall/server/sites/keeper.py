@@ -93,7 +93,7 @@ class SiteKeeper:
 
     def start(self, pools: PoolKeeper) -> None:
         self._pools = pools
-        self._task = asyncio.create_task(self._keep())
+        self._task = self._driver.background(self._keep(), "the keeper of sites")
 
     async def stop(self) -> None:
         if self._task is not None:

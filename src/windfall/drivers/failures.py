@@ -1,0 +1,86 @@
+"""What can go wrong in the live driver, and the file that keeps a record on which the server stopped. Touches one file.
+
+Fail-stop: a server that cannot go on says why and ends. What it has acknowledged is in the log; a restart goes on.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import os
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windfall import __version__
+from windfall.core.events import Record, encode_record
+from windfall.errors import Kind, WindfallError
+
+log = logging.getLogger(__name__)
+
+
+class Undecided(WindfallError):
+    """The engine could not decide on an event, or could not write down what it decided. The event changed nothing."""
+
+    kind = Kind.OURS
+    code = "undecided"
+
+
+class Uncommitted(WindfallError):
+    """It is not known to be durable, so nobody is told that it is done. The same request may be made again."""
+
+    kind = Kind.OURS
+    code = "uncommitted"
+    retryable = True
+
+
+class ServerFailed(WindfallError):
+    """The server cannot go on and stops. What it has acknowledged is kept."""
+
+    kind = Kind.OURS
+    code = "server-failed"
+
+
+def crash_file(directory: Path, record: Record, error: BaseException) -> Path | None:
+    """Keep the record on which the server stopped, for diagnosis. Returns the file; None if it cannot be written.
+
+    The record is not in the log: a restart does not meet it again.
+    """
+    path = directory / f"crash-{record.seq}.json"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(_described(record, error))
+    except OSError as failure:
+        log.error("the record on which the server stopped could not be kept in %s: %s", path, failure)
+        return None
+    return path
+
+
+def _described(record: Record, error: BaseException) -> bytes:
+    body: dict[str, Any] = {
+        "seq": record.seq,
+        "version": __version__,
+        "written_t": time.time(),
+        "error": repr(error),
+        "traceback": traceback.format_exception(error),
+        "event": _named(record.event),
+        "decided": _named(record.decided),
+    }
+    with contextlib.suppress(Exception):
+        # The very bytes, so that the record can be applied again by whoever looks for the cause.
+        body["record_msgpack"] = base64.b64encode(encode_record(record)).decode()
+    try:
+        return msgspec.json.format(msgspec.json.encode(body, enc_hook=repr))
+    except Exception:
+        plain = {**body, "event": repr(record.event), "decided": repr(record.decided)}
+        return msgspec.json.format(msgspec.json.encode(plain, enc_hook=repr))
+
+
+def _named(struct: msgspec.Struct) -> dict[str, Any]:
+    """A struct with the names of its type and its fields; in the log it is an array."""
+    return {"type": type(struct).__name__, **msgspec.structs.asdict(struct)}
