@@ -22,8 +22,9 @@ from windfall.core.events import (
     TasksAdded,
     TimerFired,
 )
+from windfall.core.state.bags import Bag
 from windfall.core.state.invariants import problems
-from windfall.core.state.state import Bag, State
+from windfall.core.state.state import State
 from windfall.wire.messages import CAUSES
 
 

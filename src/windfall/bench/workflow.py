@@ -99,8 +99,8 @@ def started() -> tuple[Engine, State]:
 
 
 def submit(engine: Engine, state: State, shape: dag.Shape, name: str = "w") -> None:
-    job = state.next_job
-    packed = () if shape.key in state.shapes else (shape.offsets.tobytes(), shape.children.tobytes())
+    job = state.bags.next
+    packed = () if shape.key in state.bags.shapes else (shape.offsets.tobytes(), shape.children.tobytes())
     engine.step(state, JobSubmitted(0.0, JobRules(name, workflow_class=name), [TaskClass()]))
     engine.step(state, JobShaped(0.0, job, shape.key, *packed))
     engine.step(state, TasksAdded(0.0, job, shape.tasks))
@@ -154,5 +154,5 @@ def many_instances(count: int, classes: int, seed: int) -> dict[str, float]:
     return {
         "submit_us_per_instance": 1e6 * spent_s / count,
         "bytes_per_instance": grown_bytes / sample,
-        "shapes_kept": len(state.shapes),
+        "shapes_kept": len(state.bags.shapes),
     }

@@ -81,8 +81,8 @@ class Policies:
     def ranking(self, state: State) -> Ranking:
         """The bags with tasks to hand out, as hosts are matched with them; made anew when they have changed."""
         known = self._ranking
-        if known is None or known[0] is not state or known[1] != state.ready_version:
-            known = self._ranking = (state, state.ready_version, Ranking(state, self))
+        if known is None or known[0] is not state or known[1] != state.bags.revision:
+            known = self._ranking = (state, state.bags.revision, Ranking(state, self))
         return known[2]
 
     def of(self, texts: dict[str, str]) -> BagPolicy:

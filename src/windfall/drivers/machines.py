@@ -60,13 +60,13 @@ def compare(state: State, pool: str, shown: list[Seen], now: float) -> Findings:
         if machine.there and machine.id:
             cause = TAKEN if machine.noticed_t is not None else FAILED
             found.events.append(ev.MachineEnded(now, machine.number, now, cause))
-    if strangers != [tuple(entry) for entry in state.strangers.get(pool, [])]:
+    if strangers != [tuple(entry) for entry in state.fleet.strangers.get(pool, [])]:
         found.events.append(ev.StrangersSeen(now, pool, strangers))
     return found
 
 
 def _machines(state: State, pool: str) -> list[MachineState]:
-    return [machine for machine in state.there.values() if machine.offer.pool == pool]
+    return [machine for machine in state.fleet.there.values() if machine.offer.pool == pool]
 
 
 def _news(machine: MachineState, seen: Seen, now: float) -> list[ev.AnyEvent]:
@@ -99,8 +99,8 @@ class MachineKeeper:
     async def start(self) -> None:
         """Say what can be rented, and begin to keep it. A pool that is configured no more rents nothing."""
         now, offers = self._driver.clock(), {name: list(pool.offers) for name, pool in self.pools.items()}
-        offers |= {name: [] for name in self._driver.state.offers if name not in self.pools}
-        changed = [(name, new) for name, new in offers.items() if self._driver.state.offers.get(name) != new]
+        offers |= {name: [] for name in self._driver.state.fleet.offers if name not in self.pools}
+        changed = [(name, new) for name, new in offers.items() if self._driver.state.fleet.offers.get(name) != new]
         if changed:
             await self._driver.submit([ev.OffersConfigured(now, name, new) for name, new in changed])
         self._begin()

@@ -64,7 +64,7 @@ class PlanKeeper:
         self._thread.shutdown()
 
     def _committed(self, records: list[Record]) -> None:
-        if self._driver.state.plans_due:
+        if self._driver.state.fleet.plans_due:
             self._changed.set()
 
     async def _keep(self) -> None:
@@ -83,7 +83,7 @@ class PlanKeeper:
             await asyncio.sleep(AGAIN_S)
         await asyncio.sleep(PAUSE_S)
         del self._at_work[job]
-        if self._driver.state.plans_due:
+        if self._driver.state.fleet.plans_due:
             self._changed.set()
 
     async def plan(self, job: int) -> None:

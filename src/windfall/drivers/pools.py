@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from windfall.core.events import AnyEvent, ClientsAsked, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured, Record
-from windfall.core.state.state import GONE
+from windfall.core.state.hosts import GONE
 from windfall.core.supply.overlay import Ask, PoolRules
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import Client, Pool
@@ -43,7 +43,7 @@ class PoolKeeper:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        if not self._rules and not self._driver.state.pools:
+        if not self._rules and not self._driver.state.supply.pools:
             return
         await self._driver.submit([PoolsConfigured(self._driver.clock(), self._rules)])
         if self._providers:
@@ -111,7 +111,7 @@ class PoolKeeper:
             events.append(PoolAnswered(now, name, len(stillborn), error))
         await self._submit(events)
         pending = sum(client.alive and not self._has_come(client) for client in clients)
-        if pending != self._driver.state.pools[name].queued:
+        if pending != self._driver.state.supply.pools[name].queued:
             await self._submit([PoolCounted(now, name, pending)])
 
     def _has_come(self, client: Client) -> bool:

@@ -71,7 +71,7 @@ class Simulated:
         if at is not None and at < self._timer_at:
             self._timer_at = at
             self.at(at, self._fire)
-        if self._planner is not None and self.state.plans_due:
+        if self._planner is not None and self.state.fleet.plans_due:
             for job in plans.due(self.state):
                 if job not in self._planned:
                     self._planned.add(job)
@@ -80,7 +80,7 @@ class Simulated:
 
     def _plan(self, job: int) -> None:
         """Show the job's planner how things stand; what it says comes after the time that planning takes."""
-        if self._saved is not None or self._planner is None or job not in self.state.plans_due:
+        if self._saved is not None or self._planner is None or job not in self.state.fleet.plans_due:
             self._planned.discard(job)
             return
         plan, error = self._thought(job)

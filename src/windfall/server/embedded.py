@@ -201,7 +201,7 @@ class Server:
                 await stop
             except Exception as error:
                 log.error("the keeper of %s did not stop in order: %s", name, error)
-        self.machines_left = sum(machine.there for machine in driver.state.machines.values())
+        self.machines_left = sum(machine.there for machine in driver.state.fleet.machines.values())
         service.wake_everybody()
         with contextlib.suppress(FileNotFoundError):
             (self.options.state / "server.json").unlink()

@@ -27,8 +27,9 @@ from windfall.core.events import (
     TimeJudged,
 )
 from windfall.core.state import dag
+from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, FAILED, WAITING
-from windfall.core.state.state import Bag, State
+from windfall.core.state.state import State
 from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadInput
@@ -97,11 +98,11 @@ class Service:
 
     def classes(self) -> dict[str, int]:
         """Classes of workflows by name, each with the newest job that brought its own tasks."""
-        for number in range(self._classes_until, self.state.next_job):
+        for number in range(self._classes_until, self.state.bags.next):
             rules = self.state.bags[number].rules
             if rules.workflow_class and not rules.like:
                 self._classes[rules.workflow_class] = number
-        self._classes_until = self.state.next_job
+        self._classes_until = self.state.bags.next
         return self._classes
 
     def spec(self, job: int) -> JobSpec:
@@ -148,8 +149,8 @@ class Service:
     def blocked(self, bag: Bag) -> frozenset[int]:
         """Tasks of a workflow that wait for one that failed or was cancelled; looked for once per change of those."""
         counts = bag.counts
-        ended = (counts[FAILED], counts[CANCELLED], bag.held)
-        if bag.shape is None or not bag.held or not (counts[FAILED] or counts[CANCELLED]):
+        ended = (counts[FAILED], counts[CANCELLED], bag.queues.held)
+        if bag.shape is None or not bag.queues.held or not (counts[FAILED] or counts[CANCELLED]):
             return frozenset()
         known = self._blocked.get(bag.number)
         if known is None or known[0] != ended:
@@ -234,25 +235,25 @@ class Service:
     def _wake_hosts(self) -> None:
         """Wake as many waiting hosts as there are tasks for, the longest waiting first; and those to be told off."""
         state = self.state
-        for number in list(state.hosts_to_tell):
+        for number in list(state.hosts.to_tell):
             self._wake(state.hosts[number].name)
-        if not state.ready:
+        if not state.bags.ready:
             return
-        tasks = sum(bag.waiting for bag in state.ready.values())
+        tasks = sum(bag.waiting for bag in state.bags.ready.values())
         while tasks > 0 and self._host_queue:
             if self._wake(self._host_queue.popleft()):
                 tasks -= 1
 
     def _job_of_machine(self, record: Record) -> list[int]:
         """The job whose machine this record is about, if it is about one."""
-        machine = self.state.machines.get(getattr(record.event, "machine", 0))
+        machine = self.state.fleet.machines.get(getattr(record.event, "machine", 0))
         return [] if machine is None else [machine.job]
 
     def _wake_machines(self, jobs: list[int]) -> None:
         """What is reserved for a machine waits in no queue that others see: its own host has to be woken."""
         for job in jobs:
-            for number in self.state.machines_by_job.get(job, ()):
-                machine = self.state.machines[number]
+            for number in self.state.fleet.by_job.get(job, ()):
+                machine = self.state.fleet.machines[number]
                 if machine.there and machine.host:
                     self._wake(self.state.hosts[machine.host].name)
 

@@ -146,7 +146,7 @@ def outcome_of(world: World) -> Outcome:
     """What the first job of a world came to."""
     state, now = world.driver.state, world.driver.now
     bag = state.bags[1]
-    machines = tuple(_machine(machine, now) for machine in state.machines.values())
+    machines = tuple(_machine(machine, now) for machine in state.fleet.machines.values())
     books = world.provider.books if world.provider else {}
     deadline_s = bag.rules.deadline_s or inf
     finish_s = None if bag.finished_t is None else bag.finished_t - bag.submitted_t
@@ -157,7 +157,7 @@ def outcome_of(world: World) -> Outcome:
         machines=machines,
         events=tuple(world.provider.log) if world.provider else (),
         done=bag.counts[2],
-        plans=state.plans[1].plans,
+        plans=state.fleet.plans[1].plans,
         lost=sum(book.lost for book in books.values()),
         moved=sum(book.cancelled for book in books.values()),
     )

@@ -121,7 +121,7 @@ class Provider:
 
     def _nudge_all(self) -> None:
         state = self.driver.state
-        if state.ready or state.shapes:
+        if state.bags.ready or state.bags.shapes:
             for rented in self._hungry.values():
                 self._nudge(rented)
 
@@ -142,7 +142,7 @@ class Provider:
             return
         if host.here and host.pool.hold > len(host.running) + len(host.queue):
             self._hungry[host.index] = rented
-            if host.n == 1 and self.driver.state.ready:
+            if host.n == 1 and self.driver.state.bags.ready:
                 # What an earlier boot of it had lost was given back with this answer, not handed out in it.
                 self._nudge(rented)
         else:
@@ -270,7 +270,7 @@ class Provider:
         for number in list(self.rented):
             self.release(number)
         now, world = self.driver.now, self.world
-        for machine in self.driver.state.machines.values():
+        for machine in self.driver.state.fleet.machines.values():
             pool = machine.offer.pool
             cost = fleet.owed_microusd(machine, now)
             self.books[pool].cost_microusd += cost

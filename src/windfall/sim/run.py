@@ -15,8 +15,9 @@ from msgspec import Struct
 from windfall.core.events import TAIL_REPLICA, HostAnswered, PlanProposed, Record
 from windfall.core.renting import machines, money
 from windfall.core.state import fleet
+from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED
-from windfall.core.state.state import Bag, State
+from windfall.core.state.state import State
 from windfall.sim.hosts import Books
 from windfall.sim.logfile import LogFile
 from windfall.sim.scenario import Scenario
@@ -186,7 +187,7 @@ def _offer_outcomes(world: World) -> list[OfferOutcome]:
         for cloud in world.scenario.clouds
         for supply in cloud.supplies
     }
-    for machine in state.machines.values():
+    for machine in state.fleet.machines.values():
         entry = found[machine.offer.key]
         entry.machines += machine.cause != fleet.REFUSED
         entry.refused += machine.cause == fleet.REFUSED
@@ -203,7 +204,7 @@ def _bag_outcome(state: State, bag: Bag, notes: Notes, end_s: float) -> BagOutco
     deadline_s = bag.rules.deadline_s
     met = None if deadline_s is None else turnaround_s is not None and turnaround_s <= deadline_s
     tail = notes.tails.get(bag.number)
-    planned = state.plans.get(bag.number)
+    planned = state.fleet.plans.get(bag.number)
     finish_t = None if planned is None else planned.first_finish_t
     troubles = notes.troubles.get(bag.number, [])
     return BagOutcome(
@@ -212,15 +213,15 @@ def _bag_outcome(state: State, bag: Bag, notes: Notes, end_s: float) -> BagOutco
         done=counts[DONE],
         failed=counts[FAILED],
         unfinished=bag.total - counts[DONE] - counts[FAILED] - counts[CANCELLED],
-        attempts=bag.attempts,
+        attempts=bag.tally.attempts,
         replicas=notes.replicas.get(bag.number, 0),
-        discarded=bag.waste,
+        discarded=bag.tally.waste,
         submitted_s=bag.submitted_t,
         turnaround_s=turnaround_s,
         tail_s=None if tail is None else tail - bag.submitted_t,
         deadline_s=deadline_s,
         met=met,
-        run_s=bag.run_s,
+        run_s=bag.tally.run_s,
         planner=bag.rules.planner,
         plans=0 if planned is None else planned.plans,
         cost_usd=money.usd(machines.spent_microusd(state, bag.number, end_s)),

@@ -143,7 +143,7 @@ class World:
         self.jobs[job] = work
         shape = work.shape()
         if shape is not None:
-            known = shape.key in driver.state.shapes
+            known = shape.key in driver.state.bags.shapes
             columns = (b"", b"") if known else (shape.offsets.tobytes(), shape.children.tobytes())
             driver.submit(JobShaped(driver.now, job, shape.key, *columns))
         for count, number in parts:

@@ -89,7 +89,7 @@ def test_chaos_breaks_no_promise_and_every_bill_can_be_recounted(
     world.run()
     assert broken == []
     state, now = world.driver.state, world.driver.now
-    owed = {number: fleet.owed_microusd(machine, now) for number, machine in state.machines.items()}
+    owed = {number: fleet.owed_microusd(machine, now) for number, machine in state.fleet.machines.items()}
     if free:
         # Where the boot is not billed the meter begins with the first question, which no machine event tells.
         assert owed == recounted([decode_record(data) for data in records], now)

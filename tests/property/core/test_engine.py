@@ -119,7 +119,7 @@ class EngineMachine(RuleBasedStateMachine):
     def ask_again_with_the_same_number(self, index):
         host = self.hosts[index]
         known = self.state.host(host.name)
-        if not host.n or known is None or not (known.assigned or known.cancelled):
+        if not host.n or known is None or not (known.session.assigned or known.session.cancelled):
             return
         before = save(self.state)
         answer = self.step(HostAsked(self.t, host.name, str(host.boot), host.n, 5, host.slots)).decided
@@ -178,7 +178,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule()
     def look_at_the_overlay(self):
         for ask in self.step(OverlayDue(self.t)).decided.asks:
-            pool, clients = self.state.pools[ask.pool], self.state.clients.get(ask.pool, 0)
+            pool, clients = self.state.supply.pools[ask.pool], self.state.hosts.by_pool.get(ask.pool, 0)
             assert ask.count > 0 and pool.queued + clients <= pool.rules.limit
 
     @rule(pool=st.sampled_from(["cheap", "dear", "gone"]), count=st.integers(1, 3), error=st.sampled_from(["", "no"]))

@@ -74,7 +74,7 @@ class CloudMachine(EngineMachine):
     @rule(data=st.data())
     def propose(self, data):
         """Any plan at all, sensible or not."""
-        jobs = sorted(self.state.plans)
+        jobs = sorted(self.state.fleet.plans)
         if not jobs:
             return
         job = data.draw(st.sampled_from(jobs))
@@ -93,7 +93,7 @@ class CloudMachine(EngineMachine):
 
     @rule(number=NUMBERS)
     def started(self, number):
-        machine = self.state.machines.get(number)
+        machine = self.state.fleet.machines.get(number)
         self.step(MachineStarted(self.t, number, f"i-{number}", self.t))
         if machine is not None and machine.there and machine.offer.bills_boot and self.bills[number].since is None:
             asleep = machine.phase == fleet.HIBERNATED
@@ -102,7 +102,7 @@ class CloudMachine(EngineMachine):
 
     @rule(number=NUMBERS, want=st.integers(0, 3))
     def machine_asks(self, number, want):
-        machine = self.state.machines.get(number)
+        machine = self.state.fleet.machines.get(number)
         if machine is None or not machine.there or not machine.id:
             return
         if number not in self.workers:
@@ -122,7 +122,7 @@ class CloudMachine(EngineMachine):
 
     @rule(number=NUMBERS)
     def refuse(self, number):
-        machine = self.state.machines.get(number)
+        machine = self.state.fleet.machines.get(number)
         ends = machine is not None and machine.there and not machine.id
         self.step(MachineRefused(self.t, number, "none left"))
         if ends:
@@ -130,7 +130,7 @@ class CloudMachine(EngineMachine):
 
     @rule(number=NUMBERS)
     def hibernate(self, number):
-        machine = self.state.machines.get(number)
+        machine = self.state.fleet.machines.get(number)
         if machine is None or not machine.id:
             return
         self.step(MachineHibernated(self.t, number, self.t))
@@ -138,7 +138,7 @@ class CloudMachine(EngineMachine):
 
     @rule(number=NUMBERS)
     def resume(self, number):
-        machine = self.state.machines.get(number)
+        machine = self.state.fleet.machines.get(number)
         wakes = machine is not None and machine.phase == fleet.HIBERNATED
         self.step(MachineResumed(self.t, number, self.t))
         if wakes:
@@ -146,7 +146,7 @@ class CloudMachine(EngineMachine):
 
     @rule(number=NUMBERS, cause=st.sampled_from(["taken", "released", "failed"]))
     def end(self, number, cause):
-        machine = self.state.machines.get(number)
+        machine = self.state.fleet.machines.get(number)
         if machine is None or not machine.id:
             return
         ends = machine.there
@@ -164,17 +164,17 @@ class CloudMachine(EngineMachine):
 
     @invariant()
     def money_is_as_recounted(self):
-        for number, machine in self.state.machines.items() if hasattr(self, "bills") else ():
+        for number, machine in self.state.fleet.machines.items() if hasattr(self, "bills") else ():
             bill = self.bills[number]
             owed = 0.0 if bill.over else bill.usd(self.t)
             assert abs(fleet.owed_microusd(machine, self.t) / 1e6 - owed) < 1e-6, f"m{number}"
 
     @invariant()
     def planners_can_look_at_every_state(self):
-        for job in list(self.state.plans)[:2] if hasattr(self, "bills") else ():
+        for job in list(self.state.fleet.plans)[:2] if hasattr(self, "bills") else ():
             snapshot = plans.view(self.state, job, self.t, 1e9)
             named = [task for machine in snapshot.machines for task in machine.tasks()]
-            assert len(named) == len(set(named)) or self.state.bags[job].levels.keys() - {1}
+            assert len(named) == len(set(named)) or self.state.bags[job].attempts.levels.keys() - {1}
             assert set(named) <= set(snapshot.tasks) or self.state.bags[job].finished_t is not None
 
 

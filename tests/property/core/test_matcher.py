@@ -82,7 +82,7 @@ def by_trying_everything(hand: Hand, host_name: str, want: int) -> list[tuple[in
         policy = ClassAdPolicy(bag.rules.policies)
         ads = (host_ad(host, t), bag_ad(bag, t), queue_ad(state), pool_ad(state, host.pool))
         found = []
-        for index, queue in enumerate(bag.queues):
+        for index, queue in enumerate(bag.queues.by_class):
             for task in queue if bag.dispatchable else ():
                 job = job_ad(state, bag, task, [], t)
                 verdict = policy.match(*ads, t, job)
@@ -90,8 +90,10 @@ def by_trying_everything(hand: Hand, host_name: str, want: int) -> list[tuple[in
                     found.append((index, task, job, verdict, False))
         replicated = bag.tail and not bag.waiting and "ReplicationRequirements" in bag.rules.policies
         # The order of sending, as the engine has it: the fewest replicas first.
-        for task in [task for level in sorted(bag.levels) for task in bag.levels[level]] if replicated else ():
-            running = bag.live[task]
+        for task in (
+            [task for level in sorted(bag.attempts.levels) for task in bag.attempts.levels[level]] if replicated else ()
+        ):
+            running = bag.attempts.live[task]
             job = job_ad(state, bag, task, running, t)
             elsewhere = len(running) < state.settings.max_replicas and all(a.host != host.number for a in running)
             if elsewhere and policy.match_replica(ads[0], job, ads[1], *ads[2:], t):

@@ -23,9 +23,10 @@ from windfall.core.events import (
 )
 from windfall.core.sites.instances import HOLDING, LEAVING, PLACED, InstanceEnd, SiteRules, Wish
 from windfall.core.sites.site import GIVEN_UP, room, silences
+from windfall.core.state.hosts import GONE
 from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import load, save
-from windfall.core.state.state import GONE, State
+from windfall.core.state.state import State
 
 SIZE = {"vcpu": 1.0, "ram_mb": 10.0}
 

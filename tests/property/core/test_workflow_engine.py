@@ -34,7 +34,7 @@ class WorkflowMachine(EngineMachine):
         shape = dag.from_edges(tasks, edges)
         classes = [TaskClass(1.0, max_failures=failures), TaskClass(2.0)]
         job = self.step(JobSubmitted(self.t, JobRules("w", max_failed_tasks=limit), classes)).decided.job
-        packed = () if shape.key in self.state.shapes else (shape.offsets.tobytes(), shape.children.tobytes())
+        packed = () if shape.key in self.state.bags.shapes else (shape.offsets.tobytes(), shape.children.tobytes())
         self.step(JobShaped(self.t, job, shape.key, *packed))
         for count, klass in ((min(split, tasks), 0), (max(0, tasks - split), 1)):
             if count:

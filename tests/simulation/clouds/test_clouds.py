@@ -94,10 +94,12 @@ def test_the_engine_keeps_its_promises_at_every_step_whatever_happens_to_the_mac
     assert broken == []
     bag = world.driver.state.bags[1]
     assert bag.counts == [0, 0, 40, 0, 0], "every task is done"
-    assert all(not machine.there for machine in world.driver.state.machines.values()), "every machine was given back"
+    assert all(not machine.there for machine in world.driver.state.fleet.machines.values()), (
+        "every machine was given back"
+    )
     assert recounted(records, world.driver.now) == {
         number: fleet.owed_microusd(machine, world.driver.now)
-        for number, machine in world.driver.state.machines.items()
+        for number, machine in world.driver.state.fleet.machines.items()
     }
 
 
@@ -275,7 +277,7 @@ def test_a_task_that_slept_is_reported_as_workers_report_it_without_the_sleep():
     world, records, _ = watched(scenario(GONE_WRONG["hibernated and resumed"]), 1)
     reports = [record.event for record in records if isinstance(record.event, ResultsReported)]
     runs_s = [result.end - result.start for event in reports for result in event.results if result.exit == 0]
-    assert any(machine.sleeps for machine in world.driver.state.machines.values())
+    assert any(machine.sleeps for machine in world.driver.state.fleet.machines.values())
     assert len(runs_s) >= 40 and min(runs_s) >= 120 and max(runs_s) <= 300 + 1e-3
 
 
@@ -349,7 +351,7 @@ def test_a_plan_that_takes_time_comes_later_and_the_bag_is_done_all_the_same():
     for planning, first_s in (("30s", 30.0), ("0s", 0.0)):
         outcome, world = run(scenario(OFTEN, server={"planning": planning}), 1)
         assert outcome.bags[0].done == 40
-        assert world.driver.state.machines[1].requested_t == first_s
+        assert world.driver.state.fleet.machines[1].requested_t == first_s
 
 
 @pytest.mark.parametrize("told", ["nothing", "mean", "each"])

@@ -54,7 +54,7 @@ def test_every_instance_of_a_stream_runs_in_the_order_of_its_edges_and_has_its_o
     assert broken == []
     bags = world.driver.state.bags
     assert [bag.counts for bag in bags.values()] == [[0, 0, 12, 0, 0]] * 5
-    assert len(world.driver.state.shapes) == 1, "instances share their shape"
+    assert len(world.driver.state.bags.shapes) == 1, "instances share their shape"
     for job in bags:
         for parent, child in of_shape(shape, 12, ""):
             assert ends[(job, parent)] <= starts[(job, child)] + 1e-6

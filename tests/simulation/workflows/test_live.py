@@ -78,7 +78,7 @@ class World:
                 planner = WorkflowPlanner(self.planner, effort=20_000)
                 plan = planner(plans.view(state, job, self.driver.now, planner.names_up_to))
             self.carry_out(self.driver.submit(PlanProposed(self.driver.now, job, state.seq, plan)))
-        machines = state.machines.values()
+        machines = state.fleet.machines.values()
         return self.bag.finished_t is not None and not any(machine.there for machine in machines)
 
     def carry_out(self, record: Record) -> None:
@@ -97,7 +97,7 @@ class World:
         self.driver.submit(MachineEnded(self.driver.now, number, self.driver.now, cause))
 
     def ask(self, number: int) -> None:
-        machine = self.driver.state.machines[number]
+        machine = self.driver.state.fleet.machines[number]
         if not machine.there or self.driver.now < machine.requested_t + machine.offer.lag_s:
             return
         n = self.asked[number] = self.asked.get(number, 0) + 1
@@ -115,14 +115,14 @@ class World:
         if number is None:
             return
         self.ended_t[key[1]] = self.driver.now
-        host = self.driver.state.machines[number].host_name
+        host = self.driver.state.fleet.machines[number].host_name
         self.driver.submit(ResultsReported(self.driver.now, host, [Result(*key, 0, 0, began_t, self.driver.now)]))
-        for machine in self.driver.state.machines.values():
+        for machine in self.driver.state.fleet.machines.values():
             if machine.phase == fleet.RUNNING:
                 self.driver.after(0.0, self.ask, machine.number)
 
     def cost_usd(self) -> float:
-        machines = self.driver.state.machines.values()
+        machines = self.driver.state.fleet.machines.values()
         return sum(fleet.owed_microusd(machine, self.driver.now) for machine in machines) / 1e6
 
 
@@ -141,7 +141,7 @@ def test_without_noise_the_execution_costs_what_the_plan_says_and_ends_when_it_s
     runtimes, edges = diamond(9, np.random.default_rng(3))
     world = World(runtimes, edges, deadline_s, planner)
     world.run()
-    planned = world.driver.state.plans[world.job]
+    planned = world.driver.state.fleet.plans[world.job]
     assert world.bag.state == "done"
     assert world.cost_usd() == pytest.approx(planned.first_cost_usd)
     assert world.bag.finished_t <= deadline_s

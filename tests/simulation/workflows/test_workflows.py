@@ -67,7 +67,7 @@ class Hosts:
 
 def submitted(driver: Simulated, shape: dag.Shape, **rules) -> int:
     job = driver.submit(JobSubmitted(driver.now, JobRules("w", **rules), [TaskClass()])).decided.job
-    known = shape.key in driver.state.shapes
+    known = shape.key in driver.state.bags.shapes
     packed = () if known else (shape.offsets.tobytes(), shape.children.tobytes())
     driver.submit(JobShaped(driver.now, job, shape.key, *packed))
     driver.submit(TasksAdded(driver.now, job, shape.tasks))
@@ -134,7 +134,7 @@ def test_failing_hosts_dying_hosts_and_a_restart_change_neither_order_nor_count(
             break
         for job in unfinished:
             driver.submit(JobRetried(driver.now, job))
-        hosts = Hosts(driver, 12, run_s) if not driver.state.live_hosts else hosts
+        hosts = Hosts(driver, 12, run_s) if not driver.state.hosts.live else hosts
     assert [driver.state.bags[job].state for job in jobs] == ["done"] * 6
     assert problems(driver.state) == []
     done = [bag.counts[DONE] for bag in driver.state.bags.values()]

@@ -63,12 +63,12 @@ class World:
                 driver.after(
                     float(self.rng.exponential(30.0)), self.come, ask.pool, f"{ask.pool}-{self.came[ask.pool]}"
                 )
-        for name, pool in state.pools.items():
-            self.most[name] = max(self.most[name], pool.queued + state.clients.get(name, 0))
+        for name, pool in state.supply.pools.items():
+            self.most[name] = max(self.most[name], pool.queued + state.hosts.by_pool.get(name, 0))
         driver.after(EVERY_S, self.look)
 
     def come(self, pool: str, name: str) -> None:
-        self.ask(name, 1, self.driver.state.pools[pool].rules.slots, {"pool": pool}, self.driver.now)
+        self.ask(name, 1, self.driver.state.supply.pools[pool].rules.slots, {"pool": pool}, self.driver.now)
 
     def ask(self, name: str, n: int, free: int, ad: dict[str, object] | None, idle_since: float) -> None:
         driver = self.driver
@@ -106,7 +106,7 @@ def test_clients_come_as_tasks_wait_within_every_limit_and_leave_when_none_do(se
     assert world.most["cheap"] <= CHEAP.limit and world.most["dear"] <= DEAR.limit
     assert world.came["cheap"] >= CHEAP.limit and world.came["dear"] > 0, "the cheap pool alone was not enough"
     world.driver.run(until=world.driver.now + 600)
-    assert world.gone == world.came.total() and not world.driver.state.clients
+    assert world.gone == world.came.total() and not world.driver.state.hosts.by_pool
 
 
 def test_a_few_tasks_cost_only_clients_of_the_cheapest_pool():

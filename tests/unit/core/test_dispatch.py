@@ -175,7 +175,7 @@ def test_a_repeated_exchange_is_answered_from_memory_and_gives_nothing_new():
     again = hand.ask("a", want=2, slots=2)
     host = hand.state.host("a")
     assert again.repeat and again.assigned == []
-    assert [(1, host.assigned[0].first + i, 1) for i in range(2)] == first
+    assert [(1, host.session.assigned[0].first + i, 1) for i in range(2)] == first
 
 
 def test_an_answer_hands_out_nothing_of_a_job_that_stops_with_it():

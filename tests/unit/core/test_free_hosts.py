@@ -8,7 +8,7 @@ from tests.unit.core.test_machines import SPOT, SURE, Cloud
 from windfall.core.engine import wake_at
 from windfall.core.events import OffersConfigured, TimerFired
 from windfall.core.renting import plans
-from windfall.core.state.state import Bag
+from windfall.core.state.bags import Bag
 from windfall.planning.contract import Snapshot
 
 
@@ -143,8 +143,8 @@ def test_a_rented_machine_takes_what_is_left_to_hosts_only_in_time_that_is_paid_
     running = mixed.boot(1)
     assert len(running) == 2
     mixed.t += 300.0
-    mixed.report(mixed.state.machines[1].host_name, *running)
+    mixed.report(mixed.state.fleet.machines[1].host_name, *running)
     assert len(mixed.boot(1)) == 2, "300 s of work, 600 s are left of 900 s that are paid"
     mixed.t += 400.0
-    mixed.report(mixed.state.machines[1].host_name, *[(bag.number, task, 1) for task in bag.live])
+    mixed.report(mixed.state.fleet.machines[1].host_name, *[(bag.number, task, 1) for task in bag.attempts.live])
     assert mixed.boot(1) == []

@@ -28,8 +28,9 @@ from windfall.core.events import (
 from windfall.core.renting import machines, plans
 from windfall.core.renting.runtimes import ran_so_far
 from windfall.core.state import fleet
+from windfall.core.state.bags import Bag
+from windfall.core.state.hosts import GONE, HIBERNATED
 from windfall.core.state.snapshot import load, save
-from windfall.core.state.state import ASLEEP, GONE, Bag
 from windfall.planning.contract import Phase, Plan, Start
 from windfall.planning.offers import Offer
 
@@ -58,7 +59,7 @@ class Cloud(Hand):
 
     def boot(self, number: int, want: int = 2) -> list[Any]:
         """Its worker asks for the first time, or again."""
-        machine = self.state.machines[number]
+        machine = self.state.fleet.machines[number]
         return self.tasks(machine.host_name, want, 2, pool="cloud", machine=number)
 
     def work(self, number: int, seconds: int) -> None:
@@ -74,7 +75,7 @@ class Cloud(Hand):
         self.step(MachineEnded(self.t, number, self.t, cause))
 
     def cost_usd(self, number: int) -> float:
-        return fleet.owed_microusd(self.state.machines[number], self.t) / 1e6
+        return fleet.owed_microusd(self.state.fleet.machines[number], self.t) / 1e6
 
 
 def test_a_job_that_may_rent_wants_a_plan_once_it_is_sealed_and_not_after_it_has_one() -> None:
@@ -137,7 +138,7 @@ def test_a_new_queue_sets_free_what_it_does_not_name() -> None:
     bag = cloud.rent(4)
     cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1, 2, 3]})
     cloud.plan(bag, assign={"1": [1]})
-    assert (bag.waiting, sorted(bag.reserved)) == (3, [1])
+    assert (bag.waiting, sorted(bag.queues.reserved)) == (3, [1])
 
 
 def test_limits_of_an_offer_hold_over_all_jobs() -> None:
@@ -157,7 +158,7 @@ def test_a_budget_stops_launching_and_says_so_but_ends_nothing() -> None:
     taken = cloud.plan(bag, start=[SURE, SPOT])
     assert [offer.name for _, _, offer in taken.started] == ["sure"]
     assert taken.refused[0].startswith("start small: the budget of 1.20 $ does not allow it")
-    assert cloud.state.machines[1].there
+    assert cloud.state.fleet.machines[1].there
 
 
 def test_a_sleeping_machine_is_not_billed_and_its_silence_means_nothing() -> None:
@@ -169,7 +170,7 @@ def test_a_sleeping_machine_is_not_billed_and_its_silence_means_nothing() -> Non
     cloud.wait(100)
     cloud.sleep(1)
     cloud.wait(10_000)
-    assert cloud.state.host("cloud-m1").state == ASLEEP
+    assert cloud.state.host("cloud-m1").state == HIBERNATED
     assert cloud.cost_usd(1) == 0.25
     assert bag.counts[1] == 2
     cloud.step(MachineResumed(cloud.t, 1, cloud.t))
@@ -187,7 +188,7 @@ def test_a_worker_that_asks_again_is_awake_whatever_the_provider_has_said() -> N
     cloud.sleep(1)
     cloud.wait(5)
     cloud.boot(1)
-    assert cloud.state.machines[1].phase == fleet.RUNNING
+    assert cloud.state.fleet.machines[1].phase == fleet.RUNNING
 
 
 def test_tasks_of_a_sleeping_machine_may_move_and_are_dropped_when_it_wakes() -> None:
@@ -221,7 +222,7 @@ def test_a_machine_that_is_taken_gives_its_tasks_back_and_its_last_cycle_is_free
     cloud.boot(1)
     cloud.wait(950)
     cloud.end(1)
-    assert (bag.waiting, bag.reserved, bag.counts[0]) == (4, {}, 4)
+    assert (bag.waiting, bag.queues.reserved, bag.counts[0]) == (4, {}, 4)
     assert cloud.cost_usd(1) == 0.25
     assert cloud.state.host("cloud-m1").state == GONE
     assert plans.due(cloud.state) == [bag.number]
@@ -232,7 +233,7 @@ def test_a_machine_that_never_came_costs_nothing_and_its_offer_rests_for_a_while
     bag = cloud.rent(2)
     cloud.step(PlanProposed(cloud.t, bag.number, cloud.state.seq, Plan(start=[Start("a", SPOT)], assign={"a": [0]})))
     cloud.step(MachineRefused(cloud.t, 1, "no capacity"))
-    assert (cloud.cost_usd(1), bag.reserved) == (0.0, {})
+    assert (cloud.cost_usd(1), bag.queues.reserved) == (0.0, {})
     shown = {offer.name: offer.limit for offer in plans.view(cloud.state, bag.number, cloud.t, 1e9).offers}
     assert shown["small"] == 0
     cloud.plan(bag)
@@ -306,7 +307,7 @@ def test_several_refusals_at_once_are_one_answer_and_a_short_cycle_is_no_reason_
     cloud.step(PlanProposed(cloud.t, bag.number, cloud.state.seq, Plan(start=starts)))
     for number in (1, 2, 3):
         cloud.step(MachineRefused(cloud.t, number, "no capacity"))
-    assert cloud.state.markets[by_second.key].shut_until_t(by_second) == pytest.approx(cloud.t + 10)
+    assert cloud.state.fleet.markets[by_second.key].shut_until_t(by_second) == pytest.approx(cloud.t + 10)
 
 
 def test_run_times_are_learned_and_corrected_for_the_speed_of_the_machine() -> None:
@@ -341,7 +342,7 @@ def test_a_task_that_runs_or_was_cut_short_is_known_to_take_longer_than_it_has_r
     keys = cloud.boot(2)
     cloud.work(2, 1000)
     cloud.report("cloud-m2", *keys, run_s=1000.0)
-    assert bag.ran == {}
+    assert bag.progress.interrupted_s == {}
 
 
 def test_what_only_waited_on_its_machine_has_not_run() -> None:
@@ -350,7 +351,7 @@ def test_what_only_waited_on_its_machine_has_not_run() -> None:
     cloud.plan(bag, start=[SPOT])
     cloud.boot(1)
     cloud.work(1, 900)
-    cloud.state.hosts[cloud.state.machines[1].host].slots = 1
+    cloud.state.hosts[cloud.state.fleet.machines[1].host].slots = 1
     assert [seconds > 0.0 for seconds in ran_so_far(cloud.state, bag, cloud.t).values()] == [True, False]
 
 
@@ -363,7 +364,7 @@ def test_machines_that_are_taken_together_make_one_spell() -> None:
     cloud.end(2)
     cloud.wait(3600)
     cloud.end(3)
-    market = cloud.state.markets[SPOT.key].market()
+    market = cloud.state.fleet.markets[SPOT.key].market()
     assert (market.taken, market.spells) == (3, 2)
     assert market.up_s == pytest.approx(0 + 30 + 3630)
 
@@ -420,7 +421,7 @@ def test_a_cycle_costs_what_the_price_was_when_it_began() -> None:
     cloud.step(PricesReported(cloud.t, "cloud", [("small", 0.5)]))
     cloud.wait(1000)
     assert cloud.cost_usd(1) == 0.75
-    assert cloud.state.offers["cloud"][0].price_usd == 0.5
+    assert cloud.state.fleet.offers["cloud"][0].price_usd == 0.5
 
 
 def test_cancelling_a_job_leaves_no_task_reserved() -> None:
@@ -430,7 +431,7 @@ def test_cancelling_a_job_leaves_no_task_reserved() -> None:
     bag = cloud.rent(4)
     cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1, 2, 3]})
     cloud.step(JobCancelled(cloud.t, bag.number))
-    assert (bag.state, bag.reserved) == ("cancelled", {})
+    assert (bag.state, bag.queues.reserved) == ("cancelled", {})
     assert plans.closing(cloud.state, bag.number).stop == ["1"]
 
 
@@ -451,7 +452,7 @@ def test_a_state_with_machines_comes_back_as_it_was() -> None:
     assert save(again) == save(cloud.state)
     assert plans.view(again, bag.number, cloud.t, 1e9) == plans.view(cloud.state, bag.number, cloud.t, 1e9)
     assert machines.spent_microusd(again, bag.number, cloud.t) == 1_250_000
-    assert (plans.due(again), again.plan_look_t) == ([bag.number], cloud.t + 77)
+    assert (plans.due(again), again.fleet.replan_t) == ([bag.number], cloud.t + 77)
 
 
 def test_of_tasks_that_nobody_knows_a_guess_is_made_that_grows_while_they_run() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.engine import Hand
 from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, HostUnblocked, TaskClass
 from windfall.core.state.columns import DONE, FAILED
-from windfall.core.state.state import GONE, LIVE, UNKNOWN
+from windfall.core.state.hosts import GONE, LIVE, UNKNOWN
 
 
 def test_a_silent_host_is_unknown_then_lost_and_only_then_is_its_task_given_to_another():

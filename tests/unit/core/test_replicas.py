@@ -114,7 +114,7 @@ def test_the_first_result_wins_and_the_others_are_cancelled_at_their_next_exchan
     assert hand.report("b", quick) == [ACCEPTED]
     assert hand.ask("a", want=0).cancel == [slow]
     assert hand.report("a", slow) == [WASTE]
-    assert bag.counts[DONE] == 1 and bag.waste == 1
+    assert bag.counts[DONE] == 1 and bag.tally.waste == 1
 
 
 def test_an_expired_deadline_puts_the_task_back_and_a_late_result_is_still_welcome():
@@ -197,7 +197,7 @@ def test_a_deadline_of_an_ended_attempt_wakes_nobody():
     hand.wait(10.0)
     (third,) = hand.tasks("b")
     hand.report("a", first, second)
-    assert [entry[1:] for entry in hand.state.deadlines] == [third]
+    assert [entry[1:] for entry in hand.state.bags.deadlines] == [third]
 
 
 def test_silence_is_late_enough_at_the_very_time_that_was_asked_for():
@@ -232,7 +232,7 @@ def test_the_longer_the_bag_the_sooner_its_tail_may_be_replicated():
         hand = Hand()
         bag = hand.submit(tasks)
         hand.ask("a", want=0, slots=100)
-        bag.turnarounds = {cell_of(float(seconds)): 1 for seconds in range(10, 20)}
+        bag.tally.turnarounds = {cell_of(float(seconds)): 1 for seconds in range(10, 20)}
         bag.counts[DONE] = 10
         bags.append(slow_after_s(hand.state, bag))
     assert bags[0] > bags[1] >= 14.0

@@ -58,10 +58,10 @@ def test_a_silent_attempt_is_given_up_at_the_learned_time_and_teaches_in_its_tur
     teach(hand, 60, latency_s=400)
     hand.ask("b", want=0)
     (key,) = hand.tasks("a", pool="grid")
-    before = hand.state.memory.of("grid").samples
+    before = hand.state.learned.latencies.of("grid").samples
     hand.wait(timeouts.PRIOR_S)
     assert bag.columns.losses[key[1]] == 1 and bag.columns.state[key[1]] == 0
-    assert hand.state.memory.of("grid").samples == before + 1
+    assert hand.state.learned.latencies.of("grid").samples == before + 1
 
 
 def test_a_policy_of_the_bag_goes_before_what_was_learned_and_can_use_it():
@@ -81,7 +81,7 @@ def test_what_was_learned_survives_a_restart():
     hand.submit(200)
     teach(hand, 60, latency_s=400)
     again = load(save(hand.state))
-    assert again.advice == hand.state.advice and save(again) == save(hand.state)
+    assert again.learned.advice == hand.state.learned.advice and save(again) == save(hand.state)
 
 
 def test_of_a_well_known_pool_the_share_that_is_lost_stays_what_it_is():
@@ -94,6 +94,6 @@ def test_of_a_well_known_pool_the_share_that_is_lost_stays_what_it_is():
             timeouts.learn_silence(hand.state, host, bag, waited_s=1000.0)
         else:
             timeouts.learn(hand.state, host, bag, turnaround_s=11.0, run_s=1.0)
-    known = hand.state.memory.of("grid", bag.rules.name)
+    known = hand.state.learned.latencies.of("grid", bag.rules.name)
     assert timeouts.WELL_KNOWN < known.samples < 10_000
     assert 0.2 < known.curve().left < 0.4

@@ -20,9 +20,9 @@ from windfall.core.events import (
 )
 from windfall.core.explain.jobs import explain
 from windfall.core.state import dag
+from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, WAITING
 from windfall.core.state.snapshot import load, save
-from windfall.core.state.state import Bag
 
 NAMES = ["prepare", "left", "right", "merge", "apart"]
 EDGES = [(0, 1), (0, 2), (1, 3), (2, 3)]
@@ -35,7 +35,7 @@ class Flow(Hand):
         shape = dag.from_edges(tasks, edges)
         classes = classes or [TaskClass(max_failures=1)]
         job = self.step(JobSubmitted(self.t, JobRules("flow", **rules), classes)).decided.job
-        packed = () if shape.key in self.state.shapes else (shape.offsets.tobytes(), shape.children.tobytes())
+        packed = () if shape.key in self.state.bags.shapes else (shape.offsets.tobytes(), shape.children.tobytes())
         self.step(JobShaped(self.t, job, shape.key, *packed))
         self.step(TasksAdded(self.t, job, tasks))
         self.step(JobSealed(self.t, job))
@@ -53,7 +53,7 @@ def flow() -> Flow:
 def test_only_what_waits_for_nobody_is_handed_out(flow):
     bag = flow.workflow()
     assert flow.tasks("h", want=9, slots=9) == [(1, 0, 1), (1, 4, 1)]
-    assert bag.waiting == 0 and bag.held == 3 and not flow.state.ready
+    assert bag.waiting == 0 and bag.queues.held == 3 and not flow.state.bags.ready
 
 
 def test_a_task_starts_when_the_last_of_its_parents_is_done(flow):
@@ -111,7 +111,7 @@ def test_a_failure_within_its_budget_is_tried_again_while_its_children_wait(flow
     bag = flow.workflow([TaskClass(max_failures=2)])
     flow.tasks("h", want=1, slots=9)
     flow.report("h", (1, 0, 1), cause="exit")
-    assert bag.columns.state[0] == WAITING and bag.held == 3
+    assert bag.columns.state[0] == WAITING and bag.queues.held == 3
     flow.wait(10)
     assert (1, 0, 2) in flow.tasks("h", want=9, slots=9)
 
@@ -139,9 +139,9 @@ def test_cancelling_all_of_it_leaves_nothing_waiting_and_it_can_be_taken_up_agai
     flow.tasks("h", want=1, slots=1)
     flow.report("h", (1, 0, 1))
     flow.step(JobCancelled(flow.t, 1))
-    assert bag.state == "cancelled" and bag.held == 0
+    assert bag.state == "cancelled" and bag.queues.held == 0
     flow.step(JobRetried(flow.t, 1, None, cancelled=True))
-    assert bag.held == 1 and {task for _, task, _ in flow.tasks("h", want=9, slots=9)} == {1, 2, 4}
+    assert bag.queues.held == 1 and {task for _, task, _ in flow.tasks("h", want=9, slots=9)} == {1, 2, 4}
 
 
 def test_too_many_failures_stop_a_workflow_with_all_that_waits(flow):
@@ -158,7 +158,7 @@ def test_a_late_result_frees_the_children_of_a_task_that_waited_again(flow):
     flow.wait(25)
     assert bag.columns.state[0] == WAITING
     assert flow.report("h", (1, 0, 1)) == [ACCEPTED]
-    assert bag.columns.state[0] == DONE and bag.held == 1
+    assert bag.columns.state[0] == DONE and bag.queues.held == 1
 
 
 def test_tasks_of_a_workflow_differ_so_that_quick_ones_teach_nothing_about_the_others(flow):
@@ -187,7 +187,10 @@ def test_jobs_of_one_shape_share_it_and_a_snapshot_keeps_it_once(flow):
     again = load(data)
     assert save(again) == data
     assert again.bags[1].shape is again.bags[2].shape
-    assert list(again.bags[1].left) == list(first.left) and again.bags[1].held == first.held == 1
+    assert (
+        list(again.bags[1].queues.parents_left) == list(first.queues.parents_left)
+        and again.bags[1].queues.held == first.queues.held == 1
+    )
 
 
 def test_deciding_again_gives_the_same_log(flow):

@@ -60,7 +60,7 @@ class Unwilling(MemoryStore):
 
 def job(driver: Realtime, count: int = 4) -> list:
     now = driver.clock()
-    return [JobSubmitted(now, JobRules("bag"), [TaskClass()]), TasksAdded(now, driver.state.next_job, count)]
+    return [JobSubmitted(now, JobRules("bag"), [TaskClass()]), TasksAdded(now, driver.state.bags.next, count)]
 
 
 def asked(driver: Realtime, host: str, n: int = 1, ad: object = ()) -> HostAsked:

@@ -56,7 +56,7 @@ class World:
         await self.keeper.look("cloud")
 
     def machine(self, number: int):
-        return self.driver.state.machines[number]
+        return self.driver.state.fleet.machines[number]
 
     def crash(self) -> None:
         """The server is gone; what was committed stays, nobody says goodbye."""
@@ -89,7 +89,7 @@ def test_what_a_plan_starts_is_ordered_once_and_known_by_the_providers_name():
 
 def test_offers_are_told_once_and_again_only_when_they_have_changed():
     async def story(world):
-        assert tuple(world.driver.state.offers["cloud"]) == OFFERS
+        assert tuple(world.driver.state.fleet.offers["cloud"]) == OFFERS
         seq = world.driver.state.seq
         await world.keeper.start()
         assert world.driver.state.seq == seq
@@ -107,7 +107,7 @@ def test_a_refusal_ends_the_machine_and_costs_nothing():
             REFUSED,
             "no capacity",
         )
-        assert world.driver.state.markets["cloud/spot"].refused == 1
+        assert world.driver.state.fleet.markets["cloud/spot"].refused == 1
 
     play(story)
 
@@ -220,9 +220,9 @@ def test_one_of_ours_that_the_engine_believes_ended_is_stopped_and_shown():
         world.cloud.poke("i-1", "resume")  # the provider was mistaken
         await world.look()
         assert world.cloud.stops == ["i-1"]
-        assert world.driver.state.strangers["cloud"][0][0] == "i-1"
+        assert world.driver.state.fleet.strangers["cloud"][0][0] == "i-1"
         await world.look()
-        assert world.driver.state.strangers["cloud"] == []
+        assert world.driver.state.fleet.strangers["cloud"] == []
 
     play(story)
 
@@ -233,11 +233,11 @@ def test_strangers_are_shown_when_they_change_and_left_alone():
         other.start(Order(1, SPOT, "x"))
         for _ in range(3):
             await world.look()
-        assert world.driver.state.strangers["cloud"] == [("i-1", "of somebody")]
+        assert world.driver.state.fleet.strangers["cloud"] == [("i-1", "of somebody")]
         other.forget("i-1")
         for _ in range(3):
             await world.look()
-        assert world.driver.state.strangers["cloud"] == [] and world.cloud.stops == []
+        assert world.driver.state.fleet.strangers["cloud"] == [] and world.cloud.stops == []
 
     world = play(story)
     records = [decode_record(row.data) for row in world.store.records(0, 1000)]

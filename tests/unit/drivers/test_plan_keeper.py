@@ -121,4 +121,4 @@ def test_a_job_that_rents_is_planned_for_when_it_is_there_and_again_when_a_plan_
     driver, planner = asyncio.run(asyncio.wait_for(story(), 30))
     (name, first), _ = planner.shown
     assert name == "hads" and len(first.tasks) == 4 and {offer.name for offer in first.offers} == {"spot", "steady"}
-    assert driver.state.plans[1].plans == 2
+    assert driver.state.fleet.plans[1].plans == 2

@@ -61,10 +61,10 @@ def test_what_is_missing_is_asked_for_once_and_reported():
     async def story(driver, keeper):
         await keeper.look()
         await keeper.look()
-        assert driver.state.pools["p"].queued == 4
+        assert driver.state.supply.pools["p"].queued == 4
         await driver.submit([HostAsked(driver.clock(), "c1-0", "b", 1, 0, 1, {"pool": "p"})])
         await keeper.look()
-        assert driver.state.pools["p"].queued == 3
+        assert driver.state.supply.pools["p"].queued == 3
 
     asyncio.run(kept(pool, story))
     assert pool.requests == [4] and pool.stopped == 1
@@ -80,7 +80,7 @@ def test_a_pool_that_refuses_is_asked_a_few_times_and_then_left_alone():
 
     driver = asyncio.run(kept(pool, story))
     assert len(pool.requests) == ERRORS_TO_OPEN
-    assert driver.state.pools["p"].last_error == "quota exceeded"
+    assert driver.state.supply.pools["p"].last_error == "quota exceeded"
 
 
 @pytest.mark.parametrize(("error", "told"), [("no python there", "no python there"), ("", "reached the server")])
@@ -94,7 +94,7 @@ def test_clients_that_end_before_they_come_count_as_errors(error, told):
 
     driver = asyncio.run(kept(pool, story))
     assert len(pool.requests) == ERRORS_TO_OPEN
-    assert told in driver.state.pools["p"].last_error and driver.state.pools["p"].queued == 0
+    assert told in driver.state.supply.pools["p"].last_error and driver.state.supply.pools["p"].queued == 0
 
 
 def test_a_client_that_ends_after_it_came_is_no_error_of_the_pool():
@@ -107,4 +107,4 @@ def test_a_client_that_ends_after_it_came_is_no_error_of_the_pool():
         await keeper.look()
 
     driver = asyncio.run(kept(pool, story))
-    assert driver.state.pools["p"].errors == 0
+    assert driver.state.supply.pools["p"].errors == 0

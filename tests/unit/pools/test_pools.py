@@ -53,7 +53,7 @@ def test_a_client_that_comes_is_pending_no_more_and_its_free_slots_are_used_firs
     hand.submit(3)
     assert asked(hand) == {"cheap": 2}
     hand.ask("c1", want=0, slots=2, pool="cheap")
-    pool = hand.state.pools["cheap"]
+    pool = hand.state.supply.pools["cheap"]
     assert pool.queued == 1
     hand.step(PoolCounted(hand.t, "cheap", 0))
     assert asked(hand) == {"cheap": 1}, "one of the two never came"
@@ -98,7 +98,7 @@ def test_clients_that_suit_no_job_do_not_come_and_go_for_ever():
             hand.ask(f"c{clients}", want=0, slots=2, leaving="idle")
         hand.t += 60
     assert clients <= 20, "four hours"
-    assert "no waiting job may run" in hand.state.pools["cheap"].last_error
+    assert "no waiting job may run" in hand.state.supply.pools["cheap"].last_error
     hand.submit(4)
     hand.t += 3600
     assert asked(hand) == {"cheap": 1}

@@ -25,7 +25,7 @@ def write(path: Path, outcome: Outcome, world: World, seen: list[tuple[Any, ...]
         ("Tasks done an hour, by pool", _throughput(world, seen)),
         ("Machines", _gantt(seen)),
     ]
-    if world.driver.state.machines:
+    if world.driver.state.fleet.machines:
         figures.append(("Rented machines", _rented(world)))
     if outcome.cost_usd:
         figures.append(("Cost over time", _cost(world)))
@@ -104,7 +104,7 @@ MACHINE_COLOURS = {"boots": "#f1c40f", "spot": "#4c9f70", "on-demand": "#2980b9"
 
 def _rented(world: World) -> str:
     """Every machine from its order to its end, in the order in which they were ordered."""
-    machines = [machine for machine in world.driver.state.machines.values() if machine.cause != fleet.REFUSED]
+    machines = [machine for machine in world.driver.state.fleet.machines.values() if machine.cause != fleet.REFUSED]
     shown = machines[:: max(1, -(-len(machines) // MOST_ROWS))]
     figure, axes = new_figure(width=9, height=max(2.5, 0.16 * len(shown) + 1))
     for place, machine in enumerate(shown):

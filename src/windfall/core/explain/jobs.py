@@ -25,8 +25,10 @@ from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue
 from windfall.core.matching.dispatch import Matcher, is_blocked, needs_failover
 from windfall.core.matching.policy import BagPolicy, Clause
 from windfall.core.state import dag
+from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAMES, WAITING
-from windfall.core.state.state import Bag, Host, State
+from windfall.core.state.hosts import Host
+from windfall.core.state.state import State
 from windfall.core.supply.pools import outlook
 from windfall.wire.messages import CAUSES
 
@@ -63,17 +65,17 @@ NameOf = Callable[[int], str]
 
 def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t: float, name_of: NameOf = str) -> Json:
     """Which hosts there are, what keeps each from the bag's next task (or from `task`), and what to change."""
-    if task is not None and bag.shape is not None and bag.left[task]:
+    if task is not None and bag.shape is not None and bag.queues.parents_left[task]:
         return _parents_left(state, bag, task, name_of)
     held_up = _job_reason(bag, task)
     if held_up:
-        about = {"waits": True, "stuck": False, "because": held_up[0], "hosts": len(state.live_hosts)}
+        about = {"waits": True, "stuck": False, "because": held_up[0], "hosts": len(state.hosts.live)}
         return about | {"reasons": [], "pools": [], "try": held_up[1]}
     if task is not None and (reserved := explain_plan.why_reserved(state, bag, task, t)):
         return reserved
     rented = explain_plan.coming(state, bag, t)
     if task is None and rented is not None and not bag.waiting:
-        about = {"waits": True, "stuck": rented.stuck, "because": rented.because, "hosts": len(state.live_hosts)}
+        about = {"waits": True, "stuck": rented.stuck, "because": rented.because, "hosts": len(state.hosts.live)}
         return about | {"reasons": [], "pools": rented.pools, "try": rented.tries}
     look = Look(state, policies, bag, task, t)
     pools = outlook(state, policies, bag, ceil(bag.classes[_class_of(bag, task)].cpus), t)
@@ -82,13 +84,13 @@ def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t:
     tries = [reason.try_ for reason in ordered if reason.try_]
     if rented is not None:
         tries += rented.tries
-    elif not state.live_hosts and not help_comes:
+    elif not state.hosts.live and not help_comes:
         tries.append("windfall worker --server URL --token TOKEN   on any host")
     return {
         "waits": look.willing == 0,
         "stuck": look.possible == 0 and look.is_complete and not help_comes,
         "because": look.summary() if rented is None or look.possible else rented.because,
-        "hosts": len(state.live_hosts),
+        "hosts": len(state.hosts.live),
         "willing": look.willing,
         "reasons": [_shown(reason) for reason in ordered],
         "nearest": _nearest(list(look.alone.values())),
@@ -114,7 +116,7 @@ def _parents_left(state: State, bag: Bag, task: int, name_of: NameOf) -> Json:
         "waits": True,
         "stuck": bool(blockers),
         "because": because,
-        "hosts": len(state.live_hosts),
+        "hosts": len(state.hosts.live),
         "reasons": [],
         "pools": [],
         "parents": [{"task": parent, "name": name_of(parent)} for parent in missing[:MOST_PARENTS]],
@@ -135,8 +137,12 @@ def ended_before(bag: Bag, task: int) -> list[int]:
 def _blocked(bag: Bag, name_of: NameOf) -> Json:
     """Of a workflow that has ended: how many tasks never could start, and what they waited for in the end."""
     over = [task for task, value in enumerate(bag.columns.state) if value in (FAILED, CANCELLED)]
-    first = [task for task in over if bag.shape is not None and not bag.left[task]]
-    return {"tasks": bag.held, "by": _listed(first or over, name_of), "try": f"windfall retry {bag.number} --failed"}
+    first = [task for task in over if bag.shape is not None and not bag.queues.parents_left[task]]
+    return {
+        "tasks": bag.queues.held,
+        "by": _listed(first or over, name_of),
+        "try": f"windfall retry {bag.number} --failed",
+    }
 
 
 def _parents(count: int) -> str:
@@ -152,8 +158,8 @@ class Look:
     """What keeps each of the connected hosts from a task; of very many hosts only so many are looked at."""
 
     def __init__(self, state: State, policies: Policies, bag: Bag, task: int | None, t: float) -> None:
-        step = ceil(len(state.live_hosts) / MOST_HOSTS) or 1
-        self.hosts = list(state.live_hosts)[::step]
+        step = ceil(len(state.hosts.live) / MOST_HOSTS) or 1
+        self.hosts = list(state.hosts.live)[::step]
         self.is_complete = step == 1
         self.reasons: dict[Kind, Reason] = {}
         self.alone: dict[Kind, Reason] = {}
@@ -194,9 +200,9 @@ def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
         return "the job is paused", [f"windfall change {number} --unpause"]
     if not (bag.sealed or bag.rules.streaming):
         return "the job is still being submitted", []
-    if task is None and bag.held and not bag.waiting:
-        return f"every task that could run has been handed out; {bag.held} wait for others to be done", []
-    if task is None and not bag.waiting and not bag.reserved:
+    if task is None and bag.queues.held and not bag.waiting:
+        return f"every task that could run has been handed out; {bag.queues.held} wait for others to be done", []
+    if task is None and not bag.waiting and not bag.queues.reserved:
         return "every task of the job has been handed out", []
     return None
 
@@ -228,9 +234,9 @@ def _standing(host: Host, t: float) -> Reason | None:
     name = host.name
     if is_blocked(host, t):
         return Reason(
-            "blocked", "Host.Blocked", f"{name}: {host.blocked}", 1, name, None, f"windfall host unblock {name}"
+            "blocked", "Host.Blocked", f"{name}: {host.access.blocked}", 1, name, None, f"windfall host unblock {name}"
         )
-    if host.draining:
+    if host.access.draining:
         return Reason("draining", "the host is draining", f"{name} takes nothing more", 1, name)
     until = host.record.probation_until
     if until is not None and t < until:
@@ -243,7 +249,7 @@ def _class_of(bag: Bag, task: int | None) -> int:
     """The class of a task, or of the bag's next one."""
     if task is not None:
         return bag.class_of(task)
-    return next((index for index, queue in enumerate(bag.queues) if queue.size), 0)
+    return next((index for index, queue in enumerate(bag.queues.by_class) if queue.size), 0)
 
 
 def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
@@ -413,7 +419,7 @@ def timeouts_of(state: State, bag: Bag) -> list[Json]:
     """When silence counts as a loss, pool by pool: which law, how many samples, what it expects."""
     if "Deadline" in bag.rules.policies:
         return [{"basis": "policy", "because": f"the policy Deadline: {bag.rules.policies['Deadline']}"}]
-    return [timeouts.shown(advice) for advice in state.advice.values() if advice.bag == bag.rules.name]
+    return [timeouts.shown(advice) for advice in state.learned.advice.values() if advice.bag == bag.rules.name]
 
 
 def explain(
@@ -425,7 +431,7 @@ def explain(
     if task is None:
         if bag.finished_t is None:
             document["waiting"] = why_waiting(state, policies, bag, None, t)
-        elif bag.held:
+        elif bag.queues.held:
             document["blocked"] = _blocked(bag, name_of)
         document["policies"] = policies.of(bag.rules.policies).expressions
         document["timeouts"] = timeouts_of(state, bag)
@@ -441,7 +447,7 @@ def explain(
     if value == CANCELLED and (before := ended_before(bag, task)):
         document["because"] = f"with {_listed(before, name_of)}, for which it waited"
     if value == HELD:
-        document["running_on"] = [state.hosts[a.host].name for a in bag.live[task]]
+        document["running_on"] = [state.hosts[a.host].name for a in bag.attempts.live[task]]
     document["timeouts"] = timeouts_of(state, bag)
     document["story"] = story(state, records, bag, task)
     return document

@@ -10,8 +10,9 @@ from msgspec import Struct
 from windfall.core.events import PlanProposed, PlanTaken
 from windfall.core.renting import free_hosts, money
 from windfall.core.renting.machines import machines_of, spent_microusd
+from windfall.core.state.bags import Bag
 from windfall.core.state.fleet import HIBERNATED, PENDING, MachineState
-from windfall.core.state.state import Bag, State
+from windfall.core.state.state import State
 from windfall.planning.contract import Plan
 
 Json = dict[str, Any]
@@ -30,13 +31,13 @@ class Coming(Struct):
 
 def coming(state: State, bag: Bag, t: float) -> Coming | None:
     """Where its machines are; None of a job that rents none."""
-    planned = state.plans.get(bag.number)
+    planned = state.fleet.plans.get(bag.number)
     if planned is None:
         return None
     there = [machine for machine in machines_of(state, bag.number) if machine.there]
     pools = [{"pool": machine.offer.pool, "what": standing(state, machine, t)} for machine in there[:10]]
     if there:
-        reserved = f"{len(bag.reserved)} tasks are reserved for its machines; " if bag.reserved else ""
+        reserved = f"{len(bag.queues.reserved)} tasks are reserved for its machines; " if bag.queues.reserved else ""
         left = bag.waiting if free_hosts.are_there(state) else 0
         others = f"{left} are left to hosts that cost nothing; " if left else ""
         return Coming(reserved + others + _counted(there), pools, False, [])
@@ -48,13 +49,13 @@ def coming(state: State, bag: Bag, t: float) -> Coming | None:
         return Coming(f"no machine is rented: {planned.refused[0]}", [], True, [raised])
     if planned.refused or planned.error:
         return Coming(f"no machine is rented: {[*planned.refused, planned.error][0]}", [], False, tries)
-    offered = any(state.offers.get(pool) for pool in bag.rules.rent_from)
+    offered = any(state.fleet.offers.get(pool) for pool in bag.rules.rent_from)
     return Coming("no machine is rented" if offered else "its pools offer no machines", [], not offered, [])
 
 
 def is_held_by_budget(state: State, bag: Bag) -> bool:
     """Nothing is rented any more, and nothing can be for the money that is left."""
-    planned = state.plans.get(bag.number)
+    planned = state.fleet.plans.get(bag.number)
     if planned is None or bag.finished_t is not None:
         return False
     nothing = not any(machine.there for machine in machines_of(state, bag.number))
@@ -91,17 +92,17 @@ def standing(state: State, machine: MachineState, t: float) -> str:
 
 def why_reserved(state: State, bag: Bag, task: int, t: float) -> Json | None:
     """Of a task that a plan has put into the queue of a machine: which one, and what that does; None of any other."""
-    machine = state.machines.get(bag.reserved.get(task, 0))
+    machine = state.fleet.machines.get(bag.queues.reserved.get(task, 0))
     if machine is None:
         return None
     ahead = machine.queue.index(task) if task in machine.queue else 0
     behind = f"; {ahead} {'goes' if ahead == 1 else 'go'} first there" if ahead else ""
-    planned = state.plans.get(bag.number)
+    planned = state.fleet.plans.get(bag.number)
     return {
         "waits": True,
         "stuck": False,
         "because": f"its plan has reserved it for a machine: {standing(state, machine, t)}{behind}",
-        "hosts": len(state.live_hosts),
+        "hosts": len(state.hosts.live),
         "reasons": [],
         "pools": [],
         "try": [],
@@ -115,7 +116,7 @@ def why_reserved(state: State, bag: Bag, task: int, t: float) -> Json | None:
 
 def money_of(state: State, bag: Bag, t: float) -> Json | None:
     """What a job has cost, is expected to cost and may cost; None of one that rents nothing. Begun cycles in full."""
-    planned = state.plans.get(bag.number)
+    planned = state.fleet.plans.get(bag.number)
     if planned is None:
         return None
     spent_usd = money.usd(spent_microusd(state, bag.number, t))
@@ -162,7 +163,7 @@ def fleet_of(state: State, bag: Bag) -> Json:
 
 def plan_of(state: State, bag: Bag) -> Json | None:
     """The plan of a job as it stands; None of one that rents nothing."""
-    planned = state.plans.get(bag.number)
+    planned = state.fleet.plans.get(bag.number)
     if planned is None:
         return None
     plan = planned.plan or Plan()

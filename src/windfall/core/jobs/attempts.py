@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from windfall.core.events import Assigned
+from windfall.core.state.bags import Attempt, Bag
 from windfall.core.state.columns import CANCELLED, FAILED, HELD, WAITING
-from windfall.core.state.state import Attempt, Bag, Host, State
+from windfall.core.state.hosts import Host
+from windfall.core.state.state import State
 
 
 def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
@@ -12,41 +14,41 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     bag = state.bags[assigned.job]
     columns, first, count, number = bag.columns, assigned.first, assigned.count, assigned.attempt
     deadline, klass = assigned.deadline, bag.class_of(first) if len(bag.classes) > 1 else 0
-    if first not in bag.live:
+    if first not in bag.attempts.live:
         # No replica: they have waited until now.
-        if first in bag.reserved:
-            state.machines[bag.reserved[first]].queue.remove(first)
+        if first in bag.queues.reserved:
+            state.fleet.machines[bag.queues.reserved[first]].queue.remove(first)
             bag.withdraw(first)
         else:
-            bag.queues[klass].take(first, count)
+            bag.queues.by_class[klass].take(first, count)
         bag.counts[WAITING] -= count
         bag.counts[HELD] += count
     for task in range(first, first + count):
         columns.state[task] = HELD
         columns.attempts[task] = number
-        bag.add_attempt(task, Attempt(number, host.number, t, deadline, assigned.why))
+        bag.attempts.add(task, Attempt(number, host.number, t, deadline, assigned.why))
         host.held[bag.number, task, number] = None
         if deadline is not None:
-            state.deadlines.push((deadline, bag.number, task, number))
+            state.bags.deadlines.push((deadline, bag.number, task, number))
     if bag.classes[klass].memory_bytes:
         host.memory_held += bag.classes[klass].memory_for(number) * count
-    bag.attempts += count
+    bag.tally.attempts += count
     if bag.tail or not bag.waiting:
         # Otherwise it has tasks to hand out as before.
-        state.refresh(bag)
+        state.bags.refresh(bag)
 
 
 def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
     """Forget one attempt, live or given up; its host no longer holds it. None if it is not known any more."""
-    attempt = bag.drop_attempt(task, number)
+    attempt = bag.attempts.drop(task, number)
     if attempt is None:
-        given_up = bag.given_up.get(task, [])
+        given_up = bag.attempts.given_up.get(task, [])
         attempt = next((a for a in given_up if a.number == number), None)
         if attempt is None:
             return None
         given_up.remove(attempt)
         if not given_up:
-            del bag.given_up[task]
+            del bag.attempts.given_up[task]
     _unhold(state, bag, task, attempt)
     return attempt
 
@@ -59,29 +61,29 @@ def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
 
 def give_up(bag: Bag, task: int, number: int) -> Attempt | None:
     """Stop counting on a live attempt. Its host may still hold it, and a late result is still welcome."""
-    attempt = bag.drop_attempt(task, number)
+    attempt = bag.attempts.drop(task, number)
     if attempt is not None:
-        bag.given_up.setdefault(task, []).append(attempt)
+        bag.attempts.given_up.setdefault(task, []).append(attempt)
     return attempt
 
 
 def requeue(state: State, bag: Bag, task: int) -> None:
     """The task waits again: in its queue, or in none while it waits for a parent. The caller settles the bag."""
     bag.move(task, WAITING)
-    if bag.shape is not None and bag.left[task]:
-        bag.held += 1
+    if bag.shape is not None and bag.queues.parents_left[task]:
+        bag.queues.held += 1
     else:
-        bag.queues[bag.class_of(task)].give_back(task)
+        bag.queues.by_class[bag.class_of(task)].give_back(task)
     state.touch(bag.number)
 
 
 def cancel_attempts(state: State, bag: Bag, task: int) -> None:
     """Ask every host that has this task to drop it, at its next exchange."""
-    for attempt in [*bag.drop_attempts(task), *bag.given_up.pop(task, [])]:
+    for attempt in [*bag.attempts.drop_all(task), *bag.attempts.given_up.pop(task, [])]:
         host = state.hosts.get(attempt.host)
         if host is not None:
-            host.to_cancel.append((bag.number, task, attempt.number))
-            state.hosts_to_tell[host.number] = None
+            host.session.to_cancel.append((bag.number, task, attempt.number))
+            state.hosts.to_tell[host.number] = None
         _unhold(state, bag, task, attempt)
 
 
@@ -91,23 +93,23 @@ def settle(state: State, bag: Bag, t: float) -> None:
     if limit is not None and bag.counts[FAILED] > limit and not bag.stopped:
         stop_job(state, bag, f"more than {limit} tasks failed")
     # What waits for a parent while nothing runs and nothing could run waits for one that failed or was cancelled.
-    ended = not bag.counts[HELD] and bag.counts[WAITING] == bag.held
+    ended = not bag.counts[HELD] and bag.counts[WAITING] == bag.queues.held
     if ended and bag.sealed:
         if bag.finished_t is None:
             bag.finished_t = t
             state.touch(bag.number)
     else:
         bag.finished_t = None
-    state.refresh(bag)
+    state.bags.refresh(bag)
     forget_ended(state)
 
 
 def is_live(bag: Bag, task: int, number: int) -> bool:
-    return any(attempt.number == number for attempt in bag.live.get(task, ()))
+    return any(attempt.number == number for attempt in bag.attempts.live.get(task, ()))
 
 
 def live_until(bag: Bag, task: int, number: int, deadline: float) -> bool:
-    for attempt in bag.live.get(task, ()):
+    for attempt in bag.attempts.live.get(task, ()):
         if attempt.number == number:
             return attempt.deadline == deadline
     return False
@@ -115,12 +117,12 @@ def live_until(bag: Bag, task: int, number: int, deadline: float) -> bool:
 
 def forget_ended(state: State) -> None:
     """Drop deadlines of ended attempts from the front: the next look at the clock is for one that still matters."""
-    deadlines, bags = state.deadlines, state.bags
+    deadlines, bags = state.bags.deadlines, state.bags
     while deadlines.front:
         deadline, job, task, number = deadlines.front[0]
         # Nearly all of them have ended long before: then the task has no live attempt, and that is quickly seen.
         bag = bags.get(job)
-        if bag is not None and task in bag.live and live_until(bag, task, number, deadline):
+        if bag is not None and task in bag.attempts.live and live_until(bag, task, number, deadline):
             return
         deadlines.pop()
 
@@ -128,8 +130,8 @@ def forget_ended(state: State) -> None:
 def stop_job(state: State, bag: Bag, reason: str) -> None:
     """Cancel everything of a job that has not ended."""
     bag.stop(reason)
-    for task in list(bag.live):
+    for task in list(bag.attempts.live):
         bag.move(task, CANCELLED)
         cancel_attempts(state, bag, task)
-    for task in list(bag.given_up):
+    for task in list(bag.attempts.given_up):
         cancel_attempts(state, bag, task)

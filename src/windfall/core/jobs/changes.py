@@ -26,8 +26,10 @@ from windfall.core.jobs import attempts
 from windfall.core.renting import plans
 from windfall.core.sites import site
 from windfall.core.state import dag
+from windfall.core.state.bags import FINAL, Bag, Terms
 from windfall.core.state.columns import CANCELLED, FAILED, WAITING
-from windfall.core.state.state import FINAL, LIVE, Bag, State
+from windfall.core.state.hosts import LIVE
+from windfall.core.state.state import State
 
 
 def nothing(state: State, event: Any, policies: Any) -> Nothing:
@@ -38,35 +40,32 @@ def nothing(state: State, event: Any, policies: Any) -> Nothing:
 def apply_server_started(state: State, event: ServerStarted, decided: Nothing) -> None:
     """Nobody could reach a server that was not there: silence until now does not count."""
     state.settings = event.settings
-    for number in [*state.unknown_hosts]:
+    for number in [*state.hosts.unknown]:
         host = state.hosts[number]
         host.state = LIVE
-        state.live_slots += host.slots
-    state.live_hosts = OrderedDict.fromkeys(sorted([*state.live_hosts, *state.unknown_hosts]))
-    state.unknown_hosts.clear()
-    for number in state.live_hosts:
-        state.hosts[number].seen_t = event.t
+        state.hosts.live_slots += host.slots
+    state.hosts.live = OrderedDict.fromkeys(sorted([*state.hosts.live, *state.hosts.unknown]))
+    state.hosts.unknown.clear()
+    for number in state.hosts.live:
+        state.hosts[number].times.seen_t = event.t
     site.welcome(state, event.t)
 
 
 def on_job_submitted(state: State, event: JobSubmitted, policies: Any) -> JobTaken:
-    known = state.keys.get(event.rules.key) if event.rules.key else None
-    return JobTaken(state.next_job) if known is None else JobTaken(known, known=True)
+    known = state.bags.by_key.get(event.rules.key) if event.rules.key else None
+    return JobTaken(state.bags.next) if known is None else JobTaken(known, known=True)
 
 
 def apply_job_submitted(state: State, event: JobSubmitted, decided: JobTaken) -> None:
     if decided.known:
         return
-    state.bags[decided.job] = Bag(decided.job, event.rules, event.classes, event.t)
-    if event.rules.key:
-        state.keys[event.rules.key] = decided.job
-    state.next_job = decided.job + 1
+    state.bags.add(Bag.new(decided.job, event.rules, event.classes, event.t))
 
 
 def apply_job_shaped(state: State, event: JobShaped, decided: Nothing) -> None:
-    shape = state.shapes.get(event.shape)
+    shape = state.bags.shapes.get(event.shape)
     if shape is None:
-        shape = state.shapes[event.shape] = dag.unpack(event.offsets, event.children)
+        shape = state.bags.shapes[event.shape] = dag.unpack(event.offsets, event.children)
     state.bags[event.job].take_shape(shape)
 
 
@@ -91,10 +90,7 @@ def apply_job_sealed(state: State, event: JobSealed, decided: Nothing) -> None:
 
 def apply_job_changed(state: State, event: JobChanged, decided: Nothing) -> None:
     bag = state.bags[event.job]
-    bag.rules = event.rules
-    state.ready_version += 1
-    if event.classes is not None:
-        bag.classes = event.classes
+    bag.terms = Terms(event.rules, bag.classes if event.classes is None else event.classes, bag.tail)
     attempts.settle(state, bag, event.t)
     plans.follow(state, bag)
 
@@ -142,9 +138,9 @@ def apply_job_retried(state: State, event: JobRetried, decided: TasksChosen) -> 
         bag.columns.failures[task] = bag.columns.losses[task] = 0
         if bag.columns.state[task] == FAILED:
             cause = bag.columns.cause[task]
-            bag.causes[cause] -= 1
-            if not bag.causes[cause]:
-                del bag.causes[cause]
+            bag.tally.causes[cause] -= 1
+            if not bag.tally.causes[cause]:
+                del bag.tally.causes[cause]
         attempts.requeue(state, bag, task)
     attempts.settle(state, bag, event.t)
 
@@ -152,17 +148,17 @@ def apply_job_retried(state: State, event: JobRetried, decided: TasksChosen) -> 
 def apply_host_blocked(state: State, event: HostBlocked, decided: Nothing) -> None:
     host = state.host(event.host)
     if host is not None:
-        host.blocked, host.blocked_until = event.reason or "blocked", event.until
+        host.access.blocked, host.access.blocked_until = event.reason or "blocked", event.until
 
 
 def apply_host_unblocked(state: State, event: HostUnblocked, decided: Nothing) -> None:
     host = state.host(event.host)
     if host is not None:
-        host.blocked, host.blocked_until, host.draining = "", None, False
+        host.access.blocked, host.access.blocked_until, host.access.draining = "", None, False
         host.record.pardon()
 
 
 def apply_host_drained(state: State, event: HostDrained, decided: Nothing) -> None:
     host = state.host(event.host)
     if host is not None:
-        host.draining = True
+        host.access.draining = True

@@ -27,8 +27,10 @@ from windfall.core.jobs import attempts
 from windfall.core.liveness import timeouts
 from windfall.core.matching.turnarounds import cell_of
 from windfall.core.renting import runtimes
+from windfall.core.state.bags import FINAL, Bag
 from windfall.core.state.columns import DONE, FAILED, NO_EXIT, WAITING
-from windfall.core.state.state import FINAL, Bag, Host, State
+from windfall.core.state.hosts import Host
+from windfall.core.state.state import State
 from windfall.wire.messages import CANCELLED as CANCELLED_CAUSE
 from windfall.wire.messages import CAUSES, LOSSES, NO_CWD
 from windfall.wire.messages import DONE as DONE_CAUSE
@@ -57,7 +59,7 @@ def judge(state: State, result: Result) -> int:
         return ACCEPTED
     if not attempts.is_live(bag, result.task, result.attempt):
         return STALE
-    others = len(bag.live[result.task]) > 1
+    others = len(bag.attempts.live[result.task]) > 1
     if result.cause == CANCEL:
         return OTHERS_RUN if others else RETURNED
     if result.cause in LOSS_CODES:
@@ -81,7 +83,7 @@ def judge_loss(bag: Bag, task: int, others: bool, started: bool = True) -> int:
 
 
 def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) -> None:
-    host = state.names.get(event.host)
+    host = state.hosts.by_name.get(event.host)
     if host is not None:
         host.record.fade(event.t)
     touched: dict[int, Bag] = {}
@@ -110,27 +112,27 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     if was_waiting:
         # A late result of an attempt that had been given up: the task need not run again.
         bag.withdraw(task)
-    if task in bag.live or task in bag.given_up:
+    if task in bag.attempts.live or task in bag.attempts.given_up:
         attempts.cancel_attempts(state, bag, task)
     bag.move(task, DONE)
-    if bag.saved:
-        bag.forget_checkpoint(task)
-    if bag.ran:
-        bag.ran.pop(task, None)
+    if bag.progress.saved:
+        bag.progress.forget_checkpoint(task)
+    if bag.progress.interrupted_s:
+        bag.progress.interrupted_s.pop(task, None)
     if bag.shape is not None:
         bag.release_children(task)
     _note(bag, host, result)
-    bag.run_s += result.end - result.start
-    if bag.number in state.plans:
+    bag.tally.run_s += result.end - result.start
+    if bag.number in state.fleet.plans:
         runtimes.learn(state, bag, host, result)
     turnaround_s = result.end - (attempt.sent if attempt else result.start)
     cell = cell_of(turnaround_s)
-    bag.turnarounds[cell] = bag.turnarounds.get(cell, 0) + 1
-    if bag.last_result_t is None or result.end > bag.last_result_t:
-        bag.last_result_t = max(0.0, result.end)
+    bag.tally.turnarounds[cell] = bag.tally.turnarounds.get(cell, 0) + 1
+    if bag.tally.last_result_t is None or result.end > bag.tally.last_result_t:
+        bag.tally.last_result_t = max(0.0, result.end)
     if host is not None:
         host.record.succeeded(turnaround_s, result.cpu_s)
-    for number in bag.blame.pop(task, ()) if bag.blame else ():
+    for number in bag.tally.blame.pop(task, ()) if bag.tally.blame else ():
         if host is None or number != host.number:
             blamed = state.hosts.get(number)
             if blamed is not None:
@@ -141,24 +143,24 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
 def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: int, t: float) -> None:
     task = result.task
     if verdict in (STALE, WASTE, DROPPED):
-        bag.waste += verdict == WASTE
+        bag.tally.waste += verdict == WASTE
         if 0 <= task < bag.total:
             attempts.release(state, bag, task, result.attempt)
         return
     attempts.release(state, bag, task, result.attempt)
     charge(bag, host, result, verdict)
     if verdict in (RETRIED, FAILED_FOR_GOOD):
-        bag.forget_checkpoint(task)
+        bag.progress.forget_checkpoint(task)
     if verdict in (RETRIED, REQUEUED, RETURNED):
         _note(bag, host, result)
         attempts.requeue(state, bag, task)
     elif verdict in (FAILED_FOR_GOOD, LOST_FOR_GOOD):
         bag.move(task, FAILED)
         _note(bag, host, result)
-        bag.causes[result.cause] = bag.causes.get(result.cause, 0) + 1
-        bag.last_result_t = max(bag.last_result_t or 0.0, result.end)
+        bag.tally.causes[result.cause] = bag.tally.causes.get(result.cause, 0) + 1
+        bag.tally.last_result_t = max(bag.tally.last_result_t or 0.0, result.end)
         # It failed wherever it was tried: nobody's fault but its own.
-        bag.blame.pop(task, None)
+        bag.tally.blame.pop(task, None)
 
 
 def charge(bag: Bag, host: Host | None, result: Result, verdict: int) -> None:
@@ -174,7 +176,7 @@ def charge(bag: Bag, host: Host | None, result: Result, verdict: int) -> None:
     bag.columns.failures[task] += 1
     if host is not None:
         host.record.failed_task(bag.number, result.cpu_s)
-        hosts = bag.blame.setdefault(task, [])
+        hosts = bag.tally.blame.setdefault(task, [])
         if host.number not in hosts:
             hosts.append(host.number)
 

@@ -15,8 +15,10 @@ from windfall.core.jobs import attempts
 from windfall.core.jobs.results import judge_loss
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes
+from windfall.core.state.bags import Bag
 from windfall.core.state.columns import FAILED
-from windfall.core.state.state import ASLEEP, GONE, LIVE, UNKNOWN, Bag, Host, State
+from windfall.core.state.hosts import GONE, HIBERNATED, LIVE, UNKNOWN, Host
+from windfall.core.state.state import State
 from windfall.wire.messages import CAUSES, LOST
 
 LOST_CODE = CAUSES.index(LOST)
@@ -26,16 +28,16 @@ Loss = tuple[int, int, int, int]
 
 def next_look(state: State) -> float | None:
     """When silence or a deadline will next have a meaning; early is harmless."""
-    at, deadlines = state.plan_look_t, state.deadlines.front
+    at, deadlines = state.fleet.replan_t, state.bags.deadlines.front
     if deadlines and deadlines[0][0] < at:
         at = deadlines[0][0]
     lease_s = state.settings.lease_s
     if lease_s < inf:
-        for number in state.live_hosts:
-            at = min(at, state.hosts[number].seen_t + lease_s)
+        for number in state.hosts.live:
+            at = min(at, state.hosts[number].times.seen_t + lease_s)
             break
-        for number in state.unknown_hosts:
-            at = min(at, state.hosts[number].seen_t + 2 * lease_s)
+        for number in state.hosts.unknown:
+            at = min(at, state.hosts[number].times.seen_t + 2 * lease_s)
             break
     return at if at < inf else None
 
@@ -43,32 +45,32 @@ def next_look(state: State) -> float | None:
 def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged:
     lease_s = state.settings.lease_s
     judged = TimeJudged()
-    judged.unknown = _silent(state, state.live_hosts, lease_s, event.t)
-    lost = _silent(state, chain(state.unknown_hosts, judged.unknown), 2 * lease_s, event.t)
+    judged.unknown = _silent(state, state.hosts.live, lease_s, event.t)
+    lost = _silent(state, chain(state.hosts.unknown, judged.unknown), 2 * lease_s, event.t)
     gone: set[Key] = set()
     if lost:
         judged.lost_hosts = lost
         judged.unknown = [number for number in judged.unknown if number not in lost]
         judged.lost = losses_of(state, [state.hosts[number] for number in lost])
         gone.update(entry[:3] for entry in judged.lost)
-    for deadline, job, task, number in state.deadlines.due(event.t):
+    for deadline, job, task, number in state.bags.deadlines.due(event.t):
         bag = state.bags.get(job)
         key = (job, task, number)
         if bag is None or key in gone or not attempts.live_until(bag, task, number, deadline):
             continue
-        if state.machines and _is_asleep(state, bag, task, number):
+        if state.fleet.machines and _is_asleep(state, bag, task, number):
             # How long it may sleep is its plan's business.
             continue
         gone.add(key)
-        remaining = [a for a in bag.live[task] if (job, task, a.number) not in gone]
+        remaining = [a for a in bag.attempts.live[task] if (job, task, a.number) not in gone]
         judged.expired.append((*key, judge_loss(bag, task, others=bool(remaining))))
     return judged
 
 
 def _is_asleep(state: State, bag: Bag, task: int, number: int) -> bool:
-    attempt = next(a for a in bag.live[task] if a.number == number)
+    attempt = next(a for a in bag.attempts.live[task] if a.number == number)
     host = state.hosts.get(attempt.host)
-    return host is not None and host.state == ASLEEP
+    return host is not None and host.state == HIBERNATED
 
 
 def _silent(state: State, numbers: Iterable[int], allowed_s: float, t: float) -> list[int]:
@@ -76,7 +78,7 @@ def _silent(state: State, numbers: Iterable[int], allowed_s: float, t: float) ->
     another way would wake us for ever at a time that is never late enough."""
     found = []
     for number in numbers:
-        if state.hosts[number].seen_t + allowed_s > t:
+        if state.hosts[number].times.seen_t + allowed_s > t:
             break
         found.append(number)
     return found
@@ -92,12 +94,12 @@ def losses_of(state: State, hosts: list[Host], except_: frozenset[Key] = frozens
     for host in hosts:
         for job, task, number in host.held:
             bag = state.bags[job]
-            if (job, task, number) not in gone or not any(a.number == number for a in bag.live.get(task, ())):
+            if (job, task, number) not in gone or not any(a.number == number for a in bag.attempts.live.get(task, ())):
                 continue
             if (job, task) in last:
                 # Two of its replicas go at once: only the last one puts the task back into the queue.
                 found[last[job, task]] = (*found[last[job, task]][:3], OTHERS_RUN)
-            others = any((job, task, a.number) not in gone for a in bag.live[task])
+            others = any((job, task, a.number) not in gone for a in bag.attempts.live[task])
             last[job, task] = len(found)
             found.append((job, task, number, judge_loss(bag, task, others)))
     return found
@@ -111,47 +113,47 @@ def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> N
     for losses in (decided.lost, decided.expired):
         if losses:
             apply_losses(state, losses, event.t)
-    while state.deadlines and state.deadlines.front[0][0] <= event.t:
-        state.deadlines.pop()
+    while state.bags.deadlines and state.bags.deadlines.front[0][0] <= event.t:
+        state.bags.deadlines.pop()
     attempts.forget_ended(state)
     _make_due(state, event.t)
 
 
 def _make_due(state: State, t: float) -> None:
     """Plans that asked to look again now."""
-    if state.plan_look_t > t:
+    if state.fleet.replan_t > t:
         return
-    for plan in state.plans.values():
+    for plan in state.fleet.plans.values():
         if plan.replan_t <= t:
             plan.replan_t = inf
             state.touch(plan.job)
-    state.plan_look_t = min((plan.replan_t for plan in state.plans.values()), default=inf)
+    state.fleet.schedule()
 
 
 def _fall_silent(state: State, host: Host, to: str) -> None:
     if host.state == LIVE:
-        del state.live_hosts[host.number]
-        state.live_slots -= host.slots
+        del state.hosts.live[host.number]
+        state.hosts.live_slots -= host.slots
     elif host.state == UNKNOWN:
-        del state.unknown_hosts[host.number]
+        del state.hosts.unknown[host.number]
     host.state = to
     if to == UNKNOWN:
-        state.unknown_hosts[host.number] = None
+        state.hosts.unknown[host.number] = None
     elif to == GONE:
         host.left = host.left or "silent"
-        state.count_client(host.pool, -1)
+        state.hosts.count_in_pool(host.pool, -1)
 
 
 def fall_asleep(state: State, host: Host) -> None:
     """Its machine is hibernated: from now on its silence means nothing."""
-    _fall_silent(state, host, ASLEEP)
+    _fall_silent(state, host, HIBERNATED)
 
 
 def wake_up(state: State, host: Host, t: float) -> None:
     """Its machine is awake again: it has a whole lease to say so."""
-    host.state, host.seen_t = LIVE, t
-    state.live_hosts[host.number] = None
-    state.live_slots += host.slots
+    host.state, host.times.seen_t = LIVE, t
+    state.hosts.live[host.number] = None
+    state.hosts.live_slots += host.slots
 
 
 def leave(state: State, host: Host, reason: str) -> None:
@@ -169,7 +171,7 @@ def apply_losses(state: State, losses: list[Loss], t: float) -> None:
         if attempt is None:
             continue
         touched[job] = bag
-        if job in state.plans:
+        if job in state.fleet.plans:
             runtimes.note_cut_short(state, bag, task, attempt, t)
         if verdict == RETURNED:
             attempts.requeue(state, bag, task)
@@ -196,6 +198,6 @@ def fail_as_lost(bag: Bag, task: int, number: int, host: int, sent: float, t: fl
     columns.attempt[task], columns.host[task] = number, host
     columns.start[task], columns.end[task] = sent, t
     columns.cause[task] = LOST_CODE
-    bag.causes[LOST_CODE] = bag.causes.get(LOST_CODE, 0) + 1
-    bag.last_result_t = t
-    bag.blame.pop(task, None)
+    bag.tally.causes[LOST_CODE] = bag.tally.causes.get(LOST_CODE, 0) + 1
+    bag.tally.last_result_t = t
+    bag.tally.blame.pop(task, None)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from windfall.core.state.bags import Bag
 from windfall.core.state.columns import DONE
-from windfall.core.state.state import Advice, Bag, Host, State
+from windfall.core.state.hosts import Host
+from windfall.core.state.state import Advice, State
 
 PRIOR_S = 86400.0
 """Before enough has been seen: a day."""
@@ -31,7 +33,7 @@ def learn(state: State, host: Host, bag: Bag, turnaround_s: float, run_s: float)
     """An attempt came back after `turnaround_s`, of which it ran `run_s`."""
     if state.seq % LEARN_EVERY and _knows_enough(state, host, bag):
         return
-    state.memory.observe(host.pool, bag.rules.name, max(1e-3, turnaround_s - run_s))
+    state.learned.latencies.observe(host.pool, bag.rules.name, max(1e-3, turnaround_s - run_s))
     _advise(state, host.pool, bag)
 
 
@@ -41,49 +43,51 @@ def learn_silence(state: State, host: Host, bag: Bag, waited_s: float) -> None:
         return
     waited_s -= _run_s(bag)
     if waited_s > 0:
-        state.memory.observe_censored(host.pool, bag.rules.name, waited_s)
+        state.learned.latencies.observe_censored(host.pool, bag.rules.name, waited_s)
         _advise(state, host.pool, bag)
 
 
 def _knows_enough(state: State, host: Host, bag: Bag) -> bool:
     """Whether to pass over the reports between: of what came back and of what did not alike, or else the share of the
     lost, and with it the timeout, would be wrong by as much."""
-    return state.memory.of(host.pool, bag.rules.name).samples > WELL_KNOWN
+    return state.learned.latencies.of(host.pool, bag.rules.name).samples > WELL_KNOWN
 
 
 def _run_s(bag: Bag) -> float:
     """What a task of this bag may run: its wall time if it has one, else a multiple of the mean so far."""
     wall_s = max((rules.wall_s or 0.0 for rules in bag.classes), default=0.0)
-    mean_s = bag.run_s / bag.counts[DONE] if bag.counts[DONE] else 0.0
+    mean_s = bag.tally.run_s / bag.counts[DONE] if bag.counts[DONE] else 0.0
     return wall_s or RUN_FACTOR * mean_s
 
 
 def _advise(state: State, pool: str, bag: Bag) -> None:
     """Decide again when enough has been learned since: about every twentieth more."""
     key = key_of(pool, bag)
-    known = state.advice.get(key)
-    if known is not None and not state.memory.stale(known.decision, pool, bag.rules.name):
+    known = state.learned.advice.get(key)
+    if known is not None and not state.learned.latencies.stale(known.decision, pool, bag.rules.name):
         return
-    decision = state.memory.best_timeout(
+    decision = state.learned.latencies.best_timeout(
         pool, bag.rules.name, prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, run_s=_run_s(bag)
     )
-    state.advice[key] = Advice(pool, bag.rules.name, decision, state.memory.quantile(pool, bag.rules.name, 0.95))
+    state.learned.advice[key] = Advice(
+        pool, bag.rules.name, decision, state.learned.latencies.quantile(pool, bag.rules.name, 0.95)
+    )
 
 
 def deadline_s(state: State, bag: Bag, host: Host, t: float) -> float | None:
     """The learned timeout of the next attempt on this host; None where nobody else could take it over."""
-    if not state.others_there(host, t):
+    if not state.hosts.others_there(host, t, state.settings.lease_s):
         return None
-    advice = state.advice.get(key_of(host.pool, bag))
+    advice = state.learned.advice.get(key_of(host.pool, bag))
     if advice is None or bag.shape is not None:
         # The tasks of a workflow differ: what the quick ones took says nothing about the others.
         return PRIOR_S
-    return advice.decision.for_attempt(bag.attempts)
+    return advice.decision.for_attempt(bag.tally.attempts)
 
 
 def pool_advice(state: State, pool: str) -> Advice | None:
     """The advice that rests on the most attempts of this pool, for `Pool.BestTimeout` and its like."""
-    mine = [advice for advice in state.advice.values() if advice.pool == pool]
+    mine = [advice for advice in state.learned.advice.values() if advice.pool == pool]
     return max(mine, key=lambda advice: advice.decision.samples, default=None)
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from windfall.core.liveness.timeouts import pool_advice
+from windfall.core.state.bags import Attempt, Bag
 from windfall.core.state.columns import DONE, FAILED, HELD, WAITING
-from windfall.core.state.state import Attempt, Bag, Host, State
+from windfall.core.state.hosts import Host
+from windfall.core.state.state import State
 
 Ad = Mapping[str, Any]
 Makers = dict[str, Callable[[Any, float], Any]]
@@ -65,7 +67,7 @@ class View(Mapping[str, Any]):
 
 def _lifetime_s(host: Host, t: float) -> float:
     lifetime_s = host.ad.get("lifetime_s")
-    return 1e18 if lifetime_s is None else max(0.0, lifetime_s - (t - host.ad_t))
+    return 1e18 if lifetime_s is None else max(0.0, lifetime_s - (t - host.times.ad_t))
 
 
 HOST: Makers = {
@@ -84,7 +86,7 @@ HOST: Makers = {
     "JobsToday": lambda host, t: host.record.today,
     "AverageTurnaround": lambda host, t: host.record.turnaround_s,
     "CpuTimeUsedRecently": lambda host, t: host.record.cpu_s,
-    "Blocked": lambda host, t: bool(host.blocked),
+    "Blocked": lambda host, t: bool(host.access.blocked),
 }
 
 
@@ -148,7 +150,7 @@ bag_ad = BagAd
 # --- the queue, and a pool --------------------------------------------------------------------------------------------
 
 
-QUEUE: Makers = {"BOTsInQueue": lambda state, t: len(state.ready)}
+QUEUE: Makers = {"BOTsInQueue": lambda state, t: len(state.bags.ready)}
 
 
 class QueueAd(View):
@@ -173,7 +175,7 @@ def _latency_95_s(place: tuple[State, str], t: float) -> float | None:
 
 POOL: Makers = {
     "Name": lambda place, t: place[1],
-    "Running": lambda place, t: place[0].clients.get(place[1], 0),
+    "Running": lambda place, t: place[0].hosts.by_pool.get(place[1], 0),
     "BestTimeout": _best_timeout_s,
     "LatencyQuantile95": _latency_95_s,
 }
@@ -190,7 +192,7 @@ class PoolAd(View):
 
     def find_others(self, about: tuple[State, str]) -> dict[str, Any]:
         state, name = about
-        pool = state.pools.get(name)
+        pool = state.supply.pools.get(name)
         if pool is None:
             return {}
         rules = pool.rules

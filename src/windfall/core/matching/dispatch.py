@@ -6,8 +6,11 @@ Matching costs O(bags): the tasks of a bag look alike to a policy unless they ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from math import ceil
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, Key
 from windfall.core.jobs import attempts
@@ -19,9 +22,11 @@ from windfall.core.matching.ranking import UNLIMITED, Known, Wants
 from windfall.core.matching.tail import TailRule, in_tail
 from windfall.core.renting.free_hosts import may_help, note_taken
 from windfall.core.renting.machines import free_slots, joined, note_idle, reserved_for
+from windfall.core.state.bags import Bag, TaskQueue
 from windfall.core.state.columns import DONE, WAITING
 from windfall.core.state.fleet import MachineState, machine_of
-from windfall.core.state.state import GONE, LIVE, UNKNOWN, Bag, Host, State, TaskQueue, pool_of
+from windfall.core.state.hosts import GONE, LIVE, UNKNOWN, Host, pool_of
+from windfall.core.state.state import State
 from windfall.core.supply import overlay
 
 if TYPE_CHECKING:
@@ -41,33 +46,38 @@ NO_ADS: tuple[Ad, Ad, Ad] = ({}, {}, {})
 
 
 def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAnswered:
-    host = state.names.get(event.host)
+    host = state.hosts.by_name.get(event.host)
     if host is None:
-        fresh = Host(state.next_host, event.host, event.t)
+        fresh = Host.new(state.hosts.next, event.host, event.t)
         _describe(fresh, event)
         return _answer(state, fresh, event, policies, HostAnswered(fresh.number))
-    if event.boot == host.boot and event.n < host.n:
+    if event.boot == host.session.boot and event.n < host.session.n:
         return HostAnswered(host.number, refused="another worker uses this id")
-    if event.boot == host.boot and event.n == host.n and (host.assigned or host.cancelled):
+    if (
+        event.boot == host.session.boot
+        and event.n == host.session.n
+        and (host.session.assigned or host.session.cancelled)
+    ):
         return HostAnswered(host.number, repeat=True)
-    if event.boot != host.boot or event.leaving:
+    if event.boot != host.session.boot or event.leaving:
         lost = leases.losses_of(state, [host])
     else:
         lost = [] if event.holds is None else leases.losses_of(state, [host], frozenset(event.holds))
     view = host
     if event.ad is not None or event.slots != host.slots:
-        view = host.copy()
+        view = copy(host)
+        view.times = copy(host.times)
         _describe(view, event)
-    cancel = [] if event.leaving else list(host.to_cancel)
+    cancel = [] if event.leaving else list(host.session.to_cancel)
     return _answer(state, view, event, policies, HostAnswered(host.number, lost=lost, cancel=cancel))
 
 
 def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answer: HostAnswered) -> HostAnswered:
     """Fill in what the host gets, and what follows from it."""
-    if event.leaving or event.want <= 0 or host.draining or (host.blocked and is_blocked(host, event.t)):
+    if event.leaving or event.want <= 0 or host.access.draining or (host.access.blocked and is_blocked(host, event.t)):
         return answer
-    machine = machine_of(state, host) if state.machines else None
-    if machine is None and not state.ready and not state.tails:
+    machine = machine_of(state, host) if state.fleet.machines else None
+    if machine is None and not state.bags.ready and not state.bags.tails:
         return answer
     if answer.lost and any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
         # What goes with the host may stop its job, and with it what would be handed out here: the next ask will tell.
@@ -91,7 +101,7 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if answer.test:
         for assigned in answer.assigned:
             assigned.why = TEST
-    if answer.assigned or state.tails:
+    if answer.assigned or state.bags.tails:
         answer.tails = _tail_changes(state, host, answer.assigned)
     return answer
 
@@ -108,7 +118,7 @@ def _for_machine(
     room = min(want, free_slots(state, host))
     picked, used = reserved_for(state, machine, host, room)
     bag = state.bags[machine.job]
-    if used < room and bag.number in state.ready and may_help(state, bag, machine, t):
+    if used < room and bag.number in state.bags.ready and may_help(state, bag, machine, t):
         matcher = Matcher(state, host, t, policies)
         matcher.held, matcher.jobs = matcher.held + used, matcher.jobs + len(picked)
         picked += matcher.choose_from(bag, room - used)
@@ -116,7 +126,7 @@ def _for_machine(
 
 
 def is_blocked(host: Host, t: float) -> bool:
-    return bool(host.blocked) and (host.blocked_until is None or t < host.blocked_until)
+    return bool(host.access.blocked) and (host.access.blocked_until is None or t < host.access.blocked_until)
 
 
 def _excluded_because(state: State, host: Host) -> str:
@@ -127,10 +137,10 @@ def _excluded_because(state: State, host: Host) -> str:
         return ""
     starved = sum(
         other.slots
-        for number in state.live_hosts
+        for number in state.hosts.live
         if (other := state.hosts[number]).record.probation_until is not None and other.number != host.number
     )
-    too_many = starved + host.slots > reliability.MOST_EXCLUDED * max(state.live_slots, host.slots)
+    too_many = starved + host.slots > reliability.MOST_EXCLUDED * max(state.hosts.live_slots, host.slots)
     return "" if too_many else reason
 
 
@@ -141,8 +151,8 @@ def _witnesses(bag: Bag, host: Host) -> int:
     found = bag.counts[DONE]
     if found >= needed or host.record.failures_in_a_row < needed:
         return found
-    for task in bag.levels.get(1, ()):
-        attempt = bag.live[task][0]
+    for task in bag.attempts.levels.get(1, ()):
+        attempt = bag.attempts.live[task][0]
         if attempt.sent > since or found >= needed:
             break
         found += attempt.host != host.number
@@ -151,18 +161,18 @@ def _witnesses(bag: Bag, host: Host) -> int:
 
 def _tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tuple[int, bool]]:
     """Bags that enter or leave their tail phase once these tasks are handed out."""
-    if not state.tails and len(assigned) == 1:
+    if not state.bags.tails and len(assigned) == 1:
         # Nearly always there is far more left than any threshold.
         bag = state.bags[assigned[0].job]
         left = bag.counts[WAITING] - assigned[0].count
-        if not bag.tail and left > state.settings.tail_enter * max(state.live_slots, host.slots) + 1:
+        if not bag.tail and left > state.settings.tail_enter * max(state.hosts.live_slots, host.slots) + 1:
             return []
     taken: dict[int, int] = {}
     for piece in assigned:
-        if piece.first not in state.bags[piece.job].live:
+        if piece.first not in state.bags[piece.job].attempts.live:
             taken[piece.job] = taken.get(piece.job, 0) + piece.count
-    if state.tails and state.settings.tail_leave is not None:
-        taken = dict.fromkeys(state.tails, 0) | taken
+    if state.bags.tails and state.settings.tail_leave is not None:
+        taken = dict.fromkeys(state.bags.tails, 0) | taken
     rule: TailRule | None = None
     found: list[tuple[int, bool]] = []
     for job, count in taken.items():
@@ -177,7 +187,7 @@ def _tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tu
 
 
 def tail_rule(state: State, host: Host) -> TailRule:
-    slots = max(state.live_slots, host.slots)
+    slots = max(state.hosts.live_slots, host.slots)
     leave = state.settings.tail_leave
     return TailRule(ceil(state.settings.tail_enter * slots), None if leave is None else ceil(leave * slots))
 
@@ -185,7 +195,7 @@ def tail_rule(state: State, host: Host) -> TailRule:
 def narrowest(bag: Bag, classes: tuple[int, ...] | None) -> int:
     """The fewest slots that a waiting task of these classes takes: with less than that a bag is not served at all."""
     indices = range(len(bag.classes)) if classes is None else classes
-    widths = [max(1, ceil(bag.classes[index].cpus)) for index in indices if bag.queues[index].size]
+    widths = [max(1, ceil(bag.classes[index].cpus)) for index in indices if bag.queues.by_class[index].size]
     return min(widths, default=1)
 
 
@@ -202,7 +212,7 @@ def _queue_length(entry: Wants) -> int:
 
 
 def _served(entry: Wants) -> int:
-    return len(entry[0].live)
+    return len(entry[0].attempts.live)
 
 
 class Matcher:
@@ -230,7 +240,7 @@ class Matcher:
         picked: list[Assigned] = []
         cap = UNLIMITED
         for group in self.by_rank():
-            ending = [entry for entry in group if not entry[0].waiting] if self.state.tails else []
+            ending = [entry for entry in group if not entry[0].waiting] if self.state.bags.tails else []
             if ending:
                 group = [entry for entry in group if entry[0].waiting]
             if len(group) > 1:
@@ -284,7 +294,7 @@ class Matcher:
         free = slots - self.held
         if want <= free:
             return want
-        share = bag.waiting * slots / (2 * max(self.state.live_slots, slots))
+        share = bag.waiting * slots / (2 * max(self.state.hosts.live_slots, slots))
         return want if want <= share else min(want, max(free, ceil(share)))
 
     def _take_bag(
@@ -294,7 +304,7 @@ class Matcher:
         picked: list[Assigned] = []
         used = 0
         for index in range(len(bag.classes)) if classes is None else classes:
-            queue, rules = bag.queues[index], bag.classes[index]
+            queue, rules = bag.queues.by_class[index], bag.classes[index]
             width = max(1, ceil(rules.cpus))
             if queue.size and width <= self.host.slots and room - used >= width:
                 taken = self._take(bag, index, queue, min(most, (room - used) // width))
@@ -366,10 +376,11 @@ class Matcher:
 
     def avoids(self, bag: Bag, task: int) -> bool:
         """Rather not to a host where the task just failed, while there is one where it did not."""
-        tried = bag.blame.get(task, ())
+        tried = bag.tally.blame.get(task, ())
         if self.host.number not in tried or self.t - bag.columns.end[task] >= AVOID_S:
             return False
-        return len(self.state.live_hosts) > len(tried) and self.state.others_there(self.host, self.t)
+        hosts = self.state.hosts
+        return len(hosts.live) > len(tried) and hosts.others_there(self.host, self.t, self.state.settings.lease_s)
 
     def _replicate(self, bag: Bag, policy: BagPolicy, want: int, most: int) -> tuple[list[Assigned], int]:
         """Algorithm 2's speculative part, on slots that are free; and the slots that it takes."""
@@ -388,19 +399,18 @@ class Matcher:
 
 
 def needs_failover(bag: Bag, task: int) -> bool:
-    return bag.columns.failures[task] >= FAILOVER_FAILURES or bag.columns.losses[task] >= FAILOVER_LOSSES
+    columns = bag.columns
+    return bool(columns.failures[task] >= FAILOVER_FAILURES or columns.losses[task] >= FAILOVER_LOSSES)
 
 
 # --- applying -------------------------------------------------------------------------------------------------------
 
 
 def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -> None:
-    host = state.names.get(event.host)
+    host = state.hosts.by_name.get(event.host)
     if host is None:
-        host = Host(decided.host, event.host, event.t)
-        state.hosts[host.number] = host
-        state.names[host.name] = host
-        state.next_host = host.number + 1
+        host = Host.new(decided.host, event.host, event.t)
+        state.hosts.add(host)
         host.state = GONE
     if decided.refused:
         return
@@ -409,26 +419,26 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         return
     if decided.lost:
         leases.apply_losses(state, decided.lost, event.t)
-    if event.boot != host.boot or event.leaving:
+    if event.boot != host.session.boot or event.leaving:
         _forget_held(state, host)
     elif event.holds is not None:
         _forget_held(state, host, frozenset(event.holds))
-    host.boot, host.n = event.boot, event.n
-    host.assigned, host.cancelled = decided.assigned, decided.cancel
-    if host.to_cancel:
-        host.to_cancel = []
-        state.hosts_to_tell.pop(host.number, None)
+    host.session.boot, host.session.n = event.boot, event.n
+    host.session.assigned, host.session.cancelled = decided.assigned, decided.cancel
+    if host.session.to_cancel:
+        host.session.to_cancel = []
+        state.hosts.to_tell.pop(host.number, None)
     if decided.probation is not None or decided.test:
         _apply_standing(host, decided, event.t)
     for assigned in decided.assigned:
         attempts.hand_out(state, host, assigned, event.t)
     for job, tail in decided.tails:
-        state.bags[job].tail = tail
-        state.ready_version += 1
-        state.refresh(state.bags[job])
-    if host.pool in state.pools:
+        bag = state.bags[job]
+        bag.terms = replace(bag.terms, tail=tail)
+        state.bags.refresh(bag)
+    if host.pool in state.supply.pools:
         _apply_use(state, host, event, decided)
-    if state.machines:
+    if state.fleet.machines:
         joined(state, host, event.t)
         note_idle(state, host)
         note_taken(state, host, decided.assigned)
@@ -441,10 +451,10 @@ def _apply_use(state: State, host: Host, event: HostAsked, decided: HostAnswered
 
     Without this a job that no client of a pool suits would have clients come and go for ever.
     """
-    pool, record = state.pools[host.pool], host.record
+    pool, record = state.supply.pools[host.pool], host.record
     if decided.assigned:
         overlay.useful(pool)
-    elif event.leaving == IDLE and state.ready and not (record.done or record.failed or record.lost):
+    elif event.leaving == IDLE and state.bags.ready and not (record.done or record.failed or record.lost):
         overlay.refused(pool, 0, "its clients leave without a task: no waiting job may run on them", event.t)
 
 
@@ -462,41 +472,41 @@ def _apply_standing(host: Host, decided: HostAnswered, t: float) -> None:
 def _describe(host: Host, event: HostAsked) -> None:
     if event.ad is not None:
         host.ad, host.pool = event.ad, pool_of(event.ad)
-        host.ad_version += 1
-        host.ad_t = event.t
+        host.times.ad_version += 1
+        host.times.ad_t = event.t
         host.memory_bytes = int(event.ad.get("memory_mb") or 0) * 1024 * 1024
     host.slots = event.slots
 
 
 def _come_alive(state: State, host: Host, event: HostAsked) -> None:
-    host.seen_t = host.heard_t = event.t
+    host.times.seen_t = host.times.heard_t = event.t
     was, pool = host.state, host.pool
     if was == LIVE:
-        state.live_hosts.move_to_end(host.number)
+        state.hosts.live.move_to_end(host.number)
         if event.ad is None and event.slots == host.slots and not host.left:
             # Nearly always: it only says that it is still there.
             return
-        state.live_slots -= host.slots
+        state.hosts.live_slots -= host.slots
     else:
         if was == UNKNOWN:
-            del state.unknown_hosts[host.number]
-        state.live_hosts[host.number] = None
+            del state.hosts.unknown[host.number]
+        state.hosts.live[host.number] = None
         host.state = LIVE
     _describe(host, event)
     if was == GONE:
-        state.count_client(host.pool, 1)
-        if host.pool in state.pools:
-            overlay.joined(state.pools[host.pool])
+        state.hosts.count_in_pool(host.pool, 1)
+        if host.pool in state.supply.pools:
+            overlay.joined(state.supply.pools[host.pool])
     elif host.pool != pool:
-        state.count_client(pool, -1)
-        state.count_client(host.pool, 1)
+        state.hosts.count_in_pool(pool, -1)
+        state.hosts.count_in_pool(host.pool, 1)
     host.left = ""
-    state.live_slots += host.slots
+    state.hosts.live_slots += host.slots
 
 
 def _forget_held(state: State, host: Host, except_: frozenset[Key] = frozenset()) -> None:
     """The host has none of what we believe it has, except these: a new process knows nothing of the old one's."""
     for key in [key for key in host.held if key not in except_]:
         attempts.release(state, state.bags[key[0]], key[1], key[2])
-    host.to_cancel = []
-    state.hosts_to_tell.pop(host.number, None)
+    host.session.to_cancel = []
+    state.hosts.to_tell.pop(host.number, None)

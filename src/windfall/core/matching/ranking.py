@@ -14,7 +14,9 @@ from msgspec import Struct
 
 from windfall.core.matching.ads import Ad, bag_ad, class_ad
 from windfall.core.matching.policy import NOTHING, UNREPLICATED, BagPolicy, Seen, Verdict
-from windfall.core.state.state import Bag, Host, State
+from windfall.core.state.bags import Bag
+from windfall.core.state.hosts import Host
+from windfall.core.state.state import State
 
 if TYPE_CHECKING:
     from windfall.core.engine import Policies
@@ -102,7 +104,7 @@ class Ranking:
         self._ending: list[tuple[Bag, BagPolicy]] = []
         """Bags of which only replicas are left to make, and whose policies look at the bag."""
         alike = []
-        for bag in [*state.ready.values(), *state.replicable()]:
+        for bag in [*state.bags.ready.values(), *state.bags.replicable()]:
             policy = policies.of(bag.rules.policies)
             if not bag.waiting and not policy.may_replicate:
                 continue
@@ -214,7 +216,7 @@ def shapes(bag: Bag) -> Shapes:
         return [(class_ad(bag.classes[0]), None)]
     found: dict[tuple[float, int], tuple[Ad, tuple[int, ...]]] = {}
     for index, rules in enumerate(bag.classes):
-        if bag.queues[index].size:
+        if bag.queues.by_class[index].size:
             key = (rules.cpus, rules.memory_bytes)
             before = found[key][1] if key in found else ()
             found[key] = (class_ad(rules), (*before, index))

@@ -16,8 +16,10 @@ from windfall.core.events import TAIL_REPLICA, Assigned, TaskClass
 from windfall.core.matching.ads import Ad, bag_ad, job_ad
 from windfall.core.matching.policy import BagPolicy
 from windfall.core.matching.turnarounds import quantile_s
+from windfall.core.state.bags import Attempt, Bag
 from windfall.core.state.columns import DONE
-from windfall.core.state.state import Attempt, Bag, Host, State
+from windfall.core.state.hosts import Host
+from windfall.core.state.state import State
 
 LOOKED_AT, LOOKED_AT_IN_ALL = 32, 128
 """Tasks of a bag, and of all bags, that one asking host makes us look at: an ask must not cost the length of a bag."""
@@ -58,12 +60,12 @@ def slow_after_s(state: State, bag: Bag) -> float | None:
     done = bag.counts[DONE]
     if done < MIN_SAMPLES:
         return None
-    tail = max(1, min(bag.total, 2 * state.live_slots))
+    tail = max(1, min(bag.total, 2 * state.hosts.live_slots))
     share = max(SOONEST, min(LATEST, 1.0 - WASTE * bag.total / tail))
-    among_done = share * (done + len(bag.live)) / done
+    among_done = share * (done + len(bag.attempts.live)) / done
     if among_done <= 1.0:
-        return quantile_s(bag.turnarounds, among_done)
-    return LATE_FACTOR * quantile_s(bag.turnarounds, LATEST)
+        return quantile_s(bag.tally.turnarounds, among_done)
+    return LATE_FACTOR * quantile_s(bag.tally.turnarounds, LATEST)
 
 
 def replicas_for(
@@ -102,11 +104,11 @@ def replicas_for(
 def _candidates(bag: Bag, cap: int) -> Iterator[tuple[int, list[Attempt]]]:
     """Running tasks with the fewest replicas first, the longest running first among equals."""
     looked = 0
-    for level in sorted(bag.levels):
+    for level in sorted(bag.attempts.levels):
         if level >= cap:
             return
-        for task in bag.levels[level]:
+        for task in bag.attempts.levels[level]:
             looked += 1
             if looked > LOOKED_AT:
                 return
-            yield task, bag.live[task]
+            yield task, bag.attempts.live[task]

@@ -18,9 +18,11 @@ from msgspec import Struct
 from windfall.core.events import Assigned
 from windfall.core.renting.machines import machines_of, queue_of
 from windfall.core.renting.runtimes import Outlook, unit_of
+from windfall.core.state.bags import Bag
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import MachineState, machine_of, paid_until_t
-from windfall.core.state.state import Bag, Host, State
+from windfall.core.state.hosts import Host
+from windfall.core.state.state import State
 from windfall.planning.contract import ONDEMAND, SPOT
 from windfall.planning.offers import Offer
 
@@ -78,7 +80,7 @@ def left_to_them(state: State, bag: Bag, t: float) -> Left:
     count = math.floor(min(TRUST * pace * (limits.safe_t - t), if_they_leave))
     # Of many, one is always left to them: whoever comes later and takes it shows that there is somebody.
     lure = min(1, (bag.counts[WAITING] + bag.counts[HELD]) // MANY)
-    waiting = frozenset(islice(chain.from_iterable(bag.queues), max(lure, count)))
+    waiting = frozenset(islice(chain.from_iterable(bag.queues.by_class), max(lure, count)))
     freed = _freed(state, bag, max(lure, count) - len(waiting))
     look_t = t + max((limits.safe_t - t) / LOOKS, bag.rules.deadline_s / 100)
     return Left(running, waiting.union(*freed.values()), freed, min(look_t, limits.safe_t))
@@ -116,7 +118,7 @@ def _longest_s(looks: list[Outlook], surely: list[Outlook]) -> list[float]:
 def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
     """Whether a rented machine takes what waits for anybody: all of it where a plan names no tasks, else what it will
     have done in the time that is paid anyway, so that nothing is paid for what costs nothing elsewhere."""
-    planned = state.plans[bag.number].plan if bag.number in state.plans else None
+    planned = state.fleet.plans[bag.number].plan if bag.number in state.fleet.plans else None
     if planned is not None and machine.offer.market == SPOT and t > planned.spot_until_t:
         return False
     if planned is None or not planned.assign or not are_there(state):
@@ -126,7 +128,7 @@ def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
 
 def are_there(state: State) -> bool:
     """Whether there are hosts that cost nothing."""
-    return any(machine_of(state, state.hosts[number]) is None for number in state.live_hosts)
+    return any(machine_of(state, state.hosts[number]) is None for number in state.hosts.live)
 
 
 def _looks(state: State, bag: Bag, t: float, confidence: float | None = None) -> list[Outlook]:
@@ -146,7 +148,7 @@ def _rented_s(state: State, bag: Bag, looks: list[Outlook]) -> tuple[float, floa
 
 def _run_s(bag: Bag, offer: Offer, looks: list[Outlook]) -> float:
     """What the slowest of its tasks takes there."""
-    unit_s = max(bag.estimates) if bag.estimates else 1.0
+    unit_s = max(bag.progress.estimates) if bag.progress.estimates else 1.0
     return max(look.runtime_s * unit_s / offer.speed_for(look.rules.name) for look in looks)
 
 
@@ -160,7 +162,7 @@ def _steady_cores(state: State, bag: Bag) -> float:
 
 
 def _offers(state: State, bag: Bag) -> list[Offer]:
-    return [offer for pool in bag.rules.rent_from for offer in state.offers.get(pool, ())]
+    return [offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())]
 
 
 def _running(state: State, bag: Bag, t: float, looks: list[Outlook], limits: Patience) -> tuple[frozenset[int], float]:
@@ -171,7 +173,7 @@ def _running(state: State, bag: Bag, t: float, looks: list[Outlook], limits: Pat
     """
     tasks: list[int] = []
     at_work: dict[int, list[float]] = {}
-    for task, live in bag.live.items():
+    for task, live in bag.attempts.live.items():
         hosts = [host for attempt in live if (host := state.hosts.get(attempt.host)) is not None]
         if any(machine_of(state, host) is not None for host in hosts):
             continue
@@ -207,6 +209,6 @@ def note_taken(state: State, host: Host, assigned: list[Assigned]) -> None:
     """A host that costs nothing has taken the last that was left to them: there may be more to leave to them."""
     if machine_of(state, host) is not None:
         return
-    for job in {piece.job for piece in assigned if piece.job in state.plans}:
-        if state.bags[job].reserved and not state.bags[job].waiting:
+    for job in {piece.job for piece in assigned if piece.job in state.fleet.plans}:
+        if state.bags[job].queues.reserved and not state.bags[job].waiting:
             state.touch(job)

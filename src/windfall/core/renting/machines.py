@@ -30,6 +30,7 @@ from windfall.core.events import (
 from windfall.core.jobs import attempts
 from windfall.core.liveness import leases
 from windfall.core.renting import money
+from windfall.core.state.bags import Bag
 from windfall.core.state.fleet import (
     ENDED,
     HIBERNATED,
@@ -42,11 +43,12 @@ from windfall.core.state.fleet import (
     machine_of,
     owed_microusd,
 )
-from windfall.core.state.state import ASLEEP, GONE, Bag, Host, State
+from windfall.core.state.hosts import GONE, Host
+from windfall.core.state.state import State
 
 
 def machines_of(state: State, job: int) -> list[MachineState]:
-    return [state.machines[number] for number in state.machines_by_job.get(job, ())]
+    return [state.fleet.machines[number] for number in state.fleet.by_job.get(job, ())]
 
 
 def spent_microusd(state: State, job: int, t: float) -> int:
@@ -70,7 +72,7 @@ def free_slots(state: State, host: Host) -> int:
 
 def queue_of(state: State, machine: MachineState) -> list[int]:
     """The tasks that wait for this machine. The bag has the last word: its list may name some that are no more."""
-    reserved = state.bags[machine.job].reserved
+    reserved = state.bags[machine.job].queues.reserved
     return [task for task in machine.queue if reserved.get(task) == machine.number]
 
 
@@ -98,11 +100,11 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
 def reserve(state: State, bag: Bag, queues: list[tuple[int, list[int]]]) -> None:
     """Give machines new queues. What was reserved for them and is named no more waits for anybody."""
     for number, _ in queues:
-        unreserve(state, state.machines[number])
+        unreserve(state, state.fleet.machines[number])
     for number, tasks in queues:
         bag.reserve(number, tasks)
-        state.machines[number].queue = list(tasks)
-    state.refresh(bag)
+        state.fleet.machines[number].queue = list(tasks)
+    state.bags.refresh(bag)
 
 
 def unreserve(state: State, machine: MachineState) -> None:
@@ -111,7 +113,7 @@ def unreserve(state: State, machine: MachineState) -> None:
     for task in queue_of(state, machine):
         bag.unreserve(task)
     machine.queue = []
-    state.refresh(bag)
+    state.bags.refresh(bag)
 
 
 # --- what happens to machines ---------------------------------------------------------------------------------------
@@ -144,8 +146,8 @@ def note_idle(state: State, host: Host) -> None:
 
 
 def apply_offers_configured(state: State, event: OffersConfigured, decided: Nothing) -> None:
-    state.offers[event.pool] = list(event.offers)
-    for job in state.plans:
+    state.fleet.offers[event.pool] = list(event.offers)
+    for job in state.fleet.plans:
         state.touch(job)
 
 
@@ -153,19 +155,19 @@ def apply_prices_reported(state: State, event: PricesReported, decided: Nothing)
     prices = dict(event.prices)
     changed = [
         replace(offer, price_usd=prices[offer.name]) if offer.name in prices else offer
-        for offer in state.offers.get(event.pool, ())
+        for offer in state.fleet.offers.get(event.pool, ())
     ]
-    state.offers[event.pool] = changed
-    for machine in state.there.values():
+    state.fleet.offers[event.pool] = changed
+    for machine in state.fleet.there.values():
         if machine.there and machine.offer.pool == event.pool and machine.offer.name in prices:
             held_s = money.held_s(machine.meter, event.t)
             machine.rates.append((held_s, money.microusd(prices[machine.offer.name])))
-    for job in state.plans:
+    for job in state.fleet.plans:
         state.touch(job)
 
 
 def apply_machine_started(state: State, event: MachineStarted, decided: Nothing) -> None:
-    machine = state.machines.get(event.machine)
+    machine = state.fleet.machines.get(event.machine)
     if machine is None or machine.id:
         return
     machine.id = event.id
@@ -176,7 +178,7 @@ def apply_machine_started(state: State, event: MachineStarted, decided: Nothing)
 
 
 def apply_machine_refused(state: State, event: MachineRefused, decided: Nothing) -> None:
-    machine = state.machines.get(event.machine)
+    machine = state.fleet.machines.get(event.machine)
     if machine is None or not machine.there or machine.id:
         return
     if event.capacity:
@@ -186,14 +188,14 @@ def apply_machine_refused(state: State, event: MachineRefused, decided: Nothing)
 
 
 def apply_machine_noticed(state: State, event: MachineNoticed, decided: Nothing) -> None:
-    machine = state.machines.get(event.machine)
+    machine = state.fleet.machines.get(event.machine)
     if machine is not None and machine.there and machine.noticed_t != event.until:
         machine.noticed_t = event.until
         state.touch(machine.job)
 
 
 def apply_machine_hibernated(state: State, event: MachineHibernated, decided: Nothing) -> None:
-    machine = state.machines.get(event.machine)
+    machine = state.fleet.machines.get(event.machine)
     if machine is None or machine.phase in (ENDED, HIBERNATED):
         return
     seen = _seen(state, machine)
@@ -210,12 +212,12 @@ def apply_machine_hibernated(state: State, event: MachineHibernated, decided: No
 
 
 def apply_machine_resumed(state: State, event: MachineResumed, decided: Nothing) -> None:
-    machine = state.machines.get(event.machine)
+    machine = state.fleet.machines.get(event.machine)
     if machine is None or machine.phase != HIBERNATED:
         return
     wake(state, machine, event.at)
     host = state.hosts.get(machine.host)
-    if host is not None and host.state == ASLEEP:
+    if host is not None and host.state == HIBERNATED:
         leases.wake_up(state, host, event.t)
 
 
@@ -232,13 +234,13 @@ def wake(state: State, machine: MachineState, at: float) -> None:
 
 
 def on_machine_ended(state: State, event: MachineEnded, policies: Any) -> MachineSettled:
-    machine = state.machines.get(event.machine)
+    machine = state.fleet.machines.get(event.machine)
     host = None if machine is None or not machine.there else state.hosts.get(machine.host)
     return MachineSettled([] if host is None else leases.losses_of(state, [host]))
 
 
 def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettled) -> None:
-    machine = state.machines.get(event.machine)
+    machine = state.fleet.machines.get(event.machine)
     if machine is None or not machine.there:
         return
     if machine.phase == HIBERNATED:
@@ -260,12 +262,12 @@ def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettl
 
 
 def apply_strangers_seen(state: State, event: StrangersSeen, decided: Nothing) -> None:
-    state.strangers[event.pool] = list(event.strangers)
+    state.fleet.strangers[event.pool] = list(event.strangers)
 
 
 def _finish(state: State, machine: MachineState, t: float, cause: str) -> None:
     machine.phase, machine.cause, machine.ended_t = ENDED, cause, t
-    state.there.pop(machine.number, None)
+    state.fleet.there.pop(machine.number, None)
     unreserve(state, machine)
     state.touch(machine.job)
 
@@ -277,4 +279,4 @@ def awake_since(machine: MachineState) -> float:
 
 
 def _seen(state: State, machine: MachineState) -> Seen:
-    return state.markets.setdefault(machine.offer.key, Seen())
+    return state.fleet.markets.setdefault(machine.offer.key, Seen())

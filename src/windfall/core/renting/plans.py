@@ -7,7 +7,6 @@ against the state of now: what cannot be done any more is left out and said, and
 from __future__ import annotations
 
 import math
-from array import array
 from collections import Counter
 from typing import Any
 
@@ -19,9 +18,11 @@ from windfall.core.liveness import leases
 from windfall.core.renting import free_hosts, machines, money
 from windfall.core.renting.runtimes import Outlook, ran_so_far, unit_of
 from windfall.core.state import fleet
+from windfall.core.state.bags import Bag
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import ENDED, HIBERNATED, PENDING, MachineState, PlanState
-from windfall.core.state.state import Bag, State
+from windfall.core.state.saving import Floats
+from windfall.core.state.state import State
 from windfall.planning.contract import Group, Machine, Phase, Plan, Running, Snapshot, Start, Task
 from windfall.planning.offers import Offer
 
@@ -30,17 +31,17 @@ GIB = 1024.0**3
 
 def follow(state: State, bag: Bag) -> None:
     """A job that may rent machines gets a plan, once all its tasks are there; called when its rules may change."""
-    if bag.rules.rent_from and (bag.sealed or bag.rules.streaming) and bag.number not in state.plans:
-        state.plans[bag.number] = planned = PlanState(bag.number)
+    if bag.rules.rent_from and (bag.sealed or bag.rules.streaming) and bag.number not in state.fleet.plans:
+        state.fleet.plans[bag.number] = planned = PlanState(bag.number)
         if (look_t := free_hosts.chance_t(state, bag)) > -math.inf:
-            planned.replan_t, state.plan_look_t = look_t, min(state.plan_look_t, look_t)
+            planned.replan_t, state.fleet.replan_t = look_t, min(state.fleet.replan_t, look_t)
             return
     state.touch(bag.number)
 
 
 def due(state: State) -> list[int]:
     """Jobs whose plan should be made now: those that go on, and those that have ended and still have machines."""
-    return [job for job in state.plans_due if state.bags[job].finished_t is None or _there(state, job)]
+    return [job for job in state.fleet.plans_due if state.bags[job].finished_t is None or _there(state, job)]
 
 
 def closing(state: State, job: int) -> Plan | None:
@@ -51,7 +52,7 @@ def closing(state: State, job: int) -> Plan | None:
 
 
 def _there(state: State, job: int) -> list[MachineState]:
-    return [machine for machine in state.there.values() if machine.job == job and not machine.stopping]
+    return [machine for machine in state.fleet.there.values() if machine.job == job and not machine.stopping]
 
 
 # --- what a planner is shown ----------------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
         unfinished = (task for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
         open_ = [task for task in unfinished if task not in hidden]
     else:
-        open_ = sorted({*bag.reserved, *bag.live} - hidden)
+        open_ = sorted({*bag.queues.reserved, *bag.attempts.live} - hidden)
     finished = bag.finished_t is not None
     return Snapshot(
         t=t,
@@ -79,13 +80,13 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
         machines=shown,
         offers=tuple(_on_offer(state, bag, t)),
         groups=() if finished or names_tasks else _groups(bag, looks, left),
-        markets={key: seen.market() for key, seen in state.markets.items()},
+        markets={key: seen.market() for key, seen in state.fleet.markets.items()},
         begun_t=bag.submitted_t,
         spent_usd=money.usd(machines.spent_microusd(state, job, t)),
         budget_usd=None if bag.rules.budget_microusd is None else money.usd(bag.rules.budget_microusd),
         confidence=bag.rules.confidence,
         is_workflow=bag.shape is not None,
-        last_later=tuple(planned.plan.later) if (planned := state.plans[job]).plan is not None else (),
+        last_later=tuple(planned.plan.later) if (planned := state.fleet.plans[job]).plan is not None else (),
         after={} if finished or not names_tasks else _parents(bag, open_),
         total=bag.total,
     )
@@ -94,7 +95,7 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
 def _task(bag: Bag, task: int, looks: list[Outlook], ran_s: float) -> Task:
     index = bag.class_of(task)
     look, rules = looks[index], bag.classes[index]
-    saved_s = max((saved for _, saved in bag.saved.get(task, ())), default=0.0)
+    saved_s = max((saved for _, saved in bag.progress.saved.get(task, ())), default=0.0)
     memory_gb = rules.memory_for(bag.columns.attempts[task] + 1) / GIB
     runtime_s, mean_s = look.given(ran_s, unit_of(bag, task))
     return Task(
@@ -104,13 +105,13 @@ def _task(bag: Bag, task: int, looks: list[Outlook], ran_s: float) -> Task:
 
 def _groups(bag: Bag, looks: list[Outlook], left: free_hosts.Left) -> tuple[Group, ...]:
     found = []
-    not_shown = Counter(bag.class_of(task) for task in left.waiting if task not in bag.reserved)
-    for index, queue in enumerate(bag.queues):
+    not_shown = Counter(bag.class_of(task) for task in left.waiting if task not in bag.queues.reserved)
+    for index, queue in enumerate(bag.queues.by_class):
         if queue.size > not_shown[index]:
             rules, look = bag.classes[index], looks[index]
             memory_gb = rules.memory_for(1) / GIB
             cores = max(1, math.ceil(rules.cpus))
-            unit_s = math.fsum(unit_of(bag, task) for task in queue) / queue.size if bag.estimates else 1.0
+            unit_s = math.fsum(unit_of(bag, task) for task in queue) / queue.size if bag.progress.estimates else 1.0
             seconds, mean_s = look.runtime_s * unit_s, look.mean_s * unit_s
             alike = Task(-1, seconds, memory_gb, rules.name, rules.checkpoint_mb, 0.0, mean_s, cores)
             found.append(Group(alike, queue.size - not_shown[index]))
@@ -161,14 +162,18 @@ def _running(state: State, bag: Bag, machine: MachineState, t: float, looks: lis
     host = state.hosts.get(machine.host)
     found = []
     for job, task, number in host.held if host is not None else ():
-        attempt = next((a for a in bag.live.get(task, ()) if a.number == number), None) if job == bag.number else None
+        attempt = (
+            next((a for a in bag.attempts.live.get(task, ()) if a.number == number), None)
+            if job == bag.number
+            else None
+        )
         if attempt is None:
             continue
         index = bag.class_of(task)
         speed = machine.offer.speed_for(bag.classes[index].name)
         elapsed_s = t - attempt.sent - machine.slept_s(attempt.sent, t)
         # What it began with: progress that an earlier attempt had saved, and the time to restore it.
-        before = [saved for earlier, saved in bag.saved.get(task, ()) if earlier < number]
+        before = [saved for earlier, saved in bag.progress.saved.get(task, ()) if earlier < number]
         if before:
             look = looks[index]
             begun = Task(
@@ -185,9 +190,9 @@ def _on_offer(state: State, bag: Bag, t: float) -> list[Offer]:
     """What the job may rent, each with the number that it could have at this moment."""
     found = []
     for pool in bag.rules.rent_from:
-        for offer in state.offers.get(pool, ()):
+        for offer in state.fleet.offers.get(pool, ()):
             mine, others = _rented(state, bag.number, offer)
-            seen = state.markets.get(offer.key)
+            seen = state.fleet.markets.get(offer.key)
             if seen is not None and seen.shut_until_t(offer) > t:
                 found.append(replace(offer, limit=mine))
             else:
@@ -197,7 +202,7 @@ def _on_offer(state: State, bag: Bag, t: float) -> list[Offer]:
 
 def _rented(state: State, job: int, offer: Offer) -> tuple[int, int]:
     """Machines of an offer that are there, the job's own and those of others."""
-    jobs = [machine.job for machine in state.there.values() if machine.offer.key == offer.key]
+    jobs = [machine.job for machine in state.fleet.there.values() if machine.offer.key == offer.key]
     mine = jobs.count(job)
     return mine, len(jobs) - mine
 
@@ -208,7 +213,7 @@ def _rented(state: State, job: int, offer: Offer) -> tuple[int, int]:
 def on_plan_proposed(state: State, event: PlanProposed, policies: Any) -> PlanTaken:
     taken = PlanTaken()
     bag = state.bags.get(event.job)
-    if bag is None or event.job not in state.plans:
+    if bag is None or event.job not in state.fleet.plans:
         taken.refused.append(f"job {event.job} rents no machines")
         return taken
     numbers = _starts(state, bag, event, taken)
@@ -236,7 +241,7 @@ def _starts(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> di
             taken.refused.append(f"start {start.offer.name}: {reason}")
             continue
         committed += price
-        number = state.next_machine + len(taken.started)
+        number = state.fleet.next + len(taken.started)
         numbers[start.label] = number
         taken.started.append((number, start.label, offer))
     return numbers
@@ -244,7 +249,7 @@ def _starts(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> di
 
 def _available(state: State, bag: Bag, start: Start, chosen: list[str]) -> tuple[Offer, str]:
     """The offer as it stands now, and why it cannot be had, if so."""
-    offers = {offer.key: offer for pool in bag.rules.rent_from for offer in state.offers.get(pool, ())}
+    offers = {offer.key: offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())}
     offer = offers.get(start.offer.key)
     if offer is None:
         return start.offer, "there is no such offer any more"
@@ -259,7 +264,7 @@ def _assignments(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, 
     patience = free_hosts.patience(state, bag, event.t)
     for label, tasks in event.plan.assign.items():
         number = numbers.get(label) or _number(label)
-        if label not in numbers and not _is_ours(state.machines.get(number), bag):
+        if label not in numbers and not _is_ours(state.fleet.machines.get(number), bag):
             taken.refused.append(f"assign to {label}: there is no such machine")
             continue
         queue = []
@@ -281,7 +286,7 @@ def _free(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> None
     queues = {number for number, _ in taken.queues}
     for number, tasks in free_hosts.left_to_them(state, bag, event.t).freed.items():
         if number not in queues:
-            queue = machines.queue_of(state, state.machines[number])
+            queue = machines.queue_of(state, state.fleet.machines[number])
             taken.queues.append((number, [task for task in queue if task not in tasks]))
 
 
@@ -293,7 +298,7 @@ def _given_up(
     They sleep on other machines, or take too long on hosts that nobody pays to be there.
     """
     found = []
-    for attempt in bag.live.get(task, ()):
+    for attempt in bag.attempts.live.get(task, ()):
         host = state.hosts.get(attempt.host)
         other = None if host is None else fleet.machine_of(state, host)
         asleep = other is not None and other.phase == HIBERNATED and other.number != machine
@@ -308,7 +313,7 @@ def _stops(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> Non
     moved = {(job, task, attempt) for job, task, attempt, _ in taken.moved}
     queues = dict(taken.queues)
     for label in event.plan.stop:
-        machine = state.machines.get(_number(label))
+        machine = state.fleet.machines.get(_number(label))
         if machine is None or not _is_ours(machine, bag):
             taken.refused.append(f"stop {label}: there is no such machine")
             continue
@@ -335,33 +340,31 @@ def _number(label: str) -> int:
 
 
 def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> None:
-    planned = state.plans.get(event.job)
+    planned = state.fleet.plans.get(event.job)
     if planned is None:
         return
     bag = state.bags[event.job]
     overtaken = planned.changed_seq > event.seq
     for number, _, offer in decided.started:
-        state.machines[number] = state.there[number] = MachineState(number, event.job, offer, event.t)
-        state.machines_by_job.setdefault(event.job, []).append(number)
-        state.next_machine = number + 1
+        state.fleet.add(MachineState(number, event.job, offer, event.t))
     _give_up(state, bag, decided, event.t)
     machines.reserve(state, bag, decided.queues)
     for number in decided.stopped:
-        state.machines[number].stopping = True
+        state.fleet.machines[number].stopping = True
     _remember(state, planned, event, decided)
     # What this very plan has changed does not call for another one; what happened while it was made does.
     if not overtaken:
         planned.changed_seq = event.seq
-        state.plans_due.pop(event.job, None)
+        state.fleet.plans_due.pop(event.job, None)
 
 
 def _give_up(state: State, bag: Bag, decided: PlanTaken, t: float) -> None:
     """Attempts on machines that sleep: they wait again, and when the machine wakes it is told to drop them."""
     for job, task, number, _ in decided.moved:
-        attempt = next(a for a in bag.live[task] if a.number == number)
+        attempt = next(a for a in bag.attempts.live[task] if a.number == number)
         host = state.hosts[attempt.host]
-        host.to_cancel.append((job, task, number))
-        state.hosts_to_tell[host.number] = None
+        host.session.to_cancel.append((job, task, number))
+        state.hosts.to_tell[host.number] = None
     leases.apply_losses(state, decided.moved, t)
 
 
@@ -379,12 +382,12 @@ def _remember(state: State, planned: PlanState, event: PlanProposed, decided: Pl
     if not planned.plans:
         planned.first_cost_usd, planned.first_finish_t = plan.predicted_cost_usd, plan.predicted_finish_t
     planned.plans += 1
-    state.plan_look_t = min(plan.replan_t for plan in state.plans.values())
+    state.fleet.schedule()
 
 
 def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
     """Nothing happens while tasks of which nothing is known run on and on; that alone must be a reason to look."""
-    if bag.finished_t is not None or not bag.live:
+    if bag.finished_t is not None or not bag.attempts.live:
         return math.inf
     looks = (Outlook(state, bag, index, bag.rules.confidence, t) for index in range(len(bag.classes)))
     return min((t + look.mean_s / 2 for look in looks if look.is_unknown), default=math.inf)
@@ -392,15 +395,15 @@ def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
 
 def _reopens_t(state: State, bag: Bag, t: float) -> float:
     """When an offer that was refused is worth another try."""
-    offers = [offer for pool in bag.rules.rent_from for offer in state.offers.get(pool, ())]
-    times = [state.markets[offer.key].shut_until_t(offer) for offer in offers if offer.key in state.markets]
+    offers = [offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())]
+    times = [state.fleet.markets[offer.key].shut_until_t(offer) for offer in offers if offer.key in state.fleet.markets]
     return min((time for time in times if time > t), default=math.inf)
 
 
 def apply_tasks_estimated(state: State, event: TasksEstimated, decided: Nothing) -> None:
-    estimates = array("f")
+    estimates = Floats()
     estimates.frombytes(event.seconds)
-    state.bags[event.job].estimates = estimates
+    state.bags[event.job].progress.estimates = estimates
     state.touch(event.job)
 
 
@@ -408,9 +411,9 @@ def apply_checkpoint_saved(state: State, event: CheckpointSaved, decided: Nothin
     bag = state.bags.get(event.job)
     if bag is None or not 0 <= event.task < bag.total or bag.columns.state[event.task] not in (WAITING, HELD):
         return
-    saved = bag.saved.setdefault(event.task, [])
+    saved = bag.progress.saved.setdefault(event.task, [])
     if saved and saved[-1][0] == event.attempt:
         saved.pop()
     saved.append((event.attempt, event.saved_s))
     if event.blob:
-        bag.checkpoints[event.task] = event.blob
+        bag.progress.checkpoints[event.task] = event.blob

@@ -6,8 +6,10 @@ import math
 from itertools import islice
 
 from windfall.core.events import Result, TaskClass
+from windfall.core.state.bags import Attempt, Bag
 from windfall.core.state.fleet import MachineState, machine_of
-from windfall.core.state.state import Attempt, Bag, Host, State
+from windfall.core.state.hosts import Host
+from windfall.core.state.state import State
 from windfall.planning.contract import CHECKPOINT_S, CHECKPOINT_S_PER_MB
 from windfall.planning.estimates import GUESSED, MOST_SAMPLES, RECORDED, UNKNOWN, Estimates
 from windfall.planning.estimates import Record as RunTimes
@@ -26,19 +28,19 @@ RUNNING_FACTOR = 1.5
 def class_key(bag: Bag, index: int) -> str:
     """Under what run times are kept: the class's own name where it has one, so that jobs learn from each other."""
     key = bag.classes[index].name or f"{bag.number}.{index}"
-    return f"{key} (of its estimate)" if bag.estimates else key
+    return f"{key} (of its estimate)" if bag.progress.estimates else key
 
 
 def unit_of(bag: Bag, task: int) -> float:
     """What is learned are seconds, or, where every task has an estimate of its own, multiples of it."""
-    return max(bag.estimates[task], 1e-3) if bag.estimates else 1.0
+    return max(bag.progress.estimates[task], 1e-3) if bag.progress.estimates else 1.0
 
 
 def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
     """One accepted result, as it would have been on a machine of speed 1."""
     index = bag.class_of(result.task)
     rules = bag.classes[index]
-    resumed = any(attempt < result.attempt for attempt, _ in bag.saved.get(result.task, ()))
+    resumed = any(attempt < result.attempt for attempt, _ in bag.progress.saved.get(result.task, ()))
     if rules.estimate_is_exact or resumed:
         return
     seconds, speed = result.end - result.start, 1.0
@@ -46,8 +48,8 @@ def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
     if machine is not None:
         speed = machine.offer.speed_for(rules.name)
     key = class_key(bag, index)
-    Estimates(state.run_times).learn(key, seconds / unit_of(bag, result.task), speed)
-    count = state.run_times[key].count
+    Estimates(state.learned.run_times).learn(key, seconds / unit_of(bag, result.task), speed)
+    count = state.learned.run_times[key].count
     if count & (count - 1) == 0:
         # The first result says the most, and each that doubles their number about as much as the one before.
         state.touch(bag.number)
@@ -59,7 +61,7 @@ def progress_s(state: State, job: int, task: int, attempt: int, run_s: float) ->
     It began with what earlier attempts had saved, and the time to restore that is no progress.
     """
     bag = state.bags.get(job)
-    live = next((a for a in bag.live.get(task, ()) if a.number == attempt), None) if bag is not None else None
+    live = next((a for a in bag.attempts.live.get(task, ()) if a.number == attempt), None) if bag is not None else None
     if bag is None or live is None:
         return 0.0
     host = state.hosts.get(live.host)
@@ -68,7 +70,7 @@ def progress_s(state: State, job: int, task: int, attempt: int, run_s: float) ->
 
 def _progress_s(bag: Bag, task: int, attempt: int, run_s: float, machine: MachineState | None) -> float:
     rules = bag.classes[bag.class_of(task)]
-    before_s = max((saved for earlier, saved in bag.saved.get(task, ()) if earlier < attempt), default=0.0)
+    before_s = max((saved for earlier, saved in bag.progress.saved.get(task, ()) if earlier < attempt), default=0.0)
     if before_s:
         run_s = max(0.0, run_s - CHECKPOINT_S - CHECKPOINT_S_PER_MB * (rules.checkpoint_mb or 0.0))
     return before_s + run_s * (1.0 if machine is None else machine.offer.speed_for(rules.name))
@@ -77,16 +79,16 @@ def _progress_s(bag: Bag, task: int, attempt: int, run_s: float, machine: Machin
 def note_cut_short(state: State, bag: Bag, task: int, attempt: Attempt, t: float) -> None:
     """An attempt at a planned task is given up: the next one will take longer than this one has run."""
     ran_s = _ran_s(state, bag, task, attempt, t)
-    if ran_s > bag.ran.get(task, 0.0):
-        bag.ran[task] = ran_s
+    if ran_s > bag.progress.interrupted_s.get(task, 0.0):
+        bag.progress.interrupted_s[task] = ran_s
 
 
 def ran_so_far(state: State, bag: Bag, t: float) -> dict[int, float]:
     """By task: for how long one of its attempts has run without an end, on a machine of speed 1."""
     if all(rules.estimate_is_exact for rules in bag.classes):
         return {}
-    found = dict(bag.ran)
-    for task, live in bag.live.items():
+    found = dict(bag.progress.interrupted_s)
+    for task, live in bag.attempts.live.items():
         found[task] = max(found.get(task, 0.0), *(_ran_s(state, bag, task, attempt, t) for attempt in live))
     return found
 
@@ -107,7 +109,7 @@ def _ran_s(state: State, bag: Bag, task: int, attempt: Attempt, t: float) -> flo
 def _pilot_s(bag: Bag, index: int, t: float) -> float:
     """What to count on before the first result: a guess, and more as soon as tasks run longer than that."""
     guess_s = UNKNOWN_S if bag.rules.deadline_s is None else min(UNKNOWN_S, UNKNOWN_SHARE * bag.rules.deadline_s)
-    running = [live[0].sent for task, live in bag.live.items() if bag.class_of(task) == index]
+    running = [live[0].sent for task, live in bag.attempts.live.items() if bag.class_of(task) == index]
     return max([guess_s, *(RUNNING_FACTOR * (t - sent) for sent in running)])
 
 
@@ -131,17 +133,17 @@ class Outlook:
     ) -> None:
         self.rules: TaskClass = bag.classes[index]
         self._key, self._confidence = class_key(bag, index), confidence
-        first_s = 1.0 if bag.estimates else self.rules.estimate_s
+        first_s = 1.0 if bag.progress.estimates else self.rules.estimate_s
         self.is_unknown = False
         self._given: dict[int, tuple[float, float]] = {}
         if self.rules.estimate_is_exact:
             self.runtime_s = self.mean_s = first_s or UNKNOWN_S
             return
-        seconds = state.run_times[self._key].seconds if self._key in state.run_times else []
+        seconds = state.learned.run_times[self._key].seconds if self._key in state.learned.run_times else []
         # Without a single result even a bad guess is needed; with one, only what a person said still counts beside it.
         self.is_unknown = not first_s and not seconds
         guess_s = _pilot_s(bag, index, t) if self.is_unknown else first_s
-        prior = RECORDED if bag.estimates else GUESSED if self.rules.estimate_s else UNKNOWN
+        prior = RECORDED if bag.progress.estimates else GUESSED if self.rules.estimate_s else UNKNOWN
         running = [] if self.is_unknown else _running(bag, index, ran or {})
         self._estimates = Estimates({self._key: RunTimes(seconds, len(seconds), guess_s, prior)}, {self._key: running})
         self.mean_s = self._estimates.mean(self._key) or UNKNOWN_S

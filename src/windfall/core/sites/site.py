@@ -39,7 +39,8 @@ from windfall.core.sites.instances import (
     SiteState,
 )
 from windfall.core.sites.view import SiteView
-from windfall.core.state.state import GONE, LIVE, UNKNOWN, State
+from windfall.core.state.hosts import GONE, LIVE, UNKNOWN
+from windfall.core.state.state import State
 from windfall.core.supply.overlay import PoolState
 from windfall.placement import Cost, Count, Decision, Period, Request, Revenue, Scheduler, Work
 from windfall.placement.explain import why as reasons
@@ -413,7 +414,7 @@ def room(site: SiteState) -> int:
 
 def with_room(state: State) -> dict[str, PoolState]:
     """The pools, those of sites limited to what their hosts can take: a site that is full is not at fault."""
-    pools = dict(state.pools)
+    pools = dict(state.supply.pools)
     for name, site in state.sites.items():
         pool = pools.get(name)
         if pool is not None:

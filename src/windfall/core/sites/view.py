@@ -86,7 +86,7 @@ def _oldest_attempt(state: State, worker: str) -> float | None:
     sent = [
         attempt.sent
         for job, task, number in host.held
-        for attempt in state.bags[job].live.get(task, ())
+        for attempt in state.bags[job].attempts.live.get(task, ())
         if attempt.number == number
     ]
     return min(sent, default=None)

@@ -1,12 +1,13 @@
 """The tasks of a bag as columns: forty bytes a task, whether it has started or not. Pure.
 
-A task that has not started is not an object; a million of them are ten arrays.
+A task that has not started is not an object; a million of them are eleven arrays.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
+from msgspec import Struct, field
+
+from windfall.core.state.saving import Bytes, Doubles, Ints, Numbers, SignedShorts
 
 WAITING, HELD, DONE, FAILED, CANCELLED = range(5)
 STATE_NAMES = ("waiting", "running", "done", "failed", "cancelled")
@@ -15,68 +16,51 @@ STATE_NAMES = ("waiting", "running", "done", "failed", "cancelled")
 NO_HOST = 0
 NO_EXIT = -32768
 
-# Column name -> type code of `array`. `attempt` is the attempt that `host` ... `cause` speak of, `attempts` the number
-# given out so far. Counters have 32 bits: attempts that cost no budget (returned, replicas) are not bounded by one.
-LAYOUT = {
-    "state": "B",
-    "attempts": "I",
-    "attempt": "I",
-    "failures": "I",
-    "losses": "I",
-    "host": "I",
-    "start": "d",
-    "end": "d",
-    "exit": "h",
-    "cause": "B",
-}
 
-_NARROWER = {1: "B", 2: "H"}
-"""Bytes an entry -> type code of the counters in older snapshots."""
+class Columns(Struct, array_like=True):
+    """Parallel arrays, one entry a task; `attempt` is the attempt that `host` ... `cause` speak of.
 
+    Counters have 32 bits: attempts that cost no budget (returned ones, replicas) are not bounded by one.
+    """
 
-class Columns:
-    """Parallel arrays, one entry a task."""
-
-    __slots__ = tuple(LAYOUT)
-
-    state: array[int]
-    attempts: array[int]
-    attempt: array[int]
-    failures: array[int]
-    losses: array[int]
-    host: array[int]
-    start: array[float]
-    end: array[float]
-    exit: array[int]
-    cause: array[int]
-
-    def __init__(self) -> None:
-        for name, code in LAYOUT.items():
-            setattr(self, name, array(code))
+    state: Bytes = field(default_factory=Bytes)
+    attempts: Ints = field(default_factory=Ints)
+    """Attempts handed out so far."""
+    attempt: Ints = field(default_factory=Ints)
+    failures: Ints = field(default_factory=Ints)
+    losses: Ints = field(default_factory=Ints)
+    host: Ints = field(default_factory=Ints)
+    start: Doubles = field(default_factory=Doubles)
+    end: Doubles = field(default_factory=Doubles)
+    exit: SignedShorts = field(default_factory=SignedShorts)
+    cause: Bytes = field(default_factory=Bytes)
+    order: Ints = field(default_factory=Ints)
+    """Not one a task: tasks in the order in which they ended; one that ends again after a retry stands here twice."""
+    segments: list[tuple[int, int]] = field(default_factory=list)
+    """(first task, class), ascending; a class may come back."""
 
     def __len__(self) -> int:
         return len(self.state)
 
-    def grow(self, count: int) -> None:
-        """Add `count` waiting tasks. Zero bytes are the right first value of every column."""
-        for name in LAYOUT:
-            column: array[int] = getattr(self, name)
+    def grow(self, count: int, klass: int = 0) -> None:
+        """Add `count` waiting tasks of a class. Zero bytes are the right first value of every column."""
+        if not self.segments or self.segments[-1][1] != klass:
+            self.segments.append((len(self.state), klass))
+        for name in TASK_COLUMNS:
+            column: Numbers = getattr(self, name)
             column.frombytes(bytes(column.itemsize * count))
 
-    def save(self) -> list[bytes]:
-        """The columns as bytes, in the order of the layout."""
-        return [getattr(self, name).tobytes() for name in LAYOUT]
-
-    @classmethod
-    def load(cls, saved: Sequence[bytes | memoryview]) -> Columns:
-        """The columns of a snapshot, also of one whose counters had fewer bits."""
-        columns = cls()
-        tasks = len(saved[0])
-        for name, data in zip(LAYOUT, saved, strict=True):
-            width = len(data) // tasks if tasks else 0
-            column = getattr(columns, name)
-            if tasks and width < column.itemsize:
-                column.fromlist(array(_NARROWER[width], bytes(data)).tolist())
+    def class_of(self, task: int) -> int:
+        if len(self.segments) == 1:
+            return self.segments[0][1]
+        low, high = 0, len(self.segments)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.segments[middle][0] <= task:
+                low = middle
             else:
-                column.frombytes(data)
-        return columns
+                high = middle
+        return self.segments[low][1]
+
+
+TASK_COLUMNS = tuple(name for name in Columns.__struct_fields__ if name not in ("order", "segments"))

@@ -16,7 +16,8 @@ from windfall.planning.contract import Market, Plan
 from windfall.planning.offers import Offer
 
 if TYPE_CHECKING:
-    from windfall.core.state.state import Host, State
+    from windfall.core.state.hosts import Host
+    from windfall.core.state.state import State
 
 PENDING, RUNNING, HIBERNATED, ENDED = "pending", "running", "hibernated", "ended"
 RELEASED, TAKEN, FAILED, REFUSED = "released", "taken", "failed", "refused"
@@ -156,8 +157,79 @@ def paid_until_t(machine: MachineState, t: float) -> float:
 
 def machine_of(state: State, host: Host) -> MachineState | None:
     """The machine that a host is the worker of: by its ad, and only under the name that it was ordered with."""
-    if not state.machines:
+    if not state.fleet.machines:
         return None
     number = host.ad.get("machine")
-    machine = state.machines.get(number) if isinstance(number, int) else None
+    machine = state.fleet.machines.get(number) if isinstance(number, int) else None
     return machine if machine is not None and machine.host_name == host.name else None
+
+
+class SavedFleet(Struct, array_like=True):
+    offers: dict[str, list[Offer]]
+    machines: list[MachineState]
+    markets: dict[str, Seen]
+    strangers: dict[str, list[tuple[str, str]]]
+    plans: list[PlanState]
+    plans_due: list[int]
+    next: int
+
+
+class Fleet:
+    """Rented machines, what was seen of their offers, and the plans of the jobs that rent them."""
+
+    __slots__ = (
+        "by_job",
+        "machines",
+        "markets",
+        "next",
+        "offers",
+        "plans",
+        "plans_due",
+        "replan_t",
+        "strangers",
+        "there",
+    )
+
+    def __init__(self) -> None:
+        self.next = 1
+        self.offers: dict[str, list[Offer]] = {}
+        """By pool."""
+        self.machines: dict[int, MachineState] = {}
+        self.by_job: dict[int, list[int]] = {}
+        self.there: dict[int, MachineState] = {}
+        """Machines that have not ended: the cost of a look must not grow with those that have."""
+        self.markets: dict[str, Seen] = {}
+        """What was seen of offers, by their keys."""
+        self.strangers: dict[str, list[tuple[str, str]]] = {}
+        """Machines at a provider that are not ours, or ours and forgotten, by pool."""
+        self.plans: dict[int, PlanState] = {}
+        """Of the jobs for which machines may be rented."""
+        self.plans_due: dict[int, None] = {}
+        self.replan_t = math.inf
+        """The earliest time at which some plan is due without anything having changed."""
+
+    def add(self, machine: MachineState) -> None:
+        self.machines[machine.number] = machine
+        self.by_job.setdefault(machine.job, []).append(machine.number)
+        if machine.there:
+            self.there[machine.number] = machine
+        self.next = max(self.next, machine.number + 1)
+
+    def schedule(self) -> None:
+        """Call after a plan's `replan_t` has changed."""
+        self.replan_t = min((plan.replan_t for plan in self.plans.values()), default=math.inf)
+
+    def saved(self) -> SavedFleet:
+        return SavedFleet(
+            self.offers, list(self.machines.values()), self.markets, self.strangers, list(self.plans.values()),
+            list(self.plans_due), self.next,
+        )  # fmt: skip
+
+    def restore(self, saved: SavedFleet) -> None:
+        self.offers, self.markets, self.strangers = saved.offers, saved.markets, saved.strangers
+        for machine in saved.machines:
+            self.add(machine)
+        self.plans = {plan.job: plan for plan in saved.plans}
+        self.plans_due = dict.fromkeys(saved.plans_due)
+        self.next = saved.next
+        self.schedule()

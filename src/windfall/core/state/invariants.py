@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from windfall.core.state.bags import Attempt, Bag
 from windfall.core.state.columns import DONE, FAILED, HELD, WAITING
 from windfall.core.state.fleet import ENDED, HIBERNATED, MachineState
-from windfall.core.state.state import ASLEEP, GONE, LIVE, UNKNOWN, Attempt, Bag, State
+from windfall.core.state.hosts import GONE, LIVE, UNKNOWN
+from windfall.core.state.state import State
 
 
 def problems(state: State) -> list[str]:
@@ -15,34 +17,36 @@ def problems(state: State) -> list[str]:
     for bag in state.bags.values():
         found += _bag_problems(state, bag)
     for host in state.hosts.values():
-        books = [LIVE] * (host.number in state.live_hosts) + [UNKNOWN] * (host.number in state.unknown_hosts)
-        if books != ([] if host.state in (GONE, ASLEEP) else [host.state]):
+        books = [LIVE] * (host.number in state.hosts.live) + [UNKNOWN] * (host.number in state.hosts.unknown)
+        if books != ([] if host.state in (GONE, HIBERNATED) else [host.state]):
             found.append(f"host {host.name} is {host.state} and stands among {books}")
     slots = sum(host.slots for host in state.hosts.values() if host.state == LIVE)
-    if slots != state.live_slots:
-        found.append(f"live slots are {slots}, counted {state.live_slots}")
+    if slots != state.hosts.live_slots:
+        found.append(f"live slots are {slots}, counted {state.hosts.live_slots}")
     clients = Counter(host.pool for host in state.hosts.values() if host.state != GONE)
-    if clients != state.clients:
-        found.append(f"clients by pool are {dict(clients)}, counted {state.clients}")
+    if clients != state.hosts.by_pool:
+        found.append(f"clients by pool are {dict(clients)}, counted {state.hosts.by_pool}")
     found += [problem for site in state.sites.values() for problem in site.problems()]
-    if {*state.there} != {number for number, machine in state.machines.items() if machine.there}:
+    if {*state.fleet.there} != {number for number, machine in state.fleet.machines.items() if machine.there}:
         found.append("the machines that are there are not those that have not ended")
-    for machine in state.machines.values():
+    for machine in state.fleet.machines.values():
         found += _machine_problems(state, machine)
-    found += [f"pool {pool.rules.name} has {pool.queued} pending" for pool in state.pools.values() if pool.queued < 0]
+    found += [
+        f"pool {pool.rules.name} has {pool.queued} pending" for pool in state.supply.pools.values() if pool.queued < 0
+    ]
     return found
 
 
 def _machine_problems(state: State, machine: MachineState) -> list[str]:
     found: list[str] = []
     host = state.hosts.get(machine.host)
-    if host is not None and machine.phase == HIBERNATED and host.state not in (ASLEEP, GONE):
+    if host is not None and machine.phase == HIBERNATED and host.state not in (HIBERNATED, GONE):
         found.append(f"{machine.name} sleeps and its host is {host.state}")
     if host is not None and machine.phase == ENDED and host.state != GONE:
         found.append(f"{machine.name} has ended and its host is {host.state}")
     if not machine.there and machine.queue:
         found.append(f"{machine.name} has ended and tasks wait for it")
-    for task, number in state.bags[machine.job].reserved.items():
+    for task, number in state.bags[machine.job].queues.reserved.items():
         if number == machine.number and machine.queue.count(task) != 1:
             found.append(
                 f"{machine.name}: task {task} is reserved and stands in its queue {machine.queue.count(task)} times"
@@ -60,33 +64,33 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
         by_state[value] += 1
     if by_state != bag.counts:
         found.append(f"{name}: counters {bag.counts}, columns {by_state}")
-    queued = [task for queue in bag.queues for task in queue]
+    queued = [task for queue in bag.queues.by_class for task in queue]
     if len(queued) != len(set(queued)):
         found.append(f"{name}: a task is queued twice")
-    if sum(queue.size for queue in bag.queues) != len(queued):
+    if sum(queue.size for queue in bag.queues.by_class) != len(queued):
         found.append(f"{name}: queue sizes do not add up")
     waiting = {task for task, value in enumerate(bag.columns.state) if value == WAITING}
-    held = {task for task in waiting if bag.shape is not None and bag.left[task]}
-    reserved = set(bag.reserved)
+    held = {task for task in waiting if bag.shape is not None and bag.queues.parents_left[task]}
+    reserved = set(bag.queues.reserved)
     if not bag.stopped and waiting - held - reserved != set(queued):
         found.append(f"{name}: waiting and queued differ by {sorted(waiting - held - reserved ^ set(queued))[:5]}")
-    if reserved - waiting or len(reserved - held) != bag.aside:
-        found.append(f"{name}: {len(reserved)} tasks are reserved, {bag.aside} counted aside")
-    if len(held) != bag.held:
-        found.append(f"{name}: {len(held)} tasks wait for parents, counted {bag.held}")
+    if reserved - waiting or len(reserved - held) != bag.queues.reserved_ready:
+        found.append(f"{name}: {len(reserved)} tasks are reserved, {bag.queues.reserved_ready} counted aside")
+    if len(held) != bag.queues.held:
+        found.append(f"{name}: {len(held)} tasks wait for parents, counted {bag.queues.held}")
     found += _shape_problems(bag)
-    levels = {task: level for level, tasks in bag.levels.items() for task in tasks}
-    if levels != {task: len(attempts) for task, attempts in bag.live.items()}:
+    levels = {task: level for level, tasks in bag.attempts.levels.items() for task in tasks}
+    if levels != {task: len(attempts) for task, attempts in bag.attempts.live.items()}:
         found.append(f"{name}: levels do not count the live attempts")
-    if (bag.number in state.tails) != bag.replicable:
+    if (bag.number in state.bags.tails) != bag.replicable:
         found.append(f"{name}: wrong about its tail")
-    for task, attempts in bag.live.items():
+    for task, attempts in bag.attempts.live.items():
         found += _attempt_problems(state, bag, task, attempts)
     sent = {task for task, value in enumerate(bag.columns.state) if value == HELD}
-    if sent != set(bag.live):
-        found.append(f"{name}: held and live differ by {sorted(sent ^ set(bag.live))[:5]}")
-    if (bag.number in state.ready) != bag.dispatchable:
-        found.append(f"{name}: ready {bag.number in state.ready}, dispatchable {bag.dispatchable}")
+    if sent != set(bag.attempts.live):
+        found.append(f"{name}: held and live differ by {sorted(sent ^ set(bag.attempts.live))[:5]}")
+    if (bag.number in state.bags.ready) != bag.dispatchable:
+        found.append(f"{name}: ready {bag.number in state.bags.ready}, dispatchable {bag.dispatchable}")
     for task in range(bag.total):
         rules = bag.classes[bag.class_of(task)]
         # Each replica that was out may add one more while others still run.
@@ -105,8 +109,8 @@ def _shape_problems(bag: Bag) -> list[str]:
     for task in range(bag.total):
         parents = bag.shape.parents_of(task)
         left = sum(1 for parent in parents if parent >= bag.total or state[parent] != DONE)
-        if left != bag.left[task]:
-            found.append(f"job {bag.number}.{task}: {left} parents are left, counted {bag.left[task]}")
+        if left != bag.queues.parents_left[task]:
+            found.append(f"job {bag.number}.{task}: {left} parents are left, counted {bag.queues.parents_left[task]}")
         if left and state[task] in (HELD, DONE, FAILED):
             found.append(f"job {bag.number}.{task} went before {left} of its parents")
     return found

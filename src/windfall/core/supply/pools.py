@@ -11,7 +11,8 @@ from windfall.core.events import ClientsAsked, Nothing, OverlayDue, PoolAnswered
 from windfall.core.matching.ads import Ad, bag_ad, pool_ad, queue_ad
 from windfall.core.matching.dispatch import is_blocked, needs_failover
 from windfall.core.sites.site import with_room
-from windfall.core.state.state import Bag, State
+from windfall.core.state.bags import Bag
+from windfall.core.state.state import State
 from windfall.core.supply import overlay
 from windfall.core.supply.overlay import Ask, Matching, Pools, PoolState, Supply
 
@@ -30,7 +31,9 @@ def look(state: State, policies: Policies, t: float) -> tuple[Matching, list[Ask
     supply = supply_of(state, t)
     demand = overlay.demand_of(_wants(state, policies, t))
     capacity = {name: overlay.capacity_of(pool, supply[name], t) for name, pool in pools.items()}
-    matching = overlay.solve(demand, capacity, {name: _price(pool) for name, pool in pools.items()}, state.matching)
+    matching = overlay.solve(
+        demand, capacity, {name: _price(pool) for name, pool in pools.items()}, state.supply.matching
+    )
     return matching, overlay.asks(pools, supply, matching, t)
 
 
@@ -41,11 +44,11 @@ def _price(pool: PoolState) -> float:
 
 def _wants(state: State, policies: Policies, t: float) -> list[tuple[int, Pools]]:
     """The slots that each bag could fill, and the pools that its GridPolicy admits for them."""
-    if not state.pools:
+    if not state.supply.pools:
         return []
-    ads: dict[str, Ad] = {name: pool_ad(state, name) for name in sorted(state.pools)}
+    ads: dict[str, Ad] = {name: pool_ad(state, name) for name in sorted(state.supply.pools)}
     queue = queue_ad(state)
-    return [want for bag in state.ready.values() for want in _wants_of(state, policies, bag, ads, queue, t)]
+    return [want for bag in state.bags.ready.values() for want in _wants_of(state, policies, bag, ads, queue, t)]
 
 
 def _admitted(policies: Policies, bag: Bag, pools: dict[str, Ad], queue: Ad, t: float) -> list[str]:
@@ -62,9 +65,9 @@ def _wants_of(
     admitted = _admitted(policies, bag, pools, queue, t)
     failover = state.settings.failover_pool
     found = []
-    for rules, waiting in zip(bag.classes, bag.queues, strict=True):
+    for rules, waiting in zip(bag.classes, bag.queues.by_class, strict=True):
         width = max(1, ceil(rules.cpus))
-        fitting = tuple(name for name in admitted if _is_wide_enough(state.pools[name], width))
+        fitting = tuple(name for name in admitted if _is_wide_enough(state.supply.pools[name], width))
         special = sum(needs_failover(bag, task) for task in waiting.again) if failover else 0
         found.append(((waiting.size - special) * width, fitting))
         found.append((special * width, tuple(name for name in fitting if name == failover)))
@@ -77,15 +80,15 @@ def _is_wide_enough(pool: PoolState, width: int) -> bool:
 
 def supply_of(state: State, t: float) -> dict[str, Supply]:
     """What the clients of each configured pool do. A host that gets nothing has no free slots."""
-    supply = {name: Supply(state.clients.get(name, 0)) for name in state.pools}
-    for number in state.live_hosts:
+    supply = {name: Supply(state.hosts.by_pool.get(name, 0)) for name in state.supply.pools}
+    for number in state.hosts.live:
         host = state.hosts[number]
         given = supply.get(host.pool)
         if given is None:
             continue
         busy = min(len(host.held), host.slots)
         given.busy_slots += busy
-        if not (host.draining or is_blocked(host, t) or host.record.probation_until is not None):
+        if not (host.access.draining or is_blocked(host, t) or host.record.probation_until is not None):
             given.free_slots += host.slots - busy
     return supply
 
@@ -101,7 +104,7 @@ class Outlook(Struct):
 def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) -> list[Outlook]:
     """Of every pool that can be asked: will it give clients for tasks of this bag that take `width` slots?"""
     supply = supply_of(state, t)
-    ads: dict[str, Ad] = {name: pool_ad(state, name) for name in state.pools}
+    ads: dict[str, Ad] = {name: pool_ad(state, name) for name in state.supply.pools}
     admitted = _admitted(policies, bag, ads, queue_ad(state), t)
     found = []
     for name, pool in with_room(state).items():
@@ -131,27 +134,27 @@ def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) ->
 
 
 def apply_pools_configured(state: State, event: PoolsConfigured, decided: Nothing) -> None:
-    before = state.pools
-    state.pools = {}
+    before = state.supply.pools
+    state.supply.pools = {}
     for rules in event.pools:
-        pool = state.pools[rules.name] = before.get(rules.name) or PoolState(rules)
+        pool = state.supply.pools[rules.name] = before.get(rules.name) or PoolState(rules)
         pool.rules = rules
-    state.matching = Matching()
+    state.supply.matching = Matching()
 
 
 def apply_clients_asked(state: State, event: OverlayDue, decided: ClientsAsked) -> None:
-    state.matching = Matching.of(decided.flow)
+    state.supply.matching = Matching.of(decided.flow)
     for ask in decided.asks:
-        overlay.asked(state.pools[ask.pool], ask.count, event.t)
+        overlay.asked(state.supply.pools[ask.pool], ask.count, event.t)
 
 
 def apply_pool_answered(state: State, event: PoolAnswered, decided: Nothing) -> None:
-    pool = state.pools.get(event.pool)
+    pool = state.supply.pools.get(event.pool)
     if pool is not None and event.error:
         overlay.refused(pool, event.count, event.error, event.t)
 
 
 def apply_pool_counted(state: State, event: PoolCounted, decided: Nothing) -> None:
-    pool = state.pools.get(event.pool)
+    pool = state.supply.pools.get(event.pool)
     if pool is not None:
         pool.queued = event.pending

@@ -27,7 +27,7 @@ from windfall.core.events import (
     ResultsReported,
 )
 from windfall.core.renting.runtimes import progress_s
-from windfall.core.state.state import Host
+from windfall.core.state.hosts import Host
 from windfall.errors import BadInput, WindfallError
 from windfall.server.service import MAX_WAIT_S, Service
 from windfall.store.contract import Batch, OutputRow
@@ -79,10 +79,10 @@ async def exchange(service: Service, body: bytes) -> bytes:
     ask, attachments = read(body)
     arrival = service.arrived(ask.host)
     host = service.state.host(ask.host)
-    same = host is not None and host.boot == ask.boot
-    repeated = same and host is not None and host.n == ask.n
+    same = host is not None and host.session.boot == ask.boot
+    repeated = same and host is not None and host.session.n == ask.n
     # Numbers have no gaps, so one means that our log was cut off behind an answer that the worker has seen.
-    missed = same and host is not None and ask.n > host.n + 1
+    missed = same and host is not None and ask.n > host.session.n + 1
     events: list[AnyEvent] = []
     now = service.driver.clock()
     outputs: list[tuple[Key, bytes]] = []
@@ -189,18 +189,20 @@ def _answer_of(record: Record) -> HostAnswered:
 
 def _has_news(service: Service, name: str, answer: HostAnswered) -> bool:
     host = service.state.host(name)
-    waiting = host is not None and bool(_stop(host) or host.to_cancel)
+    waiting = host is not None and bool(_stop(host) or host.session.to_cancel)
     return bool(answer.assigned or answer.cancel or answer.repeat or waiting)
 
 
 def _stop(host: Host) -> str | None:
-    return "drained" if host.draining and not host.held else None
+    return "drained" if host.access.draining and not host.held else None
 
 
 def word(service: Service, ask: Ask, answer: HostAnswered, tell: bool = False) -> bytes:
     """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
     host = service.state.hosts[answer.host]
-    assigned, cancel = (host.assigned, host.cancelled) if answer.repeat else (answer.assigned, answer.cancel)
+    assigned, cancel = (
+        (host.session.assigned, host.session.cancelled) if answer.repeat else (answer.assigned, answer.cancel)
+    )
     jobs, tasks, attachments = task_rows(service, assigned)
     header = {
         "v": VERSION,
@@ -228,7 +230,7 @@ def task_rows(service: Service, assigned: list[Assigned]) -> tuple[dict[int, Any
         for task in range(piece.first, piece.first + piece.count):
             rendered = renderer.task(task, piece.attempt)
             overrides = rendered.overrides
-            if saved := bag.checkpoints.get(task):
+            if saved := bag.progress.checkpoints.get(task):
                 overrides = {**(overrides or {}), "checkpoint": saved}
             rows.append([piece.job, task, piece.attempt, rendered.argv, overrides, len(rendered.payload)])
             if rendered.payload:

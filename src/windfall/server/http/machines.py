@@ -12,7 +12,7 @@ from windfall.bags.spec import JobSpec
 from windfall.core.renting import money
 from windfall.core.renting.machines import queue_of
 from windfall.core.state.fleet import MachineState, owed_microusd, paid_until_t
-from windfall.core.state.state import GONE
+from windfall.core.state.hosts import GONE
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.pools.emulated import EmulatedPool
@@ -41,7 +41,7 @@ async def machines(service: Service, request: Request) -> tuple[int, Json]:
     job = service.bag(query["job"]).number if query.get("job") else None
     rows = [
         machine_row(service, machine)
-        for machine in reversed(service.state.machines.values())
+        for machine in reversed(service.state.fleet.machines.values())
         if query.get("pool") in (None, "", machine.offer.pool)
         and job in (None, machine.job)
         and (machine.there or not query.get("there"))
@@ -52,11 +52,14 @@ async def machines(service: Service, request: Request) -> tuple[int, Json]:
 def rented(service: Service, pool: str | None = None) -> Json:
     """Offers and strangers by pool."""
     offers = [
-        offer_row(offer) for name, list_ in service.state.offers.items() if pool in (None, "", name) for offer in list_
+        offer_row(offer)
+        for name, list_ in service.state.fleet.offers.items()
+        if pool in (None, "", name)
+        for offer in list_
     ]
     strangers = [
         {"pool": name, "id": id, "about": about}
-        for name, list_ in service.state.strangers.items()
+        for name, list_ in service.state.fleet.strangers.items()
         if pool in (None, "", name)
         for id, about in list_
     ]
@@ -115,7 +118,7 @@ async def poke(service: Service, request: Request) -> tuple[int, Json]:
         raise BadInput(f"pool '{name}' is a real one", hint="only machines of an emulated cloud can be poked")
     what = request.path_params["what"]
     number = reference.removeprefix("m")
-    known = service.state.machines.get(int(number)) if number.isdecimal() else None
+    known = service.state.fleet.machines.get(int(number)) if number.isdecimal() else None
     id = known.id if known is not None and known.offer.pool == name else reference
     await run_in_threadpool(pool.poke, id, what)
     return 200, {"pool": name, "id": id, "what": what}

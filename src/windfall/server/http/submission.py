@@ -106,9 +106,9 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
     shape = workflows.shape_of(body, spec)
     check_rented(service, spec, shape is not None or bool(spec.like))
     now = service.driver.clock()
-    job = service.state.next_job
+    job = service.state.bags.next
     submitted = ev.JobSubmitted(now, rules_of(spec), classes_of(spec))
-    known = service.state.keys.get(spec.key) if spec.key else None
+    known = service.state.bags.by_key.get(spec.key) if spec.key else None
     if known is not None:
         records = await service.driver.submit([submitted])
         return 201, {"job": known, "known": True, "total": service.state.bags[known].total}

@@ -16,8 +16,9 @@ from starlette.requests import Request
 from windfall.bags.spec import JobSpec
 from windfall.core import events as ev
 from windfall.core.state import dag
+from windfall.core.state.bags import Bag
 from windfall.core.state.columns import STATE_NAMES
-from windfall.core.state.state import Bag, State
+from windfall.core.state.state import State
 from windfall.errors import BadInput
 from windfall.server.service import NotFound, Service
 
@@ -59,7 +60,7 @@ def _column(text: Any) -> bytes:
 
 def shaped(state: State, job: int, shape: dag.Shape, now: float) -> list[ev.AnyEvent]:
     """The event that gives a job its shape; one that is known already is only named."""
-    if shape.key in state.shapes:
+    if shape.key in state.bags.shapes:
         return [ev.JobShaped(now, job, shape.key)]
     return [ev.JobShaped(now, job, shape.key, shape.offsets.tobytes(), shape.children.tobytes())]
 
@@ -83,13 +84,13 @@ def instance(service: Service, job: int, spec: JobSpec, now: float) -> list[ev.A
     first = service.state.bags.get(spec.like)
     if first is None or first.shape is None or not first.sealed or first.rules.like:
         raise BadInput(f"job {spec.like} is not the first of a class of workflows")
-    ends = [start for start, _ in first.segments[1:]] + [first.total]
+    ends = [start for start, _ in first.columns.segments[1:]] + [first.total]
     events = shaped(service.state, job, first.shape, now)
-    if first.estimates:
-        events.append(ev.TasksEstimated(now, job, first.estimates.tobytes()))
+    if first.progress.estimates:
+        events.append(ev.TasksEstimated(now, job, first.progress.estimates.tobytes()))
     events += [
         ev.TasksAdded(now, job, end - start, klass)
-        for (start, klass), end in zip(first.segments, ends, strict=True)
+        for (start, klass), end in zip(first.columns.segments, ends, strict=True)
     ]  # fmt: skip
     return events
 
@@ -128,7 +129,7 @@ def summary(service: Service, bag: Bag) -> Json | None:
     return {
         "class": bag.rules.workflow_class,
         "edges": bag.shape.edges,
-        "held": bag.held,
+        "held": bag.queues.held,
         "blocked": len(service.blocked(bag)),
     }
 
@@ -146,7 +147,7 @@ async def graph(service: Service, request: Request) -> tuple[int, Json]:
             "name": renderer.name(task),
             "state": STATE_NAMES[columns.state[task]],
             "blocked": task in blocked,
-            "parents_left": bag.left[task],
+            "parents_left": bag.queues.parents_left[task],
             "parents": bag.shape.parents_of(task).tolist(),
             "start_s": columns.start[task] if columns.attempt[task] else None,
             "end_s": columns.end[task] if columns.attempt[task] else None,

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from windfall.core.events import HostAnswered, Record, ResultsReported, decode_record
 from windfall.core.explain import jobs as explaining
 from windfall.core.liveness import timeouts
+from windfall.core.state.bags import FINAL, Bag
 from windfall.core.state.columns import FAILED, STATE_NAMES
-from windfall.core.state.state import FINAL, Bag
 from windfall.errors import BadInput
 from windfall.server.http import workflows
 from windfall.server.queries import money
@@ -156,12 +156,12 @@ async def completed(service: Service, request: Request) -> Response:
     limit = int(number(request, "limit", 1000, MAX_ROWS))
     wait_s = number(request, "wait_s", 0.0)
     if wait_s > 0:
-        await service.change(lambda: len(bag.order) > after or bag.finished_t is not None, wait_s)
-    order = bag.order[after : after + limit].tolist()
+        await service.change(lambda: len(bag.columns.order) > after or bag.finished_t is not None, wait_s)
+    order = bag.columns.order[after : after + limit].tolist()
     final = [task for task in order if bag.columns.state[task] in FINAL]
     rows, attachments, cut = await _rows(service, bag, final)
     position = after + len(order) if cut is None else after + order.index(final[cut])
-    finished = bag.finished_t is not None and position >= len(bag.order)
+    finished = bag.finished_t is not None and position >= len(bag.columns.order)
     return frame({"rows": rows, "position": position, "finished": finished}, attachments)
 
 
@@ -216,7 +216,7 @@ async def output(service: Service, request: Request) -> Response:
     key = (bag.number, task, attempt)
 
     def running() -> bool:
-        return any(a.number == attempt for a in bag.live.get(task, ()))
+        return any(a.number == attempt for a in bag.attempts.live.get(task, ()))
 
     if running():
         service.live.follow(key)
@@ -347,7 +347,9 @@ async def learned_timeouts(service: Service, request: Request) -> tuple[int, Jso
     """What has been learned about silence, per pool and bag."""
     pool = request.query_params.get("pool")
     return 200, {
-        "timeouts": [timeouts.shown(advice) for advice in service.state.advice.values() if pool in (None, advice.pool)],
+        "timeouts": [
+            timeouts.shown(advice) for advice in service.state.learned.advice.values() if pool in (None, advice.pool)
+        ],
         "prior_s": timeouts.PRIOR_S,
         "floor_s": timeouts.FLOOR_S,
         "cap_s": timeouts.CAP_S,

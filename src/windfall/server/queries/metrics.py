@@ -19,10 +19,10 @@ async def metrics(service: Service, request: Request) -> Response:
     lines += [f'windfall_tasks{{state="{name}"}} {count}' for name, count in zip(STATE_NAMES, totals, strict=True)]
     gauges = {
         "windfall_jobs": len(state.bags),
-        "windfall_hosts_live": len(state.live_hosts),
-        "windfall_hosts_unknown": len(state.unknown_hosts),
-        "windfall_slots_live": state.live_slots,
-        "windfall_attempts": sum(bag.attempts for bag in state.bags.values()),
+        "windfall_hosts_live": len(state.hosts.live),
+        "windfall_hosts_unknown": len(state.hosts.unknown),
+        "windfall_slots_live": state.hosts.live_slots,
+        "windfall_attempts": sum(bag.tally.attempts for bag in state.bags.values()),
         "windfall_log_records": state.seq,
         "windfall_store_in_trouble": int(bool(service.driver.trouble)),
     }

@@ -16,9 +16,9 @@ from windfall.core.explain import plan as explain_plan
 from windfall.core.renting import money
 from windfall.core.renting.machines import machines_of, spent_microusd
 from windfall.core.renting.runtimes import Outlook, class_key
+from windfall.core.state.bags import Bag
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import REFUSED, MachineState, owed_microusd, tariff_of
-from windfall.core.state.state import Bag
 from windfall.planning.bags.prices import learned as learned_law
 from windfall.planning.contract import SPOT, Market
 from windfall.planning.offers import Offer
@@ -54,7 +54,7 @@ def ledger(service: Service, bag: Bag) -> Json:
         "to_come_usd": None if forecast_usd is None else max(0.0, forecast_usd - money.usd(spent)),
         "first_forecast_usd": known.get("first_forecast_usd"),
         "held_by_budget": known.get("held_by_budget", False),
-        "run_s": bag.run_s,
+        "run_s": bag.tally.run_s,
         "paid_core_s": paid_core_s,
         "machines": machines,
         "offers": _sums(machines, ("pool", "offer", "market")),
@@ -68,7 +68,7 @@ def strangers(service: Service, bag: Bag) -> list[Json]:
     return [
         {"pool": pool, "id": id, "about": about}
         for pool in bag.rules.rent_from
-        for id, about in service.state.strangers.get(pool, ())
+        for id, about in service.state.fleet.strangers.get(pool, ())
     ]
 
 
@@ -116,7 +116,7 @@ def _sums(machines: list[Json], keys: tuple[str, ...]) -> list[Json]:
 
 async def last_plans(service: Service, bag: Bag) -> list[Json]:
     """The last plans of a job that did something or were refused something, the newest first."""
-    if bag.number not in service.state.plans:
+    if bag.number not in service.state.fleet.plans:
         return []
     return await run_in_threadpool(_last_plans, service, bag.number)
 
@@ -142,7 +142,7 @@ async def unfinished(service: Service, request: Request) -> tuple[int, Json]:
     await service.driver.settled()
     now, state, rules = service.driver.clock(), service.state, bag.rules
     open_ = Counter(bag.class_of(task) for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
-    markets = {key: seen.market() for key, seen in state.markets.items()}
+    markets = {key: seen.market() for key, seen in state.fleet.markets.items()}
     spent = spent_microusd(state, bag.number, now)
     return 200, {
         "job": bag.number,
@@ -156,13 +156,13 @@ async def unfinished(service: Service, request: Request) -> tuple[int, Json]:
         "budget_left_usd": None if rules.budget_microusd is None else money.usd(max(0, rules.budget_microusd - spent)),
         "machines": sum(machine.there for machine in machines_of(state, bag.number)),
         "classes": [_class(service, bag, index, count) for index, count in sorted(open_.items())],
-        "offers": [_offer(offer, markets) for pool in rules.rent_from for offer in state.offers.get(pool, ())],
+        "offers": [_offer(offer, markets) for pool in rules.rent_from for offer in state.fleet.offers.get(pool, ())],
     }
 
 
 def _class(service: Service, bag: Bag, index: int, count: int) -> Json:
     """Unfinished tasks of one class, and what was learned of how long they take on a machine of speed 1."""
-    learned = service.state.run_times.get(class_key(bag, index))
+    learned = service.state.learned.run_times.get(class_key(bag, index))
     rules = bag.classes[index]
     outlook = Outlook(service.state, bag, index, bag.rules.confidence, service.state.t)
     return {

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from windfall.core.explain.plan import money_of, plan_of
+from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
-from windfall.core.state.state import GONE, Bag, Host
+from windfall.core.state.hosts import GONE, Host
 from windfall.core.supply.pools import look, supply_of
 from windfall.server.http import workflows
 from windfall.server.service import Service
@@ -21,7 +22,7 @@ def job_status(service: Service, bag: Bag) -> Json:
     """One job, in one look."""
     counts = bag.counts
     now = service.driver.clock()
-    end = bag.last_result_t if bag.finished_t is not None and bag.last_result_t else bag.finished_t or now
+    end = bag.tally.last_result_t if bag.finished_t is not None and bag.tally.last_result_t else bag.finished_t or now
     return {
         "job": bag.number,
         "name": bag.rules.name,
@@ -35,19 +36,19 @@ def job_status(service: Service, bag: Bag) -> Json:
             "failed": counts[FAILED],
             "cancelled": counts[CANCELLED],
         },
-        "attempts": bag.attempts,
-        "waste": bag.waste,
+        "attempts": bag.tally.attempts,
+        "waste": bag.tally.waste,
         "submitted_s": bag.submitted_t,
         "finished_s": bag.finished_t,
         "elapsed_s": max(0.0, end - bag.submitted_t),
-        "mean_run_s": bag.run_s / counts[DONE] if counts[DONE] else None,
+        "mean_run_s": bag.tally.run_s / counts[DONE] if counts[DONE] else None,
         "priority": bag.rules.priority,
         "tail": bag.tail,
         "stopped": bag.stopped,
-        "causes": {CAUSES[code]: n for code, n in sorted(bag.causes.items())},
+        "causes": {CAUSES[code]: n for code, n in sorted(bag.tally.causes.items())},
         "deadline_s": None if bag.rules.deadline_s is None else bag.submitted_t + bag.rules.deadline_s,
-        "hosts": len(service.state.live_hosts),
-        "slots": service.state.live_slots,
+        "hosts": len(service.state.hosts.live),
+        "slots": service.state.hosts.live_slots,
         "version": service.versions.get(bag.number, 0),
         "workflow": workflows.summary(service, bag),
         "money": money_of(service.state, bag, now),
@@ -76,10 +77,10 @@ def task_row(service: Service, bag: Bag, task: int) -> Json:
     }
     if bag.shape is not None:
         row["name"] = workflows.name_of(service, bag, task)
-        row["parents_left"] = bag.left[task]
+        row["parents_left"] = bag.queues.parents_left[task]
         row["blocked"] = task in service.blocked(bag)
     if state == HELD:
-        attempts = bag.live.get(task, [])
+        attempts = bag.attempts.live.get(task, [])
         row["hosts"] = [service.state.hosts[attempt.host].name for attempt in attempts]
         row["sent_s"] = min(attempt.sent for attempt in attempts)
     return row
@@ -130,7 +131,7 @@ def pool_rows(service: Service) -> list[Json]:
             "last_error": pool.last_error,
             "closed_until": pool.closed_until,
         }
-        for name, pool in state.pools.items()
+        for name, pool in state.supply.pools.items()
     ]
 
 
@@ -142,8 +143,8 @@ def host_row(service: Service, host: Host) -> Json:
         "pool": host.pool,
         "slots": host.slots,
         "held": len(host.held) if host.state != GONE else 0,
-        "joined_s": host.joined_t,
-        "seen_s_ago": max(0.0, service.driver.clock() - host.seen_t),
+        "joined_s": host.times.joined_t,
+        "seen_s_ago": max(0.0, service.driver.clock() - host.times.seen_t),
         "left": host.left,
         "done": record.done,
         "failed": record.failed,
@@ -153,8 +154,8 @@ def host_row(service: Service, host: Host) -> Json:
         "turnaround_s": record.turnaround_s if record.done else None,
         "suspicion": record.suspicion,
         "probation_until": record.probation_until,
-        "blocked": host.blocked,
-        "blocked_until": host.blocked_until,
-        "draining": host.draining,
+        "blocked": host.access.blocked,
+        "blocked_until": host.access.blocked_until,
+        "draining": host.access.draining,
         "ad": host.ad,
     }

@@ -69,7 +69,7 @@ async def create(service: Service, request: Request) -> tuple[int, Json]:
     body: SiteBody = _converted(await json_body(request), SiteBody)
     if not is_name(body.name):
         raise BadInput(f"'{body.name}' is not a name", hint="letters, digits, '.', '_' and '-', at most 60")
-    pool = service.state.pools.get(body.name)
+    pool = service.state.supply.pools.get(body.name)
     if pool is not None and pool.rules.kind != "site":
         raise BadInput(f"a pool of kind {pool.rules.kind} is called '{body.name}'", hint="choose another name")
     rules = SiteRules(
