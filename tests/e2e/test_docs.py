@@ -16,7 +16,7 @@ PAGES = [*sorted((ROOT / "docs" / "tutorial").glob("*.md")), *sorted(ROOT.glob("
 PYTHON_PAGES = [ROOT / "docs" / "howto" / "python.md"]
 # What sets up or tests the project itself is not run inside of its tests.
 NOT_RUN = re.compile(r"(make|git|pip|sudo) ")
-TIMES = re.compile(r"\d+(\.\d+)?( s\b|/s|/min)|\b\d+:\d\d(:\d\d)?\b")
+TIMES = re.compile(r"\d+(\.\d+)?( s\b|/s|/min)|\b\d+:\d\d(:\d\d)?\b|\b\d+[mhd]\d\d[smh]\b")
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -6,6 +6,7 @@ The format is described in docs/reference/job-toml.md.
 from __future__ import annotations
 
 import re
+import time
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,6 +19,7 @@ from windfall.bags.reading import open_file
 from windfall.bags.settings import Needs, Settings, spec_fields
 from windfall.bags.spec import bad_field
 from windfall.errors import BadInput
+from windfall.units import IN_THE_PAST, parse_deadline
 
 
 class JobTable(Settings, kw_only=True, forbid_unknown_fields=True):
@@ -55,10 +57,15 @@ def read_job_file(path: Path) -> JobFile:
     _refuse_misplaced(table, text, path)
     try:
         file = msgspec.convert(table, JobFile)
-        spec_fields(file.job)
+        # A deadline that has passed may yet be replaced on the command line.
+        spec_fields(msgspec.structs.replace(file.job, deadline=None))
+        if file.job.deadline is not None:
+            parse_deadline(file.job.deadline, time.time())
     except msgspec.ValidationError as error:
         raise _with_line(error, text, path) from None
     except BadInput as error:
+        if error.code == IN_THE_PAST:
+            return file
         line = _line_of(text, f"job.{error.message.partition(':')[0]}")
         raise BadInput(f"{path} line {line}: {error.message}", hint=error.hint) from None
     return file

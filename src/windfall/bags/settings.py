@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,8 @@ from msgspec import Struct
 
 from windfall.bags.shell import is_balanced, split
 from windfall.bags.spec import TaskClass, check_needs, parse_memory
-from windfall.bags.units import parse_bytes, parse_duration, parse_money
 from windfall.errors import BadInput
+from windfall.units import parse_bytes, parse_deadline, parse_duration, parse_money
 
 Text = str | int | float
 
@@ -85,7 +86,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "memory": ("memory", parse_memory),
         "wall": ("wall_s", parse_duration),
         "estimate": ("estimate_s", parse_duration),
-        "deadline": ("deadline_s", parse_duration),
+        "deadline": ("deadline_s", lambda text, field: parse_deadline(text, time.time(), field=field).in_s),
         "grace": ("grace_s", parse_duration),
         "checkpoint": ("checkpoint_s", parse_duration),
         "checkpoint_size": ("checkpoint_mb", _megabytes),
@@ -96,6 +97,11 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         value = getattr(settings, name)
         said[target] = None if value is None else parse(value, name)
     return {name: value for name, value in said.items() if value is not None}
+
+
+def deadline_identity(settings: Settings) -> float | None:
+    """What stands for the deadline in a job's fingerprint: `18:00` typed again a minute later is the same job."""
+    return None if settings.deadline is None else parse_deadline(settings.deadline, time.time()).identity
 
 
 def _megabytes(value: str | int, what: str) -> float:

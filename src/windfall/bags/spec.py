@@ -10,9 +10,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from windfall.bags.units import split_memory
 from windfall.core.matching.policy import POLICIES
 from windfall.errors import BadInput
+from windfall.units import split_memory
 
 MAX_NAME_CHARS = 200
 MAX_COMMAND_BYTES = 1 << 20

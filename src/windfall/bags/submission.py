@@ -19,7 +19,7 @@ from windfall.bags.jobfile import JobFile, read_job_file
 from windfall.bags.params import from_tasks, from_values
 from windfall.bags.reading import json_lines, open_file, place_input, read_csv, read_inputs, read_lines, read_range
 from windfall.bags.rendering import Renderer, Rows, scope_of
-from windfall.bags.settings import Needs, Settings, class_of, merged, spec_fields, texts, words
+from windfall.bags.settings import Needs, Settings, class_of, deadline_identity, merged, spec_fields, texts, words
 from windfall.bags.shell import argv_of, first_unbalanced
 from windfall.bags.spec import (
     JobSpec,
@@ -114,8 +114,13 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
         parameters.count,
         parameters.chunks,
         uploads | whole.uploads,
-        hashlib.sha256(encode(spec) + parameters.digest.encode()).hexdigest(),
+        hashlib.sha256(identity_of(spec, settings) + parameters.digest.encode()).hexdigest(),
     )
+
+
+def identity_of(spec: JobSpec, settings: Settings) -> bytes:
+    """The specification as far as it is the same whenever the same words are read again."""
+    return encode(msgspec.structs.replace(spec, deadline_s=deadline_identity(settings)))
 
 
 def placed(settings: N, base: Path) -> N:

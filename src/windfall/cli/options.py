@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from windfall.bags.settings import Settings, Text
 from windfall.bags.submission import Request
-from windfall.bags.units import parse_duration
 from windfall.client import Client, Job
 from windfall.client.local import LocalServer, here, running_server, state_directory
 from windfall.errors import BadInput, Unreachable, WindfallError
+from windfall.units import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -176,7 +176,7 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
         help="Of --emulate and of emulated clouds: X seconds pass in one.",
     ),
     click.option("--name", help="What to call the job."),
-    click.option("--deadline", metavar="TIME", help="Finish within: 90s, 35m, 2h30m."),
+    click.option("--deadline", metavar="TIME", help="Finish within 2h30m, or by a clock time: 18:00, 'tomorrow 6:00'."),
     click.option("--budget", metavar="USD", help="Spend at most so many dollars."),
     click.option("--pool", "pools", multiple=True, metavar="NAME", help="Rent machines from this pool. Repeatable."),
     click.option("--planner", metavar="NAME", help="Who decides what is rented.  [default: windfall]"),

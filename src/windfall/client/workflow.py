@@ -20,11 +20,11 @@ from windfall.bags.params import from_values
 from windfall.bags.settings import Needs, words
 from windfall.bags.shell import argv_of, has_shell_words
 from windfall.bags.template import Scope, compile_texts
-from windfall.bags.units import parse_bytes, parse_duration
 from windfall.client.job import Job
 from windfall.client.local import here
 from windfall.client.making import settings_of
 from windfall.errors import BadInput
+from windfall.units import parse_bytes, parse_duration
 from windfall.workflows.spec import TaskSpec, checked
 from windfall.workflows.submission import submission_of
 

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windfall.bags.units import parse_duration
 from windfall.core.sites.instances import SiteRules
 from windfall.core.supply.overlay import PoolRules
 from windfall.errors import BadInput
 from windfall.pools.emulated_config import Cloud, rented_from
 from windfall.pools.site import check_site
+from windfall.units import parse_duration
 
 LOCAL, SELF, SITE, EMULATED = "local", "self", "site", "emulated"
 KINDS = (LOCAL, SELF, SITE, EMULATED)

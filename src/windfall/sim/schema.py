@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from windfall.bags.units import parse_duration
 from windfall.errors import BadInput
 from windfall.sim.laws import LAWS, Law, fixed, impossible, seen
+from windfall.units import parse_duration
 
 
 class Required:

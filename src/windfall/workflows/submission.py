@@ -31,9 +31,8 @@ from windfall.bags.spec import (
     check_relative,
     check_texts,
     decode,
-    encode,
 )
-from windfall.bags.submission import Request, Submission, placed
+from windfall.bags.submission import Request, Submission, identity_of, placed
 from windfall.core.state import dag
 from windfall.errors import BadInput
 from windfall.workflows import emulation
@@ -94,7 +93,9 @@ def instance_of(found: Mapping[str, Any], request: Request) -> Submission:
         key="",
     )
     check(spec, f"class '{name}'")
-    return Submission(spec, found["tasks"], [], uploads, hashlib.sha256(encode(spec)).hexdigest())
+    return Submission(
+        spec, found["tasks"], [], uploads, hashlib.sha256(identity_of(spec, request.settings)).hexdigest()
+    )
 
 
 def _own_files(spec: JobSpec, settings: Settings, name: str) -> tuple[list[InputFile], dict[str, Path]]:
@@ -147,7 +148,7 @@ def submission_of(
     )
     check(spec, workflow.source)
     shape = _shape(workflow, order)
-    digest = hashlib.sha256(encode(spec) + parameters.digest.encode() + shape.key.encode()).hexdigest()
+    digest = hashlib.sha256(identity_of(spec, settings) + parameters.digest.encode() + shape.key.encode()).hexdigest()
     estimates = _estimates(workflow, order)
     return Submission(spec, parameters.count, parameters.chunks, uploads | rows.uploads, digest, shape, estimates)
 

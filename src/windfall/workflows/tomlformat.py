@@ -31,8 +31,8 @@ from typing import Any
 import msgspec
 
 from windfall.bags.shell import argv_of, has_shell_words, is_balanced, needs_shell, split
-from windfall.bags.units import parse_duration
 from windfall.errors import BadInput
+from windfall.units import parse_duration
 from windfall.workflows.spec import TaskSpec, WorkflowSpec, checked
 
 _HOLE = re.compile(r"\{(\w+)\}")

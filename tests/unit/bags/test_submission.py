@@ -171,6 +171,36 @@ def test_the_fingerprint_changes_with_the_job_and_with_its_data_and_with_nothing
     assert len({mark("a\nb\n"), mark("a\nc\n"), mark("a\nb\n", cpus=2), mark("a\nb\n", env={"A": "1"})}) == 4
 
 
+def test_a_clock_time_is_a_deadline_in_job_files_too(write):
+    tomorrow = toml(write, '[job]\nrange = "1-3"\ncommand = "echo"\ndeadline = "tomorrow 6:00"\n')
+    assert 0 < tomorrow.spec.deadline_s <= 30 * 3600
+
+
+def test_a_job_with_a_clock_time_as_its_deadline_has_the_same_fingerprint_a_minute_later(write, monkeypatch):
+    now_s = 1_780_000_000.0
+    monkeypatch.setattr("windfall.bags.settings.time.time", lambda: now_s)
+    job = Request(range="1-3", command=["echo"], settings=Settings(deadline="2026-12-01 18:00"))
+    first = read_job(job)
+    now_s += 60
+    second = read_job(job)
+    assert second.spec.deadline_s == first.spec.deadline_s - 60
+    assert second.fingerprint == first.fingerprint
+    other = Request(range="1-3", command=["echo"], settings=Settings(deadline="2026-12-01 19:00"))
+    assert read_job(other).fingerprint != first.fingerprint
+
+
+def test_a_passed_deadline_of_a_job_file_is_refused_unless_the_command_line_has_another(write):
+    body = '[job]\nrange = "1-3"\ncommand = "echo"\ndeadline = "2020-12-01 18:00"\n'
+    with pytest.raises(BadInput, match="in the past"):
+        toml(write, body)
+    assert toml(write, body, settings=Settings(deadline="2h")).spec.deadline_s == 7200
+
+
+def test_a_deadline_that_is_none_is_refused_with_its_line(write):
+    with pytest.raises(BadInput, match="line 4: deadline: '18:00h' is no clock time"):
+        toml(write, '[job]\nrange = "1-3"\ncommand = "echo"\ndeadline = "18:00h"\n')
+
+
 def test_a_list_larger_than_a_block_keeps_every_line_in_order(write):
     lines = [f"./sim --seed {i} {'x' * (i % 97)}" for i in range(120_000)]
     job = read_job(Request(tasks=write("t.txt", "\n".join(lines))))

@@ -23,7 +23,7 @@ def test_a_plan_that_comes_too_late_is_said_once_with_what_to_try(capsys):
     late.look(status(1090.0))
     late.look(status(1100.0))
     said = capsys.readouterr().err
-    assert said.count("job 7 will be late") == 1 and "(1:30 late)" in said and "windfall plan 7" in said
+    assert said.count("job 7 will be late") == 1 and "(1m30s late)" in said and "windfall plan 7" in said
 
 
 def test_a_screen_a_job_without_deadline_and_one_without_plan_are_left_in_peace(capsys):

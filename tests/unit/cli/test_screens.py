@@ -14,7 +14,7 @@ from rich.console import Console
 
 from windfall.cli.jobs.fetch import shown_value
 from windfall.cli.options import Place, literal
-from windfall.cli.show.output import moment, plural, print_table, rate, span
+from windfall.cli.show.output import moment, plural, print_table, rate
 from windfall.cli.show.progress import Pace, Progress, bar
 from windfall.cli.show.summary import document, exit_code, missed_by_s, print_summary
 
@@ -32,14 +32,6 @@ GROUP = {
     "cause": "exit", "exit_code": 3, "count": 2, "tasks": [8, 9], "last_line": "singular matrix", "text": "exit code 3",
     "stderr_tail": "one\ntwo\nthree\nsingular matrix\n", "example": 8, "final": True,
 }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.004, "0.00 s"), (9.99, "9.99 s"), (59.94, "59.9 s"), (61, "1:01"), (3599.6, "1:00:00"), (7181, "1:59:41")],
-)
-def test_a_duration_is_read_at_a_glance(seconds, text):
-    assert span(seconds) == text
 
 
 def test_rates_are_a_second_or_a_minute():

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
 
-from windfall.bags.units import parse_duration, parse_money
 from windfall.cli.options import Place, json_option, literal, pairs, place_options, policy_options, policy_texts
-from windfall.cli.show.output import print_json
+from windfall.cli.show.output import deadline_words, print_json
 from windfall.errors import BadInput
+from windfall.units import parse_deadline, parse_duration, parse_money, show_duration
 
 
 @click.command()
@@ -21,7 +22,7 @@ from windfall.errors import BadInput
 @click.option("--max-failures", type=int, metavar="N", help="Attempts that may fail, per task.")
 @click.option("--max-losses", type=int, metavar="N", help="Attempts lost with their host, per task.")
 @click.option("--max-failed-tasks", type=int, metavar="N", help="Stop the job when more tasks than this have failed.")
-@click.option("--deadline", metavar="TIME", help="From its submission: 2h30m.")
+@click.option("--deadline", metavar="TIME", help="2h30m after its submission, or a clock time: 18:00.")
 @click.option("--budget", metavar="USD", help="Spend at most so many dollars.")
 @policy_options
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="For policies.")
@@ -36,21 +37,38 @@ def change(job: str, place: Place, as_json: bool, **said: Any) -> None:
       windfall change sweep --pause
       windfall change sweep --require 'Host.Memory >= 8192' --replicate ''
     """
+    deadline = said.pop("deadline")
     body = _body(**said)
-    if not body:
+    if not body and deadline is None:
         raise BadInput("change what?", hint=f"try: windfall change {job} --priority 10 (see windfall change --help)")
     with place.open() as client:
         found = client.job(job)
+        if deadline is not None:
+            body["deadline_s"] = _deadline_s(deadline, found.status()["submitted_s"])
         status = found.change(**body)
     if as_json:
         print_json(status)
     else:
-        click.echo(f"job {found.id} '{found.name}': {', '.join(sorted(body))} changed; it is {status['state']}")
+        changed = ", ".join(sorted(name.removesuffix("_s").removesuffix("_usd") for name in body))
+        due = f"; deadline {deadline_words(status['deadline_s'])}" if "deadline_s" in body else ""
+        click.echo(f"job {found.id} '{found.name}' is {status['state']}; changed: {changed}{due}")
+
+
+def _deadline_s(text: str, submitted_s: float) -> float:
+    """Seconds from the submission. A duration counts from there, too: it says how long the whole job may take."""
+    now_s = time.time()
+    said = parse_deadline(text, now_s, field="--deadline")
+    if said.clock_t is not None:
+        return said.clock_t - submitted_s
+    if submitted_s + said.in_s <= now_s:
+        ago = show_duration(now_s - submitted_s - said.in_s)
+        hint = f"it was submitted {show_duration(now_s - submitted_s)} ago; try: --deadline 18:00, or a longer duration"
+        raise BadInput(f"--deadline {text}: {text} after the submission was {ago} ago", hint=hint)
+    return said.in_s
 
 
 def _body(
     wall: str | None,
-    deadline: str | None,
     budget: str | None,
     attributes: tuple[str, ...],
     **plain: Any,
@@ -59,8 +77,6 @@ def _body(
     body = {name: value for name, value in plain.items() if value is not None}
     if wall is not None:
         body["wall_s"] = parse_duration(wall, "--wall")
-    if deadline is not None:
-        body["deadline_s"] = parse_duration(deadline, "--deadline")
     if budget is not None:
         body["budget_usd"] = parse_money(budget, "--budget") / 1e6
     if texts:

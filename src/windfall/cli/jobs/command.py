@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from windfall.bags.units import parse_duration
 from windfall.cli.options import (
     Place,
     json_option,
@@ -18,13 +17,14 @@ from windfall.cli.options import (
     task_name,
 )
 from windfall.cli.run.follow import StuckWatch, statuses
-from windfall.cli.show.output import moment, note, plural, print_json, print_table, span
+from windfall.cli.show.output import moment, note, plural, print_json, print_table
 from windfall.cli.show.progress import Progress
 from windfall.cli.show.summary import document, exit_code, print_groups, print_summary
 from windfall.client import Client, Job
 from windfall.client.job import ENDED
 from windfall.client.results import cause_text
 from windfall.errors import BadInput, Missed, Unreachable
+from windfall.units import parse_duration, show_duration
 
 Json = dict[str, Any]
 STATES = ("waiting", "running", "done", "failed", "cancelled")
@@ -88,7 +88,14 @@ def _print_jobs(jobs: list[Json], as_json: bool) -> None:
 def _job_cells(row: Json) -> list[Any]:
     tasks = row["tasks"]
     counts = [tasks["total"], tasks["done"], tasks["failed"], tasks["running"]]
-    return [row["job"], row["name"][:30], row["state"], *counts, moment(row["submitted_s"]), span(row["elapsed_s"])]
+    return [
+        row["job"],
+        row["name"][:30],
+        row["state"],
+        *counts,
+        moment(row["submitted_s"]),
+        show_duration(row["elapsed_s"]),
+    ]
 
 
 def _dollars(row: Json) -> str:
@@ -225,7 +232,7 @@ def _print_tasks(rows: list[Json]) -> None:
                 row["attempts"],
                 row["host"] or ", ".join(row.get("hosts") or []) or "-",
                 moment(row["end_s"]),
-                span(row["end_s"] - row["start_s"]) if row["end_s"] and row["start_s"] else "-",
+                show_duration(row["end_s"] - row["start_s"]) if row["end_s"] and row["start_s"] else "-",
                 cause_text(row["cause"], row["exit_code"]) if row["cause"] else "-",
             ]
             for row in rows

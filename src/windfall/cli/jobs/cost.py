@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from windfall.cli.options import Place, json_option, place_options
-from windfall.cli.show.output import moment, plural, print_json, print_table, span
-from windfall.cli.show.units import show_usd
+from windfall.cli.show.output import moment, plural, print_json, print_table
+from windfall.units import show_duration, show_price, show_usd
 
 Json = dict[str, Any]
 _SHOWN_MACHINES = 20
@@ -38,9 +38,8 @@ def cost(job: str, all_: bool, place: Place, as_json: bool) -> None:
     if not told["machines"]:
         return
     if (share := _used(told)) is not None:
-        click.echo(
-            f"  {share:.0%} of what was paid for ran its tasks; the rest went for boots, waiting and lost attempts"
-        )
+        used = f"{100 * share:.0f} %"
+        click.echo(f"  tasks used {used} of the paid time; the rest was booting, waiting and lost attempts")
     heads = ["offer", "pool", "market", "machines", "cycles", "billed", "$"]
     print_table(heads, (_offer_cells(row) for row in told["offers"]))
     click.echo()
@@ -77,14 +76,22 @@ def _used(told: Json) -> float | None:
 
 
 def _offer_cells(row: Json) -> list[Any]:
-    return [row["offer"], row["pool"], row["market"], row["machines"], row["cycles"], span(row["billed_s"]), _usd(row)]
+    return [
+        row["offer"],
+        row["pool"],
+        row["market"],
+        row["machines"],
+        row["cycles"],
+        show_duration(row["billed_s"]),
+        _usd(row),
+    ]
 
 
 def _machine_cells(row: Json) -> list[Any]:
     end = row["cause"] or row["phase"]
-    price = f"{row['price_usd']:g}/{span(row['cycle_s'])}"
-    asleep = span(row["slept_s"]) if row["slept_s"] else "-"
-    when = [moment(row["requested_s"]), moment(row["ended_s"]), span(row["billed_s"]), asleep]
+    price = show_price(row["price_usd"], row["cycle_s"])
+    asleep = show_duration(row["slept_s"]) if row["slept_s"] else "-"
+    when = [moment(row["requested_s"]), moment(row["ended_s"]), show_duration(row["billed_s"]), asleep]
     return [f"m{row['machine']}", row["offer"], *when, row["cycles"], price, _usd(row), end]
 
 

@@ -9,8 +9,9 @@ import click
 import msgspec
 
 from windfall.cli.options import Place, json_option, place_options
-from windfall.cli.show.output import moment, plural, print_json, span
+from windfall.cli.show.output import moment, plural, print_json
 from windfall.core.events import VERDICT_NAMES, WHY_NAMES
+from windfall.units import show_duration
 from windfall.wire.messages import CAUSES
 
 Json = dict[str, Any]
@@ -69,7 +70,7 @@ def _host_asked(event: Json, decided: Json, t: float) -> str:
         found.append(f"job {job} {'enters' if tail else 'leaves'} its tail")
     if decided["probation"]:
         until, reason = decided["probation"]
-        found.append(f"on probation for {span(until - t)}: {reason}")
+        found.append(f"on probation for {show_duration(until - t)}: {reason}")
     if decided["lost"]:
         found.append(f"loses {plural(len(decided['lost']), 'attempt')}")
     found += [_piece(piece) for piece in decided["assigned"][:_SHOWN_PIECES]]

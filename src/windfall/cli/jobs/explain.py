@@ -9,8 +9,8 @@ import click
 
 from windfall.cli.options import Place, find_task, json_option, place_options, task_name
 from windfall.cli.show.money import cost_words, fleet_words, reason_words, refusals
-from windfall.cli.show.output import moment, plural, print_json, span
-from windfall.cli.show.units import show_usd
+from windfall.cli.show.output import moment, plural, print_json
+from windfall.units import show_duration, show_usd
 
 Json = dict[str, Any]
 _MOST_TRIES = 3
@@ -126,12 +126,12 @@ def _step(step: Json) -> str:
     when = f"{moment(step['t'])}  "
     attempt = f"attempt {step['attempt']} " if "attempt" in step else ""
     if step["what"] == "sent":
-        patience = f" (patience {span(step['deadline'] - step['t'])})" if step["deadline"] else ""
+        patience = f" (patience {show_duration(step['deadline'] - step['t'])})" if step["deadline"] else ""
         return f"{when}{attempt}sent to {step['host']}: {step['why']}{patience}"
     if step["what"] == "given up":
         return f"{when}{attempt}given up: {step['why']}; {step['then']}"
     if "cause" in step:
         how = "done" if step["cause"] == "done" else step["cause"]
         code = f" {step['exit_code']}" if step["cause"] == "exit" else ""
-        return f"{when}{attempt}on {step['host']}: {how}{code} after {span(step['run_s'])}; {step['what']}"
+        return f"{when}{attempt}on {step['host']}: {how}{code} after {show_duration(step['run_s'])}; {step['what']}"
     return f"{when}{step['what']}" + (f": {step['reason']}" if step.get("reason") else "")

@@ -14,10 +14,11 @@ import click
 from windfall.bags.spec import check_relative
 from windfall.cli.jobs.command import refuse_endless
 from windfall.cli.options import Place, find_task, json_option, place_options, task_name
-from windfall.cli.show.output import note, plural, print_json, print_table, span
+from windfall.cli.show.output import note, plural, print_json, print_table
 from windfall.client import Client, Job, Task
 from windfall.client.results import cause_text
 from windfall.errors import BadInput
+from windfall.units import show_duration
 
 Json = dict[str, Any]
 _FOLLOW_S = 10.0
@@ -182,7 +183,7 @@ def _print_results(job: Job, rows: list[Task]) -> None:
             [
                 row.name or row.task,
                 row.state,
-                span(row.end_s - row.start_s) if row.end_s else "-",
+                show_duration(row.end_s - row.start_s) if row.end_s else "-",
                 row.host or "-",
                 _in_short(row),
             ]

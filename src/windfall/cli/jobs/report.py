@@ -10,8 +10,9 @@ import click
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show import page
 from windfall.cli.show.money import outcome_lines
-from windfall.cli.show.output import plural, print_json, span
+from windfall.cli.show.output import plural, print_json
 from windfall.client import Client, Job
+from windfall.units import show_duration
 
 Json = dict[str, Any]
 MOST_ROWS = 60
@@ -50,7 +51,7 @@ def report(job: str, out: str, place: Place, as_json: bool) -> None:
 
 def _facts(status: Json) -> list[str]:
     tasks, ended = status["tasks"], status.get("finished_s")
-    lasted = "" if ended is None else f" after {span(ended - status['submitted_s'])}"
+    lasted = "" if ended is None else f" after {show_duration(ended - status['submitted_s'])}"
     facts = [f"{status['state']}{lasted}: {tasks['done']:,} of {plural(tasks['total'], 'task')} done"]
     if tasks.get("failed"):
         facts[0] += f", {tasks['failed']:,} failed"

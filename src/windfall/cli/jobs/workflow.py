@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from windfall.cli.options import Place, json_option, place_options
-from windfall.cli.show.output import note, plural, print_json, print_table, span
+from windfall.cli.show.output import note, plural, print_json, print_table
+from windfall.units import show_duration
 
 Json = dict[str, Any]
 STATES = ("waiting", "running", "done", "failed", "cancelled")
@@ -70,7 +71,7 @@ def _print_steps(told: Json) -> None:
     chain, known_s = _longest_chain(told)
     names = [told["tasks"][task]["name"] for task in chain]
     shown = " -> ".join(names if len(names) <= 6 else [*names[:3], "...", *names[-2:]])
-    took = f", {span(known_s)} as far as they have run" if known_s else ""
+    took = f", {show_duration(known_s)} as far as they have run" if known_s else ""
     click.echo(f"longest chain: {plural(len(chain), 'task')}{took}: {shown}")
 
 

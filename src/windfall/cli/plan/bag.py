@@ -3,6 +3,7 @@ named, the terminal."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -17,11 +18,10 @@ from msgspec.structs import replace
 
 from windfall.bags.settings import Settings
 from windfall.bags.submission import Request, Submission, read_job
-from windfall.bags.units import parse_duration, parse_money
 from windfall.cli.processes import processes
-from windfall.cli.show.output import console, note, plural, print_json, span
-from windfall.cli.show.units import show_usd
+from windfall.cli.show.output import console, note, plural, print_json
 from windfall.errors import BadInput, Missed
+from windfall.units import parse_deadline, parse_duration, parse_money, show_duration, show_usd
 
 if TYPE_CHECKING:
     from windfall.planning.offers import Offer
@@ -97,7 +97,7 @@ def plan_bag(asked: Asked) -> None:
     if asked.as_json:
         print_json(told)
     elif any(found.values()):
-        for line in screen.lines(told, yours):
+        for line in screen.lines(told, yours, time.time()):
             click.echo(line)
     _judge(ready, soonest_s, yours)
 
@@ -124,7 +124,8 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
     question = ready.question
     if made is None:
         raise Missed(
-            f"a deadline of {span(ready.deadline_s)} is impossible: the earliest possible one is {span(soonest_s)}",
+            f"a deadline {show_duration(ready.deadline_s)} from now is impossible: "
+            f"the earliest possible one is {show_duration(soonest_s)} from now",
             hint=f"all machines on offer together take that long; try: --deadline {ceil(soonest_s)}s",
         )
     share = made.met / len(made.runs)
@@ -136,7 +137,9 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
     if any(finish_s is None for finish_s in late) and question.budget_usd is not None:
         hint = f"in {plural(sum(f is None for f in late), 'run')} the budget was not enough; try: a larger --budget"
     elif finish is not None:
-        hint = f"of ten runs nine are done by {span(finish.high)}; try: --what-if deadline={ceil(finish.high)}s"
+        hint = (
+            f"of ten runs nine are done by {show_duration(finish.high)}; try: --what-if deadline={ceil(finish.high)}s"
+        )
     else:
         hint = "no run was done at all; try: a later --deadline, or offers with larger limits"
     raise Missed(
@@ -233,7 +236,7 @@ def _running(asked: Asked) -> Ready:
         raise BadInput(f"nothing is known of the run times of job {left['job']} yet", hint="try: --estimate 5m")
     guess_s = parse_duration(asked.estimate, "--estimate") if asked.estimate else 0.0
     there = f"as if its {plural(left['machines'], 'machine')} were not there, " if left["machines"] else ""
-    assumed = [f"from now on, {there}and what runs begins again"]
+    assumed = [f"{there}running tasks start again"]
     warnings: list[str] = []
     if asked.offers_file or asked.pools_file:
         supplies = _supplies(asked, (), assumed, warnings)
@@ -258,7 +261,7 @@ def _running(asked: Asked) -> Ready:
 
 def _read(asked: Asked) -> Submission:
     path = asked.job
-    settings = Settings(estimate=asked.estimate)
+    settings = Settings(estimate=asked.estimate, deadline=asked.deadline)
     if not Path(path).is_file():
         raise BadInput(
             f"there is no file {path}", hint="a job.toml, a list of tasks, or the number or name of a job is expected"
@@ -275,17 +278,21 @@ def _deadlines(asked: Asked, said_s: float | None) -> tuple[float, list[float]]:
         key, equals, values = asked.what_if.partition("=")
         if key.strip() != "deadline" or not equals:
             raise BadInput(f"--what-if {asked.what_if}", hint="as in: --what-if deadline=1h,2h,4h")
-        others = [parse_duration(text, "--what-if") for text in values.split(",") if text.strip()]
-    deadline_s = parse_duration(asked.deadline, "--deadline") if asked.deadline else said_s
+        others = [_from_now_s(text, "--what-if") for text in values.split(",") if text.strip()]
+    deadline_s = _from_now_s(asked.deadline, "--deadline") if asked.deadline else said_s
     if deadline_s is None and others:
         deadline_s = others[0]
     if deadline_s is None:
         raise BadInput("a plan needs a deadline", hint='try: --deadline 2h, or deadline = "2h" in the job file')
-    if min([deadline_s, *others]) <= 0:
-        raise BadInput("a deadline of 0 s is not in the future", hint="try: --deadline 2h")
+    if deadline_s <= 0:
+        raise BadInput(f"the deadline was {show_duration(-deadline_s)} ago", hint="try: --deadline 2h")
     if asked.plot and not others:
         others = [factor * deadline_s for factor in FRONT]
     return deadline_s, sorted(others)
+
+
+def _from_now_s(text: str, option: str) -> float:
+    return parse_deadline(text, time.time(), field=option).in_s
 
 
 def _class_numbers(bag: Submission) -> Iterator[int]:
@@ -308,7 +315,8 @@ def _run_times(asked: Asked, bag: Submission, assumed: list[str]) -> tuple[tuple
     if asked.like:
         seen_s = _seen_before(asked, asked.like)
         assumed.append(
-            f"run times as those of job {asked.like}: {plural(len(seen_s), 'task')}, {span(fmean(seen_s))} on average"
+            f"run times as those of job {asked.like}: "
+            f"{plural(len(seen_s), 'task')}, {show_duration(fmean(seen_s))} on average"
         )
         return (fmean(seen_s),) * bag.count, seen_s, 0.0
     estimates = [klass.estimate_s for klass in bag.spec.task_classes()]

@@ -14,7 +14,7 @@ from windfall.errors import BadInput
 @click.argument("job", required=False, metavar="[JOB.TOML|JOB]")
 @click.option("--workflow", "workflow_file", metavar="FILE", help="WfFormat 1.5 JSON or workflow.toml.")
 @click.option("--offers", "offers_file", metavar="FILE", help="What may be rented: offers.toml.")
-@click.option("--deadline", metavar="TIME", help="From now: 90s, 10m, 2h, 1h30m.")
+@click.option("--deadline", metavar="TIME", help="Finish within 2h30m, or by a clock time: 18:00.")
 @click.option("--what-if", metavar="deadline=T,T,...", help="Of a bag: other deadlines beside that.")
 @click.option("--planner", metavar="NAME", help="Who decides what is rented.  [default: windfall]")
 @click.option("--confidence", type=float, metavar="P", help="Of a bag: how sure it shall be.  [default: 0.95]")

@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from windfall.cli.show.money import reason_words
-from windfall.cli.show.output import plural, span
-from windfall.cli.show.units import show_usd
+from windfall.cli.show.output import plural
+from windfall.units import show_deadline, show_duration, show_usd
 
 if TYPE_CHECKING:
     from windfall.cli.plan.bag import Ready
@@ -98,14 +98,17 @@ def starts(plan: Plan) -> list[Json]:
 # --- the screen -------------------------------------------------------------------------------------------------------
 
 
-def lines(told: Json, made: Forecast | None) -> list[str]:
+def lines(told: Json, made: Forecast | None, now_s: float) -> list[str]:
     """One look answers: what it costs, when it is done, how sure that is, on what, and what was assumed."""
-    head = f"'{told['name']}'  {plural(told['tasks'], 'task')} of about {span(told['estimate_s'])}"
-    found = [f"{head}   deadline {span(told['deadline_s'])}   planner {told['planner']}, {told['confidence']:.0%} sure"]
+    head = f"'{told['name']}'  {plural(told['tasks'], 'task')} of about {show_duration(told['estimate_s'])}"
+    found = [
+        f"{head}   deadline {show_deadline(now_s + told['deadline_s'], now_s)}   planner {told['planner']}",
+        f"  asked for   {_percent(told['confidence'])} chance of being in time",
+    ]
     if made is not None:
         found += [*_money_and_time(told), *_machine_lines(told), *_why(told["first_plan"])]
     else:
-        found.append(f"  impossible: the earliest possible deadline is {span(told['earliest_s'])}")
+        found.append(f"  impossible: the earliest possible deadline is {show_duration(told['earliest_s'])} from now")
     if told["what_if"]:
         found += ["", *_front(told)]
     found += [f"  {'assumed' if not place else '':<12}{text}" for place, text in enumerate(told["assumed"])]
@@ -119,12 +122,21 @@ def _money_and_time(told: Json) -> list[str]:
         found[0] += f"   budget {show_usd(told['budget_usd'])}"
     if finish is not None:
         spare_s = told["deadline_s"] - finish["mean"]
-        spare = f"{span(spare_s)} to spare" if spare_s >= 0 else f"{span(-spare_s)} late"
-        found.append(f"  done after  {span(finish['mean'])}   (9 of 10 runs: {_span_range(finish)})   {spare}")
-    # So few runs cannot show more than this, even if all of them were in time.
-    chance = f"a chance of {met['low']:.1%} at least" if met["share"] == 1 else f"{met['low']:.1%} to {met['high']:.1%}"
-    found.append(f"  in time     {met['runs']} of {told['runs']} runs   ({chance})")
+        spare = f"{show_duration(spare_s)} to spare" if spare_s >= 0 else f"{show_duration(-spare_s)} late"
+        found.append(f"  done after  {show_duration(finish['mean'])}   (9 of 10 runs: {_span_range(finish)})   {spare}")
+    found.append(f"  in time     {met['runs']} of {told['runs']} simulated runs{_chance(met)}")
     return found
+
+
+def _chance(met: Json) -> str:
+    """What the runs prove: all of a few in time is no proof of certainty."""
+    if met["share"] < 1:
+        return f" ({_percent(met['low'])} to {_percent(met['high'])})"
+    return f" (so few runs prove only {_percent(met['low'])}; use more --seeds)" if met["low"] < 0.9 else ""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def _machine_lines(told: Json) -> list[str]:
@@ -132,7 +144,9 @@ def _machine_lines(told: Json) -> list[str]:
     now = " + ".join(f"{start['count']} {start['offer']}" for start in first["start"]) if first else ""
     text = f"{now or 'none'} at first, at most {machines['at_once']} at once"
     if machines["interrupted"]:
-        text += f"; {machines['interrupted']:.1f} interruptions a run, {machines['tasks_lost']:.1f} tasks begun again"
+        text += (
+            f"; per run {machines['interrupted']:.3g} interruptions and {machines['tasks_lost']:.3g} restarted tasks"
+        )
     found = [f"  machines    {text}"]
     most = max((count for counts in machines["by_market"].values() for count in counts), default=0.0)
     for market, counts in machines["by_market"].items():
@@ -152,10 +166,12 @@ def _why(first: Json | None) -> list[str]:
     if first is None:
         return []
     found = [f"  why         {first['stepped_in']}"] if first["stepped_in"] else []
-    reasons = [reason_words(text, lambda t: f"{span(t)} from now") for text in first["because"][:_MOST_REASONS]]
+    reasons = [
+        reason_words(text, lambda t: f"{show_duration(t)} from now") for text in first["because"][:_MOST_REASONS]
+    ]
     found += [f"  {'why' if not place else '':<12}{text}" for place, text in enumerate(reasons)]
     for place, rejected in enumerate(first["rejected"][:_MOST_REASONS]):
-        found.append(f"  {'instead of' if not place else '':<12}{rejected['what']}: {show_usd(rejected['cost_usd'])}")
+        found.append(f"  {'compare' if not place else '':<12}{rejected['what']}: {show_usd(rejected['cost_usd'])}")
     return found
 
 
@@ -163,12 +179,12 @@ def _front(told: Json) -> list[str]:
     """Cost against deadline."""
     found = [f"  {'deadline':<12}{'cost':<10}{'9 of 10 runs':<20}{'done after':<13}in time"]
     for row in told["what_if"]:
-        when = f"  {span(row['deadline_s']):<12}"
+        when = f"  {show_duration(row['deadline_s']):<12}"
         if not row["possible"]:
-            found.append(f"{when}impossible before {span(told['earliest_s'])}")
+            found.append(f"{when}impossible before {show_duration(told['earliest_s'])}")
             continue
         cost, finish, met = row["cost_usd"], row["finish_s"], row["met"]
-        done = "never" if finish is None else span(finish["mean"])
+        done = "never" if finish is None else show_duration(finish["mean"])
         shown = f"{show_usd(cost['mean']):<10}{_usd_range(cost):<20}{done:<13}{met['runs']} of {row['runs']}"
         found.append(f"{when}{shown}" + ("   <- yours" if row["deadline_s"] == told["deadline_s"] else ""))
     return found
@@ -179,4 +195,4 @@ def _usd_range(range: Json) -> str:
 
 
 def _span_range(range: Json) -> str:
-    return f"{span(range['low'])} to {span(range['high'])}"
+    return f"{show_duration(range['low'])} to {show_duration(range['high'])}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -11,8 +12,7 @@ import click
 import numpy as np
 from msgspec import Struct
 
-from windfall.bags.units import parse_money
-from windfall.cli.show.units import parse_duration_s, show_duration, show_usd
+from windfall.cli.show.output import deadline_words
 from windfall.errors import BadInput, Missed
 from windfall.planning.offers import Offer
 from windfall.planning.registry import known_planner
@@ -22,6 +22,7 @@ from windfall.planning.workflow.model import US, NoOffer, Plan, Problem, earlies
 from windfall.planning.workflow.planners import plan as make_plan
 from windfall.planning.workflow.planners import publish
 from windfall.planning.workflow.risk import Risk
+from windfall.units import parse_deadline, parse_money, show_duration, show_usd
 from windfall.workflows import WorkflowSpec, read
 from windfall.workflows.offers import read_offers
 
@@ -84,10 +85,7 @@ def _limits(asked: Asked) -> tuple[float | None, float | None]:
     budget_usd = parse_money(asked.budget, "--budget") / 1e6 if asked.budget else None
     if not asked.deadline:
         return None, budget_usd
-    deadline_s = parse_duration_s(asked.deadline, "--deadline")
-    if deadline_s <= 0:
-        raise BadInput(f"--deadline {asked.deadline} is not in the future", hint="try: --deadline 2h")
-    return deadline_s, budget_usd
+    return parse_deadline(asked.deadline, time.time(), field="--deadline").in_s, budget_usd
 
 
 def _offers(asked: Asked) -> tuple[Offer, ...]:
@@ -139,7 +137,7 @@ def _missed(problem: Problem, document: dict[str, Any], planner: str) -> Missed:
     wanted = show_duration(problem.deadline / US)
     if problem.deadline / US < soonest_s:
         return Missed(
-            f"a deadline of {wanted} is impossible: the earliest possible finish is {show_duration(soonest_s)}",
+            f"a deadline {wanted} from now is impossible: the earliest finish is {show_duration(soonest_s)} from now",
             hint=f"boot and critical path take that long whatever is rented; try: --deadline {np.ceil(soonest_s):.0f}s",
         )
     hint = "try: --planner windfall" if planner != "windfall" else "raise the limits of the offers"
@@ -154,7 +152,7 @@ def _screen(document: dict[str, Any], problem: Problem, asked: Asked) -> str:
     makespan_s, deadline_s = document["makespan_s"], problem.deadline / US
     spare = deadline_s - makespan_s
     verdict = f"{show_duration(spare)} to spare" if spare >= 0 else f"{show_duration(-spare)} late"
-    due = f"deadline {show_duration(deadline_s)} ({verdict})"
+    due = f"deadline {deadline_words(time.time() + deadline_s)}, {verdict}"
     if not asked.deadline:
         due = (
             f"the earliest found for {show_usd(document['budget_usd'])}"

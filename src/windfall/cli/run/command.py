@@ -18,7 +18,7 @@ from windfall.bags.submission import Request, Submission, read_job
 from windfall.cli.options import BehindDashes, Place, bag_options, json_option, max_wait_option, place_options
 from windfall.cli.run.follow import Terminated, follow, good_order
 from windfall.cli.run.foresee import Foresight
-from windfall.cli.show.output import console, note, plural, print_json
+from windfall.cli.show.output import console, deadline_words, note, plural, print_json
 from windfall.cli.show.summary import INTERRUPTED, document, exit_code, print_summary
 from windfall.client import Client, Job
 from windfall.client.job import ENDED
@@ -135,7 +135,9 @@ def submit(request: Request, place: Place, as_json: bool) -> None:
     if idle:
         note(f"no server runs on {directory}: start one (windfall server), or windfall run --resume {sent.id}")
     else:
-        note(f"job {sent.id} '{sent.name}', {plural(bag.count, 'task')}.  try: windfall status {sent.id}{place.words}")
+        due = "" if bag.spec.deadline_s is None else f", deadline {deadline_words(time.time() + bag.spec.deadline_s)}"
+        note(f"job {sent.id} '{sent.name}', {plural(bag.count, 'task')}{due}")
+        note(f"  try: windfall status {sent.id}{place.words}")
 
 
 def _client_for(place: Place, directory: Any) -> Client:

@@ -11,11 +11,12 @@ from typing import Any
 
 from windfall.cli.run.foresee import Foresight
 from windfall.cli.show.money import plan_words
-from windfall.cli.show.output import note, span
+from windfall.cli.show.output import note
 from windfall.cli.show.progress import Progress
 from windfall.client import Job
 from windfall.client.job import ENDED, POLL_S
 from windfall.errors import Missed
+from windfall.units import show_duration
 
 Json = dict[str, Any]
 _IDLE_LOOK_S = 2.0
@@ -98,7 +99,7 @@ class StuckWatch:
         self._say(in_one_line(waiting), waiting["try"])
         if self._max_wait_s is not None and idle_s >= self._max_wait_s:
             raise Missed(
-                f"no host could run anything of job {self._job.id} for {span(idle_s)}: {in_one_line(waiting)}",
+                f"no host could run anything of job {self._job.id} for {show_duration(idle_s)}: {in_one_line(waiting)}",
                 hint=f"see: windfall explain {self._job.id}",
             )
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from typing import IO, Any
 
-from windfall.cli.show.units import show_usd
+from windfall.units import show_usd
 
 Json = dict[str, Any]
 RUNS = 20

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from windfall.bags.units import parse_duration
 from windfall.cli.options import Place, json_option, place_options
-from windfall.cli.show.output import print_json, print_table, span
+from windfall.cli.show.output import print_json, print_table
+from windfall.units import parse_duration, show_duration
 
 Json = dict[str, Any]
 
@@ -48,7 +48,7 @@ def list_(place: Place, as_json: bool) -> None:
                     row["done"],
                     row["failed"],
                     row["lost"],
-                    f"{span(row['seen_s_ago'])} ago",
+                    f"{show_duration(row['seen_s_ago'])} ago",
                     _remark(row),
                 ]
                 for row in hosts
@@ -68,7 +68,7 @@ def _remark(row: Json) -> str:
         return str(row["blocked"])
     if row["probation_until"] is not None:
         left_s = row["probation_until"] - time.time()
-        return f"{row['suspicion']}; " + (f"next test in {span(left_s)}" if left_s > 0 else "a test is due")
+        return f"{row['suspicion']}; " + (f"next test in {show_duration(left_s)}" if left_s > 0 else "a test is due")
     return f"left: {row['left']}" if row["left"] else ""
 
 

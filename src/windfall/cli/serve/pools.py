@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from windfall.cli.options import Place, json_option, place_options
-from windfall.cli.show.output import note, print_json, print_table, span
+from windfall.cli.show.output import note, print_json, print_table
 from windfall.errors import BadInput
+from windfall.units import show_duration, show_price
 
 Json = dict[str, Any]
 
@@ -52,12 +53,12 @@ def _print_offers(rented: Json) -> None:
         machines = rented["machines"]
         return sum((row["pool"], row["offer"]) == (offer["pool"], offer["offer"]) for row in machines)
 
-    heads = ["pool", "offer", "market", "cores", "$ per cycle", "cycle", "boots in", "limit", "rented"]
+    heads = ["pool", "offer", "market", "cores", "price", "boots in", "limit", "rented"]
     names = ["pool", "offer", "market", "cores"]
     print_table(
         heads,
         (
-            [*(row[name] for name in names), f"{row['price_usd']:.4f}", span(row["cycle_s"]), span(row["lag_s"]),
+            [*(row[name] for name in names), show_price(row["price_usd"], row["cycle_s"]), show_duration(row["lag_s"]),
              row["limit"], of(row)]
             for row in rented["offers"]
         ),
@@ -72,7 +73,7 @@ def _warn_of_strangers(strangers: list[Json]) -> None:
 def _remark(row: Json) -> str:
     if row["closed_until"] is not None:
         left_s = row["closed_until"] - time.time()
-        again = f"next try in {span(left_s)}" if left_s > 0 else "a test is due"
+        again = f"next try in {show_duration(left_s)}" if left_s > 0 else "a test is due"
         return f"failed {row['errors']} times, {again}: {row['last_error'][:80]}"
     return str(row["held_back"] or row["last_error"][:80])
 
@@ -150,10 +151,10 @@ def machines(name: str, job: str, all_: bool, place: Place, as_json: bool) -> No
 def _machine_cells(row: Json) -> list[Any]:
     remark = row["error"] or row["cause"]
     if row["taken_in_s"] is not None:
-        remark = f"will be taken in {span(max(0.0, row['taken_in_s']))}"
-    cycle = "-" if row["paid_for_s"] is None else span(row["paid_for_s"])
+        remark = f"will be taken in {show_duration(max(0.0, row['taken_in_s']))}"
+    cycle = "-" if row["paid_for_s"] is None else show_duration(row["paid_for_s"])
     cells = [f"m{row['machine']}", row["pool"], row["offer"], row["job"], row["phase"], row["running"], row["waiting"]]
-    return [*cells, span(row["held_s"]), cycle, f"{row['cost_usd']:.4f}", remark]
+    return [*cells, show_duration(row["held_s"]), cycle, f"{row['cost_usd']:.4f}", remark]
 
 
 @pool.command()

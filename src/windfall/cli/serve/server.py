@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from windfall.bags.units import parse_duration
 from windfall.cli.show.output import note, print_json
 from windfall.client.local import state_directory
 from windfall.errors import BadInput
+from windfall.units import parse_duration
 
 
 @click.command()

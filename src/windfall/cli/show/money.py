@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from windfall.cli.show.output import moment, plural, span
-from windfall.cli.show.units import show_usd
+from windfall.cli.show.output import moment, plural
+from windfall.units import show_duration, show_usd
 
 Json = dict[str, Any]
 _MOMENT = re.compile(r"\buntil (\d+)\b")
@@ -48,7 +48,7 @@ def fleet_words(machines: Json) -> str:
 
 
 def plan_words(status: Json) -> str:
-    """`plan: done about 14:02:10 (27:50 to spare)`, while there is a plan that says so."""
+    """`plan: done about 14:02:10 (27m50s to spare)`, while there is a plan that says so."""
     plan = status.get("plan") or {}
     finish_s = plan.get("finish_s")
     if finish_s is None:
@@ -60,7 +60,7 @@ def slack_words(deadline_s: float | None, finish_s: float) -> str:
     if deadline_s is None:
         return ""
     spare_s = deadline_s - finish_s
-    return f" ({span(spare_s)} to spare)" if spare_s >= 0 else f" ({span(-spare_s)} late)"
+    return f" ({show_duration(spare_s)} to spare)" if spare_s >= 0 else f" ({show_duration(-spare_s)} late)"
 
 
 def trouble_words(status: Json) -> str:
@@ -127,7 +127,7 @@ def standing_lines(status: Json) -> list[str]:
 def _against_deadline(deadline_s: float | None, finish_s: float) -> str:
     if deadline_s is None or finish_s > deadline_s:
         return ""
-    return f", {span(deadline_s - finish_s)} before the deadline"
+    return f", {show_duration(deadline_s - finish_s)} before the deadline"
 
 
 def reason_words(text: str, when: Callable[[float], str] = moment) -> str:

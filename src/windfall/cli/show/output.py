@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from windfall.units import show_clock, show_deadline
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -56,18 +58,6 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def span(seconds: float | None) -> str:
-    """A duration at a glance: `0.42 s`, `12.3 s`, `4:07`, `1:59:41`."""
-    if seconds is None:
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02d}"
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
 def rate(per_second: float) -> str:
     """How many a second, or a minute if they are few."""
     if per_second >= 100:
@@ -76,12 +66,13 @@ def rate(per_second: float) -> str:
 
 
 def moment(unix_s: float | None) -> str:
-    """A time of day; with its date if that is another day."""
-    if unix_s is None:
-        return "-"
-    local, today = time.localtime(unix_s), time.localtime()
-    same_day = local[:3] == today[:3]
-    return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S", local)
+    """A clock time of this host with its seconds; with its date if that is another day."""
+    return show_clock(unix_s, time.time(), seconds=True)
+
+
+def deadline_words(unix_s: float) -> str:
+    """`14:30 (in 1h59m)`, by the clock of this host."""
+    return show_deadline(unix_s, time.time())
 
 
 def plural(count: int, noun: str) -> str:

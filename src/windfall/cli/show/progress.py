@@ -11,9 +11,10 @@ from rich.live import Live
 from rich.text import Text
 
 from windfall.cli.show.money import standing_lines
-from windfall.cli.show.output import console, moment, plural, rate, span
+from windfall.cli.show.output import console, deadline_words, plural, rate
 from windfall.client import Job
 from windfall.client.results import cause_text
+from windfall.units import show_duration
 
 Json = dict[str, Any]
 _WINDOW_S = 20.0
@@ -116,7 +117,7 @@ class Progress:
         pace = self._pace.per_second
         if pace:
             left_s = (total - ended) / pace
-            line.append(f"   {rate(pace)}   {span(left_s)} to go")
+            line.append(f"   {rate(pace)}   {show_duration(left_s)} to go")
             line.append_text(_slack(status, left_s))
         if status["state"] == "paused":
             line.append("   paused", style="yellow")
@@ -131,11 +132,10 @@ def _head(status: Json) -> Text:
     line = Text.assemble(
         (f"job {status['job']} '{status['name']}'", "bold"), f"  {plural(status['tasks']['total'], 'task')}"
     )
-    line.append(f"   {span(status['elapsed_s'])} so far")
+    line.append(f"   {show_duration(status['elapsed_s'])} so far")
     if status["deadline_s"] is not None:
         left_s = status["deadline_s"] - time.time()
-        when = f"in {span(left_s)}" if left_s > 0 else f"{span(-left_s)} ago"
-        line.append(f"   deadline {moment(status['deadline_s'])} ({when})", style="" if left_s > 0 else "red")
+        line.append(f"   deadline {deadline_words(status['deadline_s'])}", style="" if left_s > 0 else "red")
     return line
 
 
@@ -151,7 +151,11 @@ def _slack(status: Json, left_s: float) -> Text:
     if status["deadline_s"] is None:
         return Text()
     spare_s = status["deadline_s"] - time.time() - left_s
-    return Text(f" ({span(spare_s)} to spare)", "green") if spare_s >= 0 else Text(f" ({span(-spare_s)} late)", "red")
+    return (
+        Text(f" ({show_duration(spare_s)} to spare)", "green")
+        if spare_s >= 0
+        else Text(f" ({show_duration(-spare_s)} late)", "red")
+    )
 
 
 def _group_in_short(group: Json) -> str:

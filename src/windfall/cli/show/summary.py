@@ -9,8 +9,9 @@ import click
 
 from windfall.cli.options import Place
 from windfall.cli.show.money import outcome, outcome_lines, over_budget_usd
-from windfall.cli.show.output import plural, rate, span
+from windfall.cli.show.output import plural, rate
 from windfall.client.results import cause_text
+from windfall.units import show_duration
 
 Json = dict[str, Any]
 INTERRUPTED = 130
@@ -72,12 +73,12 @@ def print_summary(status: Json, groups: list[Json], place: Place, *, resume: boo
     head = f"job {job} '{status['name']}'  {plural(tasks['total'], 'task')}: {', '.join(counts)}"
     again = status["attempts"] - tasks["done"] - tasks["failed"] - tasks["cancelled"]
     extra = f"   {plural(again, 'extra attempt')}" if again > 0 and not rest else ""
-    click.echo(f"{head}   in {span(status['elapsed_s'])}{speed}{extra}")
+    click.echo(f"{head}   in {show_duration(status['elapsed_s'])}{speed}{extra}")
     if status["stopped"]:
         click.echo(f"  stopped early: {status['stopped']}")
     late_s = missed_by_s(status)
     if late_s is not None:
-        click.echo(f"  the deadline was missed by {span(late_s)}")
+        click.echo(f"  the deadline was missed by {show_duration(late_s)}")
     for line in outcome_lines(status):
         click.echo(line)
     print_groups(groups)

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from windfall.cli.show.output import note, plural, print_json, print_table, span
+from windfall.cli.show.output import note, plural, print_json, print_table
 from windfall.cli.simulate.planners import planners_command
 from windfall.cli.simulate.runs import many, progress, read_scenario, sweep_options
 from windfall.errors import BadInput
+from windfall.units import show_duration
 
 Json = dict[str, Any]
 
@@ -190,7 +191,7 @@ def _how_far(world: Any) -> str:
     bags = world.driver.state.bags.values()
     total = sum(work.bag.tasks for work in world.jobs.values()) or 1
     done = sum(bag.counts[2] for bag in bags)
-    return f"{done:,} of {total:,} tasks after {span(world.driver.now)} of virtual time"
+    return f"{done:,} of {total:,} tasks after {show_duration(world.driver.now)} of virtual time"
 
 
 def _replay(state: Path, changes: list[str], seeds: int, jobs: int | None, server: str | None, as_json: bool) -> None:
@@ -218,7 +219,9 @@ def show_outcome(outcome: Any) -> None:
     cost = f"   cost ${outcome.cost_usd:,.2f}" if outcome.cost_usd else ""
     failed = sum(bag.failed for bag in outcome.bags)
     bad = f"   {plural(failed, 'task')} FAILED" if failed else ""
-    click.echo(f"{outcome.scenario}, seed {outcome.seed}: {state} {span(outcome.turnaround_s)}{met}{cost}{bad}")
+    click.echo(
+        f"{outcome.scenario}, seed {outcome.seed}: {state} {show_duration(outcome.turnaround_s)}{met}{cost}{bad}"
+    )
     click.echo(
         f"  utilisation {outcome.utilisation:.1%}   replicas {outcome.replicas:.1%} of tasks"
         f"   wasted on replicas {outcome.waste:.1%} of the useful time   lost to failures {outcome.lost:.1%}"
@@ -229,8 +232,8 @@ def show_outcome(outcome: Any) -> None:
         ("bag", "tasks", "done", "failed", "attempts", "replicas", "tail from", "turnaround", "deadline"),
         [
             (
-                bag.name, bag.tasks, bag.done, bag.failed, bag.attempts, bag.replicas, span(bag.tail_s),
-                span(bag.turnaround_s), {None: "-", True: "met", False: "missed"}[bag.met],
+                bag.name, bag.tasks, bag.done, bag.failed, bag.attempts, bag.replicas, show_duration(bag.tail_s),
+                show_duration(bag.turnaround_s), {None: "-", True: "met", False: "missed"}[bag.met],
             )
             for bag in shown
         ],
@@ -277,7 +280,7 @@ def _show_planned(bags: list[Any]) -> None:
             (
                 bag.name, bag.planner, bag.plans,
                 "-" if bag.planned_cost_usd is None else f"${bag.planned_cost_usd:,.2f}", f"${bag.cost_usd:,.2f}",
-                span(bag.planned_finish_s), span(bag.turnaround_s), span(bag.deadline_s),
+                show_duration(bag.planned_finish_s), show_duration(bag.turnaround_s), show_duration(bag.deadline_s),
             )
             for bag in rented
         ],
@@ -320,7 +323,7 @@ def _value(measure: str, value: float | None, signed: bool = False) -> str:
     if value is None:
         return "-"
     if measure == "turnaround_s":
-        return f"-{span(-value)}" if value < 0 else span(value)
+        return f"-{show_duration(-value)}" if value < 0 else show_duration(value)
     if measure in ("failed", "machines", "interrupted"):
         return f"{value:,.1f}"
     if measure == "cost_usd":

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from windfall.cli.show.output import print_json, print_table, span
+from windfall.cli.show.output import print_json, print_table
 from windfall.cli.simulate.runs import many, read_scenario, sweep_options
+from windfall.units import show_duration
 
 
 @click.command("planners")
@@ -47,7 +48,7 @@ def planners_command(
                 f"${row['cost_usd'].low:,.2f} .. ${row['cost_usd'].high:,.2f}",
                 "-" if row["relative"] is None else f"{row['relative']:+.1%}",
                 "-" if row["p_value"] is None else f"{row['p_value']:.2g}", f"{row['met']} of {seeds}",
-                span(row["turnaround_s"].mean), f"{row['interrupted'].mean:.1f}",
+                show_duration(row["turnaround_s"].mean), f"{row['interrupted'].mean:.1f}",
             )
             for row in rows
         ],

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from windfall.cli.show import page
-from windfall.cli.show.output import span
 from windfall.core.state import fleet
 from windfall.figures.canvas import new_figure
 from windfall.sim.run import Outcome, completions
 from windfall.sim.world import World
+from windfall.units import show_duration
 
 MOST_ROWS, MOST_BAGS, BINS = 60, 12, 120
 COLOURS = {"done": "#4c9f70", "exit": "#c0392b", "lost": "#8e44ad", "cancelled": "#bdc3c7"}
@@ -32,7 +32,7 @@ def write(path: Path, outcome: Outcome, world: World, seen: list[tuple[Any, ...]
     met = "" if outcome.met is None else (", deadline met" if outcome.met else ", deadline missed")
     title = f"{outcome.scenario}, seed {outcome.seed}"
     facts = (
-        f"{'done' if outcome.finished else 'not done'} after {span(outcome.turnaround_s)}{met}; "
+        f"{'done' if outcome.finished else 'not done'} after {show_duration(outcome.turnaround_s)}{met}; "
         f"cost ${outcome.cost_usd:,.2f}; utilisation {outcome.utilisation:.1%}; "
         f"replicas {outcome.replicas:.1%} of tasks; "
         f"wasted on replicas {outcome.waste:.1%} and lost to failures {outcome.lost:.1%} of the useful time"

@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import click
 
-from windfall.bags.units import parse_duration
 from windfall.cli.options import BehindDashes, Place, json_option, place_options
-from windfall.cli.show.output import moment, plural, print_json, print_table, span
+from windfall.cli.show.output import moment, plural, print_json, print_table
 from windfall.client import Client
 from windfall.errors import BadInput
+from windfall.units import parse_duration, show_duration
 
 Json = dict[str, Any]
 POLL_S = 25.0
@@ -146,7 +146,7 @@ def info(name: str, place: Place, as_json: bool) -> None:
     for host in row["hosts"]:
         used = ", ".join(f"{host['used'][key]:g}/{amount:g} {key}" for key, amount in host["capacity"].items())
         tags = f"  [{' '.join(host['tags'])}]" if host["tags"] else ""
-        click.echo(f"{host['host']}: {host['state']}, {used}, seen {span(host['seen_s_ago'])} ago{tags}")
+        click.echo(f"{host['host']}: {host['state']}, {used}, seen {show_duration(host['seen_s_ago'])} ago{tags}")
         for one in host["instances"]:
             what = "worker" if one["preemptible"] else shlex.join(one["command"])
             click.echo(f"  {one['name']:<12} {one['state']:<8} {_amounts(one['resources']):<24} {what[:60]}")
@@ -331,7 +331,9 @@ def _show(row: Json) -> None:
         click.echo(f"  {line}")
     if row["placed_s"] is not None and row["started_s"] is not None:
         waited_s = max(0.0, row["started_s"] - row["placed_s"])
-        click.echo(f"  started {span(waited_s)} after it was placed (grace of its victims: {row['grace_s']:g} s)")
+        click.echo(
+            f"  started {show_duration(waited_s)} after it was placed (grace of its victims: {row['grace_s']:g} s)"
+        )
 
 
 def _amounts(resources: dict[str, float]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from windfall.cli.options import Place, json_option, place_options
-from windfall.cli.show.output import print_json, print_table, span
+from windfall.cli.show.output import print_json, print_table
+from windfall.units import show_duration
 
 Json = dict[str, Any]
 
@@ -34,12 +35,14 @@ def show(pool: str | None, place: Place, as_json: bool) -> None:
     rows = document["timeouts"]
     if not rows:
         where = f"of pool '{pool}' " if pool else ""
-        click.echo(f"nothing {where}has come back yet; until then the prior holds: {span(document['prior_s'])}")
+        click.echo(
+            f"nothing {where}has come back yet; until then the prior holds: {show_duration(document['prior_s'])}"
+        )
         return
     print_table(
         ["pool", "bag", "timeout", "basis", "samples", "95 % within", "why"],
         ([
-            row["pool"], row["bag"], span(row["timeout_s"]), row["basis"], row["samples"],
-            "-" if row["latency_95_s"] is None else span(row["latency_95_s"]), row["because"],
+            row["pool"], row["bag"], show_duration(row["timeout_s"]), row["basis"], row["samples"],
+            "-" if row["latency_95_s"] is None else show_duration(row["latency_95_s"]), row["because"],
         ] for row in rows),
     )  # fmt: skip

@@ -13,7 +13,6 @@ from windfall.bags import spec as specs
 from windfall.bags.chunks import Chunk, check_chunk
 from windfall.bags.rendering import Renderer
 from windfall.bags.spec import JobSpec, Memory, parse_memory
-from windfall.bags.units import parse_money
 from windfall.core import events as ev
 from windfall.core.events import JobRules, JobTaken, TaskClass, TasksChosen
 from windfall.core.matching.policy import BagPolicy, DefaultPolicy
@@ -23,6 +22,7 @@ from windfall.server.http.machines import check_rented
 from windfall.server.queries.status import job_status
 from windfall.server.service import NotFound, Service
 from windfall.store.contract import Batch, ChunkHead, ChunkRow, JobRow
+from windfall.units import parse_money
 from windfall.wire import frames
 
 Json = dict[str, Any]

@@ -10,7 +10,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windfall.bags.units import parse_duration
 from windfall.core.events import InstanceCancelled, InstanceRequested, SiteSettled
 from windfall.core.sites.instances import ENDED, LEAVING, OPEN, REFUSED, WAITING, Instance, SiteRules, SiteState, Wish
 from windfall.core.sites.site import COSTS, room, why_now
@@ -22,6 +21,7 @@ from windfall.server.http.submission import json_body
 from windfall.server.queries.jobs import NO_OUTPUT, Packed, frame, number
 from windfall.server.service import NotFound, Service
 from windfall.server.sites.exchange import output_key
+from windfall.units import parse_duration
 
 Json = dict[str, Any]
 OVER = frozenset({ENDED, REFUSED})
