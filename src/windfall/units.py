@@ -43,7 +43,7 @@ def parse_duration(text: str | float, field: str = "duration") -> float:
     """Seconds from `90`, `90s`, `250ms`, `35m`, `2h30m`, `1.5h`, `2d`, `1w`. Raises BadInput for `2:00`."""
     plain = str(text).strip()
     if _NUMBER.match(plain):
-        return float(plain)
+        return _finite(float(plain), text, field)
     if ":" in plain:
         raise BadInput(
             f"{field}: '{text}' is a clock time, and a duration is needed",
@@ -55,7 +55,14 @@ def parse_duration(text: str | float, field: str = "duration") -> float:
         position = part.end()
     if position == 0 or position != len(plain):
         raise BadInput(f"{field}: '{text}' is no duration", hint=f"write a number of seconds, or as in {_DURATIONS}")
-    return seconds
+    return _finite(seconds, text, field)
+
+
+def _finite(value: float, text: str | float, field: str) -> float:
+    """The value; BadInput for one that no machine, clock or bank could hold."""
+    if not value <= 1e30:
+        raise BadInput(f"{field}: '{str(text)[:40]}' is too large", hint="check the number and its unit")
+    return value
 
 
 def show_duration(seconds: float | None) -> str:
@@ -167,7 +174,7 @@ def parse_bytes(text: str | int, field: str = "size") -> int:
         raise BadInput(
             f"{field}: '{text}' is no size", hint="write bytes or a number with K, M, G or T, as in 512M or 2G"
         )
-    return round(float(match[1]) * (1 << _BYTES[match[2].lower()]))
+    return round(_finite(float(match[1]) * (1 << _BYTES[match[2].lower()]), text, field))
 
 
 def split_memory(text: str | int, field: str = "memory") -> tuple[int, bool]:
@@ -201,7 +208,7 @@ def parse_money(text: str | float, field: str = "budget") -> int:
     match = _MONEY.match(str(text).strip())
     if not match:
         raise BadInput(f"{field}: '{text}' is no amount of dollars", hint="write dollars as in 5 or 0.25")
-    return round(float(match[1].replace(",", "")) * 1_000_000)
+    return round(_finite(float(match[1].replace(",", "")) * 1_000_000, text, field))
 
 
 def show_usd(usd: float) -> str:

@@ -9,7 +9,8 @@ from itertools import islice, product
 from typing import Any
 
 from windfall.bags.chunks import CHUNK_TASKS, MAX_CALL_BYTES, MAX_TEXT_BYTES, Chunk, Chunker, Parameters
-from windfall.bags.spec import MAX_TASKS, Source, TaskRow, check_texts
+from windfall.bags.spec import Source, TaskRow, check_texts
+from windfall.bounds import MAX_TASKS
 from windfall.errors import BadInput
 
 _NOTHING = object()

@@ -19,7 +19,8 @@ from msgspec import Struct
 
 from windfall.bags.chunks import CHUNK_TASKS, MAX_TEXT_BYTES, Chunker, Parameters
 from windfall.bags.shell import first_unbalanced
-from windfall.bags.spec import MAX_TASKS, InputFile, Source, check_range, check_relative
+from windfall.bags.spec import InputFile, Source, check_range, check_relative
+from windfall.bounds import MAX_TASKS
 from windfall.errors import BadInput
 
 _BLOCK_BYTES = 4 << 20

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
+from windfall.bounds import (
+    BROKEN,
+    MAX_AMOUNT,
+    MAX_ATTRIBUTES,
+    MAX_CLASSES,
+    MAX_CPUS,
+    MAX_INTEGER,
+    MAX_MEMORY_BYTES,
+    MAX_MICROUSD,
+    MAX_NAME_CHARS,
+    MAX_SECONDS,
+    MAX_TASKS,
+    MAX_TEXT_CHARS,
+    MAX_TRIES,
+    broken,
+)
 from windfall.core.matching.policy import POLICIES
 from windfall.errors import BadInput
 from windfall.units import split_memory
 
-MAX_NAME_CHARS = 200
 MAX_COMMAND_BYTES = 1 << 20
 MAX_STDIN_BYTES = 1 << 20
-MAX_TASKS = 100_000_000
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -154,14 +168,19 @@ def encode(spec: JobSpec) -> bytes:
 
 def decode(data: bytes | str, where: str = "the specification") -> JobSpec:
     """A specification, its types and its values checked."""
-    try:
-        spec = msgspec.json.decode(data, type=JobSpec)
-    except msgspec.ValidationError as error:
-        raise bad_field(error, where, JobSpec.__struct_fields__) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{where} is not JSON: {error}") from error
+    spec = decode_kept(data, where)
     check(spec, where)
     return spec
+
+
+def decode_kept(data: bytes | str, where: str = "the specification") -> JobSpec:
+    """A specification that was checked when it came in: what a job has kept is not refused by newer limits."""
+    try:
+        return msgspec.json.decode(data, type=JobSpec)
+    except msgspec.ValidationError as error:
+        raise bad_field(error, where, JobSpec.__struct_fields__) from error
+    except BROKEN as error:
+        raise broken(error, f"{where} is not JSON") from error
 
 
 _EXPECTED = re.compile(r"Expected `(?P<expected>.+?)`, got `(?P<got>.+?)`(?: - at `(?P<path>.+)`)?\Z")
@@ -227,9 +246,12 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
             refuse("env", f"has a variable named {name!r}; a name is not empty and has no '='")
     for number, needs in enumerate(spec.task_classes()):
         check_needs(needs, where if number == 0 else f"{where}, task class {number}")
+    if len(spec.classes) > MAX_CLASSES:
+        refuse("classes", f"has {len(spec.classes):,} entries", f"at most {MAX_CLASSES:,}")
     check_files(spec.inputs, spec.outputs, where)
     check_files(spec.files, [], where)
     _check_numbers(spec, where)
+    _check_words(spec, where)
     for policy in spec.policies:
         if policy not in POLICIES:
             near = get_close_matches(policy, POLICIES, n=1)
@@ -253,39 +275,78 @@ def check_texts(texts: list[str], where: str) -> None:
 
 
 def check_needs(needs: TaskClass, where: str) -> None:
-    """Refuse needs that no host can meet."""
-    if not (math.isfinite(needs.cpus) and needs.cpus > 0):
-        raise BadInput(f"{where}: cpus must be more than 0, not {needs.cpus:g}")
-    if needs.memory is not None and needs.memory.bytes_ <= 0:
-        raise BadInput(f"{where}: memory must be more than 0 bytes")
-    if needs.wall_s is not None and not needs.wall_s > 0:
-        raise BadInput(f"{where}: wall must be more than 0 seconds, not {needs.wall_s:g}")
-    if needs.estimate_s is not None and not needs.estimate_s > 0:
-        raise BadInput(f"{where}: estimate must be more than 0 seconds, not {needs.estimate_s:g}")
-    if needs.max_failures < 1:
-        raise BadInput(f"{where}: max_failures must be 1 (no second attempt) or more, not {needs.max_failures}")
-    if needs.max_losses < 0:
-        raise BadInput(f"{where}: max_losses must be 0 or more, not {needs.max_losses}")
+    """Refuse needs that no host can meet, and numbers that no column can hold."""
+    if not 0 < needs.cpus <= MAX_CPUS:
+        raise BadInput(f"{where}: cpus must be more than 0 and at most {MAX_CPUS:,}, not {needs.cpus:g}")
+    if needs.memory is not None and not 0 < needs.memory.bytes_ <= MAX_MEMORY_BYTES:
+        raise BadInput(
+            f"{where}: memory must be more than 0 bytes and at most {MAX_MEMORY_BYTES >> 40} TiB,"
+            f" not {needs.memory.bytes_:,} bytes",
+            hint="write what one attempt uses, as in 2G",
+        )
+    for name, value in (("wall", needs.wall_s), ("estimate", needs.estimate_s)):
+        if value is not None and not 0 < value <= MAX_SECONDS:
+            raise BadInput(f"{where}: {name} must be more than 0 and at most {MAX_SECONDS:g} seconds, not {value:g}")
+    if not 1 <= needs.max_failures <= MAX_TRIES:
+        raise BadInput(
+            f"{where}: max_failures must be 1 (no second attempt) to {MAX_TRIES:,}, not {_short(needs.max_failures)}"
+        )
+    if not 0 <= needs.max_losses <= MAX_TRIES:
+        raise BadInput(f"{where}: max_losses must be 0 to {MAX_TRIES:,}, not {_short(needs.max_losses)}")
+    if len(needs.name) > MAX_NAME_CHARS:
+        raise BadInput(f"{where}: the name of a task class has at most {MAX_NAME_CHARS} characters")
+
+
+def _short(value: float) -> str:
+    """A number for an error, however large."""
+    return f"{value:,}" if abs(value) <= MAX_INTEGER else f"{float(min(value, 10**300)):.3g}"
 
 
 def _check_numbers(spec: JobSpec, where: str) -> None:
-    at_least_zero = {
-        "max_failed_tasks": spec.max_failed_tasks,
-        "grace": spec.grace_s,
-        "output_cap": spec.output_cap_bytes,
-        "budget": spec.budget_microusd,
+    at_most = {
+        "max_failed_tasks": (spec.max_failed_tasks, MAX_TASKS, ""),
+        "grace": (spec.grace_s, MAX_SECONDS, "seconds"),
+        "output_cap": (spec.output_cap_bytes, MAX_INTEGER, "bytes"),
+        "budget": (spec.budget_microusd, MAX_MICROUSD, "micro-dollars"),
+        "checkpoint_size": (spec.checkpoint_mb, MAX_AMOUNT, "MB"),
+        "like": (spec.like, MAX_INTEGER, ""),
     }
-    for name, value in at_least_zero.items():
-        if value is not None and not value >= 0:
-            raise BadInput(f"{where}: {name} must be 0 or more, not {value:g}")
-    if spec.deadline_s is not None and not spec.deadline_s > 0:
-        raise BadInput(f"{where}: deadline must be more than 0 seconds from now, not {spec.deadline_s:g}")
-    if spec.checkpoint_s is not None and not spec.checkpoint_s > 0:
+    for name, (value, most, unit) in at_most.items():
+        if value is not None and not 0 <= value <= most:
+            raise BadInput(f"{where}: {name} must be 0 or more and at most {most:,.12g} {unit}, not {_short(value)}")
+    if spec.deadline_s is not None and not 0 < spec.deadline_s <= MAX_SECONDS:
+        raise BadInput(
+            f"{where}: deadline must be more than 0 seconds from now, not {spec.deadline_s:g}",
+            hint=f"at most {MAX_SECONDS:g} seconds; as in 2h30m",
+        )
+    if spec.checkpoint_s is not None and not 0 < spec.checkpoint_s <= MAX_SECONDS:
         raise BadInput(f"{where}: checkpoint must be more than 0 seconds, not {spec.checkpoint_s:g}", hint="as in 5m")
     if not 0 < spec.confidence < 1:
         raise BadInput(f"{where}: confidence must be between 0 and 1, not {spec.confidence:g}", hint="as in 0.99")
-    if not math.isfinite(spec.priority):
-        raise BadInput(f"{where}: priority must be a finite number")
+    if not abs(spec.priority) <= MAX_AMOUNT:
+        raise BadInput(f"{where}: priority must be a finite number, at most {MAX_AMOUNT:g}, not {spec.priority:g}")
+
+
+def _check_words(spec: JobSpec, where: str) -> None:
+    """Refuse names and texts that are too long to be shown, and attributes that no policy could see."""
+    for name, text in (("owner", spec.owner), ("key", spec.key), ("planner", spec.planner)):
+        if len(text) > MAX_NAME_CHARS:
+            raise BadInput(f"{where}: {name} has {len(text):,} characters", hint=f"at most {MAX_NAME_CHARS}")
+    for policy, text in spec.policies.items():
+        if len(text) > MAX_TEXT_CHARS:
+            raise BadInput(f"{where}: policy {policy} has {len(text):,} characters", hint=f"at most {MAX_TEXT_CHARS:,}")
+    tables: dict[str, Mapping[str, object]] = {"attributes": spec.attributes, "tags": spec.tags}
+    for table, values in tables.items():
+        if len(values) > MAX_ATTRIBUTES:
+            raise BadInput(f"{where}: {len(values)} {table}", hint=f"at most {MAX_ATTRIBUTES}")
+        for name, value in values.items():
+            if not 0 < len(name) <= MAX_NAME_CHARS or (isinstance(value, str) and len(value) > MAX_TEXT_CHARS):
+                raise BadInput(
+                    f"{where}: {table}: '{name[:40]}' or its value is too long",
+                    hint=f"a name has 1 to {MAX_NAME_CHARS} characters, a value at most {MAX_TEXT_CHARS:,}",
+                )
+            if isinstance(value, float) and not abs(value) <= MAX_AMOUNT:
+                raise BadInput(f"{where}: {table}: '{name[:40]}' = {value:g}", hint=f"at most {MAX_AMOUNT:g}")
 
 
 def check_files(inputs: list[InputFile], outputs: list[str], where: str) -> None:
@@ -296,7 +357,7 @@ def check_files(inputs: list[InputFile], outputs: list[str], where: str) -> None
         if file.name in seen:
             raise BadInput(f"{where}: two inputs are named '{file.name}'", hint="give one another name: NAME=PATH")
         seen.add(file.name)
-        if not _SHA256.match(file.sha256) or file.size < 0 or not 0 <= file.mode <= 0o777:
+        if not _SHA256.match(file.sha256) or not 0 <= file.size <= MAX_INTEGER or not 0 <= file.mode <= 0o777:
             raise BadInput(f"{where}: input '{file.name}' has a wrong sha256, size or mode")
     for output in outputs:
         check_relative(output, f"{where}: output")
@@ -330,6 +391,8 @@ def _check_source(spec: JobSpec, where: str) -> None:
 
 def check_range(first: int, last: int, step: int, where: str) -> None:
     """Refuse a range that is reversed, empty, or longer than a bag may be."""
+    if max(abs(first), abs(last), step) > MAX_INTEGER:
+        raise BadInput(f"{where}: a range has numbers of at most {MAX_INTEGER:,}", hint="count from a smaller number")
     if step < 1:
         raise BadInput(f"{where}: the step of a range must be 1 or more, not {step}")
     if last < first:

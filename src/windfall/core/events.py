@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from windfall.bounds import MAX_MEMORY_BYTES
 from windfall.core.sites.instances import InstanceEnd, Placement, Resources, SiteRules, Wish
 from windfall.core.supply.overlay import Ask, Flow, PoolRules
 from windfall.planning.contract import Plan
@@ -39,7 +40,9 @@ class TaskClass(Struct, frozen=True, array_like=True):
     """It checkpoints, in files of this size; an attempt that moves goes on from there."""
 
     def memory_for(self, attempt: int) -> int:
-        return self.memory_bytes * attempt if self.memory_per_attempt else self.memory_bytes
+        if not self.memory_per_attempt:
+            return self.memory_bytes
+        return min(self.memory_bytes * attempt, MAX_MEMORY_BYTES)
 
 
 class JobRules(Struct, frozen=True, array_like=True):

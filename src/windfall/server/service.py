@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from windfall.bags.rendering import Made, Renderer, Rows
-from windfall.bags.spec import JobSpec
-from windfall.bags.spec import decode as decode_spec
+from windfall.bags.spec import JobSpec, decode_kept
+from windfall.bounds import MAX_WAIT_S
 from windfall.core.events import (
     ACCEPTED,
     REQUEUED,
@@ -38,7 +38,6 @@ from windfall.server.http.live import LiveOutput
 from windfall.server.sites.keeper import SiteKeeper
 from windfall.store.contract import ChunkHead, OutputRow, Store
 
-MAX_WAIT_S = 30.0
 REMEMBERED_NAMES = 16
 """Workflows whose tasks can be found by name without reading them again."""
 REMEMBERED_MAKERS = 20_000
@@ -88,8 +87,8 @@ class Service:
         bags = self.state.bags
         if reference == "last" and bags:
             return bags[max(bags)]
-        if reference.isdecimal() and int(reference) in bags:
-            return bags[int(reference)]
+        if (number := decimal(reference)) is not None and number in bags:
+            return bags[number]
         named = [bag for bag in bags.values() if bag.rules.name == reference]
         if named:
             return named[-1]
@@ -111,7 +110,7 @@ class Service:
             data = self.store.job_spec(job)
             if data is None:
                 raise NotFound(f"there is no job {job}", code="no-such-job")
-            spec = self._specs[job] = decode_spec(data)
+            spec = self._specs[job] = decode_kept(data, f"the specification of job {job}")
         return spec
 
     def replace_spec(self, job: int, spec: JobSpec) -> None:
@@ -270,6 +269,11 @@ class Service:
         for future in [*self._hosts.values(), *self._watchers]:
             if not future.done():
                 future.set_result(None)
+
+
+def decimal(text: str) -> int | None:
+    """A number out of a path; None for a text that is none, or longer than any that we give."""
+    return int(text) if text.isdecimal() and len(text) <= 18 else None
 
 
 def output_rows(store: Store, job: int, tasks: list[int]) -> list[OutputRow]:

@@ -311,7 +311,7 @@ def test_a_range_that_is_none_is_refused(text, why):
          "job.toml line 5: task[1].cpus must be a number, not a text"),
         ('[[task]]\ncommand = "a"\n[[task]]\ncpus = 1\n', "job.toml task 2: the task has no command"),
         ('[[task]]\ncommand = "a"\nmax_failures = 0\n',
-         "job.toml task 1: max_failures must be 1 (no second attempt) or more, not 0"),
+         "job.toml task 1: max_failures must be 1 (no second attempt) to 1,000,000, not 0"),
         ('[job]\ncommand = "a"\n', "job.toml does not say what the tasks are"),
         ('[job]\ncommand = "a"\nrange = "1-2"\nlines = "f"\n',
          "job.toml names 2 sources of tasks: a list of tasks, range"),

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -15,11 +16,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from windfall import __version__
+from windfall.bounds import MAX_BODY_BYTES, Name, Seconds, Text
 from windfall.core import events as ev
 from windfall.drivers.failures import ServerFailed, Uncommitted, Undecided
 from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.server.auth import Forbidden
 from windfall.server.http import blobs, exchange, machines, submission, workflows
+from windfall.server.http.bodies import TooLarge, typed_body
 from windfall.server.queries import jobs as queries
 from windfall.server.queries import money
 from windfall.server.queries.metrics import metrics
@@ -30,14 +33,9 @@ from windfall.wire import VERSION, frames
 
 log = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 64 << 20
 Answer = Response | tuple[int, dict[str, Any]]
 Handler = Callable[[Service, Request], Awaitable[Answer]]
 _encode = msgspec.json.Encoder().encode
-
-
-class TooLarge(BadInput):
-    code = "too-large"
 
 
 class Busy(WindfallError):
@@ -74,7 +72,7 @@ def error_response(error: WindfallError) -> Response:
         "retryable": error.retryable,
     }
     if isinstance(error, TooLarge):
-        body["limit"] = MAX_BODY_BYTES
+        body["limit"] = error.limit
     return json_response({"error": body}, code)
 
 
@@ -85,9 +83,9 @@ def handled(service: Service, handler: Handler, role: str, writes: bool) -> Call
         try:
             if role:
                 service.tokens.require(request.headers.get("authorization"), role)
-            length = request.headers.get("content-length")
-            if length is not None and int(length) > MAX_BODY_BYTES and handler is not blobs.put:
-                raise TooLarge(f"a body of {int(length):,} bytes", hint=f"at most {MAX_BODY_BYTES:,}")
+            length = request.headers.get("content-length", "")
+            if handler is not blobs.put and length.isdecimal() and int(length[:18]) > MAX_BODY_BYTES:
+                raise TooLarge(f"a body of {length[:18]} bytes")
             if writes or service.driver.failure is not None:
                 refuse_while_in_trouble(service)
             answer = await handler(service, request)
@@ -120,9 +118,18 @@ async def worker_file(service: Service, request: Request) -> Answer:
     return Response(worker_pyz(), media_type="application/zip")
 
 
+class TokenBody(Struct):
+    """`POST /v1/tokens`."""
+
+    role: Name
+    name: Name = ""
+
+
 async def create_token(service: Service, request: Request) -> Answer:
-    body = await submission.json_body(request)
-    token = service.tokens.create(str(body.get("role")), str(body.get("name") or ""), service.driver.clock())
+    body = await typed_body(request, TokenBody)
+    if not body.name.isprintable():
+        raise BadInput("the name of a token has only printable characters")
+    token = service.tokens.create(body.role, body.name, service.driver.clock())
     return 201, {"token": token, "id": token.split("_")[1]}
 
 
@@ -137,16 +144,22 @@ async def revoke_token(service: Service, request: Request) -> Answer:
     return 200, {"revoked": ident}
 
 
+class HostBody(Struct):
+    """`POST /v1/hosts/NAME/block`, `unblock` and `drain`."""
+
+    reason: Text | None = None
+    for_s: Seconds | None = None
+
+
 async def host_action(service: Service, request: Request) -> Answer:
     name, action = request.path_params["host"], request.path_params["action"]
     if service.state.host(name) is None:
         raise NotFound(f"there is no host '{name}'", hint="see them: windfall host list", code="no-such-host")
-    body = await submission.json_body(request)
+    body = await typed_body(request, HostBody)
     now = service.driver.clock()
     if action == "block":
-        for_s = body.get("for_s")
-        until = None if for_s is None else now + float(for_s)
-        event: ev.AnyEvent = ev.HostBlocked(now, name, str(body.get("reason") or "blocked by hand"), until)
+        until = None if body.for_s is None else now + body.for_s
+        event: ev.AnyEvent = ev.HostBlocked(now, name, body.reason or "blocked by hand", until)
     elif action == "unblock":
         event = ev.HostUnblocked(now, name)
     elif action == "drain":
@@ -276,7 +289,7 @@ async def read_body(receive: Receive) -> bytes:
         piece = message.get("body", b"")
         size += len(piece)
         if size > MAX_BODY_BYTES:
-            raise TooLarge(f"a body of more than {MAX_BODY_BYTES:,} bytes", hint=f"at most {MAX_BODY_BYTES:,}")
+            raise TooLarge(f"a body of more than {MAX_BODY_BYTES:,} bytes")
         pieces.append(piece)
         if not message.get("more_body"):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)

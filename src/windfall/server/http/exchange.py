@@ -5,12 +5,36 @@ Decides nothing: it turns the message into events, waits until their records are
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from windfall.bags.rendering import job_spec_for_worker
+from windfall.bounds import (
+    BROKEN,
+    MAX_HELD,
+    MAX_NAME_CHARS,
+    MAX_OUTPUT_FILES,
+    MAX_RESULTS,
+    MAX_WAIT_S,
+    MAX_WANT,
+    Ad,
+    Ago,
+    Count,
+    Exit,
+    FileName,
+    Integer,
+    KnownAd,
+    Mode,
+    Name,
+    Number,
+    Sha256,
+    Slots,
+    Text,
+    broken,
+    convert,
+)
 from windfall.core.events import (
     DROPPED,
     STALE,
@@ -28,37 +52,49 @@ from windfall.core.events import (
 )
 from windfall.core.renting.runtimes import progress_s
 from windfall.core.state.hosts import Host
+from windfall.core.state.state import State
 from windfall.errors import BadInput, WindfallError
-from windfall.server.service import MAX_WAIT_S, Service
+from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
 from windfall.wire import VERSION, frames
 from windfall.wire.messages import CAUSES
 
-MAX_RESULTS = 10_000
-MAX_HOST_CHARS = 200
 CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES)}
 
-ResultRow = tuple[int, int, int, str, int | None, float, float, float, int, int, int, int, dict[str, Any] | None]
+
+class More(Struct, omit_defaults=True):
+    """What a result says beside its numbers."""
+
+    outputs: Annotated[list[tuple[FileName, Sha256, Count, Mode]], Meta(max_length=MAX_OUTPUT_FILES)] | None = None
+    dropped: tuple[Count, Count] | None = None
+    text: str | None = None
+
+
+ResultRow = tuple[
+    Count, Count, Count, str, Exit | None, Ago, Ago, Ago, Count, Count, Count, Count, More | None
+]  # fmt: skip
+AttemptRow = tuple[Count, Count, Count]
+Rows = Meta(max_length=MAX_RESULTS)
 
 
 class Ask(Struct):
-    """The header of a request."""
+    """The header of a request. Whatever it says fits into the log, the columns and the snapshot."""
 
-    v: int
+    v: Integer
     host: str
-    boot: str
-    n: int
-    want: int
-    slots: int
-    ad: dict[str, Any] | None = None
-    wait_s: float = 0.0
+    boot: Name
+    n: Number
+    want: Count
+    slots: Slots
+    ad: Ad | None = None
+    wait_s: Ago = 0.0
     results: list[ResultRow] = []
-    started: list[tuple[int, int, int, float]] = []
-    held: int = 0
-    holds: list[Key] | None = None
-    live: list[tuple[int, int, int, int, int, int, int]] = []
-    leaving: str | None = None
-    checkpoints: list[tuple[int, int, int, str, int, float]] = []
+    started: Annotated[list[tuple[Count, Count, Count, Ago]], Meta(max_length=MAX_HELD)] = []
+    held: Count = 0
+    holds: Annotated[list[AttemptRow], Meta(max_length=MAX_HELD)] | None = None
+    live: Annotated[list[tuple[Count, Count, Count, Count, Count, Count, Count]], Rows] = []
+    leaving: Text | None = None
+    checkpoints: Annotated[list[tuple[Count, Count, Count, Sha256, Count, Ago]], Rows] = []
 
 
 class WrongVersion(WindfallError):
@@ -89,10 +125,10 @@ async def exchange(service: Service, body: bytes) -> bytes:
     if not repeated:
         outputs = take_attachments(service, ask, attachments)
         # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
-        events += [CheckpointSaved(now, *row[:3], progress_s(service.state, *row[:3], row[5]), row[3])
-                   for row in ask.checkpoints]  # fmt: skip
+        events += checkpoint_events(service.state, ask, now)
         events += result_events(ask, now)
-    want = 0 if missed else ask.want
+    held = len(host.held) if host is not None else 0
+    want = 0 if missed else min(ask.want, MAX_WANT, MAX_HELD - held)
     events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds))
     records = await service.driver.submit(events, lambda made: Batch(outputs=output_rows(made, outputs)))
     answer = _answer_of(records[-1])
@@ -103,7 +139,7 @@ async def exchange(service: Service, body: bytes) -> bytes:
         if service.arrival(ask.host) != arrival:
             # The worker has hung up and asked again; a promise made here would reach nobody.
             raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
-        again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, ask.want, ask.slots)
+        again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots)
         answer = _answer_of((await service.driver.submit([again]))[-1])
     return word(service, ask, answer, missed)
 
@@ -113,8 +149,10 @@ def read(body: bytes) -> tuple[Ask, memoryview]:
     try:
         header, attachments = frames.split(body)
         ask = _decode(header)
-    except (frames.BadFrame, msgspec.DecodeError) as error:
-        raise BadInput(f"not an exchange: {error}") from error
+    except frames.BadFrame as error:
+        raise BadInput(f"not an exchange: {error}") from None
+    except BROKEN as error:
+        raise broken(error, "not an exchange") from None
     if ask.v != VERSION:
         raise WrongVersion(
             f"the worker speaks version {ask.v} of the protocol, this server {VERSION}",
@@ -122,10 +160,10 @@ def read(body: bytes) -> tuple[Ask, memoryview]:
         )
     if len(ask.results) > MAX_RESULTS:
         raise BadInput(f"{len(ask.results)} results in one exchange", hint=f"at most {MAX_RESULTS}", code="too-large")
-    if not ask.host or len(ask.host) > MAX_HOST_CHARS or not ask.host.isprintable():
-        raise BadInput(f"a host's id has 1 to {MAX_HOST_CHARS} printable characters")
-    if ask.slots < 0 or ask.want < 0 or ask.n < 1:
-        raise BadInput("slots and want must be 0 or more, n must be 1 or more")
+    if not ask.host or len(ask.host) > MAX_NAME_CHARS or not ask.host.isprintable():
+        raise BadInput(f"a host's id has 1 to {MAX_NAME_CHARS} printable characters")
+    if ask.ad is not None:
+        convert(ask.ad, KnownAd, "not an exchange: the ad")
     return ask, attachments
 
 
@@ -152,6 +190,17 @@ def take_attachments(service: Service, ask: Ask, attachments: memoryview) -> lis
     return outputs
 
 
+def checkpoint_events(state: State, ask: Ask, now: float) -> list[AnyEvent]:
+    """The checkpoints of attempts that were handed out; of others nothing is kept."""
+    events: list[AnyEvent] = []
+    for job, task, attempt, blob, _, run_s in ask.checkpoints:
+        bag = state.bags.get(job)
+        if bag is not None and task < bag.total and 0 < attempt <= bag.columns.attempts[task]:
+            saved_s = progress_s(state, job, task, attempt, max(0.0, run_s))
+            events.append(CheckpointSaved(now, job, task, attempt, saved_s, blob))
+    return events
+
+
 def result_events(ask: Ask, now: float) -> list[AnyEvent]:
     """The results as events on the server's clock. Two of one task go into two events: each is judged in its turn."""
     rounds: list[list[Result]] = []
@@ -160,7 +209,8 @@ def result_events(ask: Ask, now: float) -> list[AnyEvent]:
         if cause not in CAUSE_CODES:
             raise BadInput(f"a result of task {task} has the unknown cause '{cause}'")
         end = now - max(0.0, ago_s)
-        result = Result(job, task, attempt, CAUSE_CODES[cause], code, end - max(0.0, run_s), end, cpu_s, rss)
+        start = end - max(0.0, run_s)
+        result = Result(job, task, attempt, CAUSE_CODES[cause], code, start, end, max(0.0, cpu_s), rss)
         place = seen.get((job, task), -1) + 1
         seen[job, task] = place
         if place == len(rounds):

@@ -53,6 +53,8 @@ class LiveOutput:
         return [key for key in self._wanted if key in held]
 
     def add(self, key: Key, stdout_at: int, stdout: bytes, stderr_at: int, stderr: bytes) -> None:
+        if key not in self._wanted:
+            return
         out, err = self._streams.setdefault(key, (Stream(), Stream()))
         out.add(stdout_at, stdout)
         err.add(stderr_at, stderr)

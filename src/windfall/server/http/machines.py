@@ -16,7 +16,7 @@ from windfall.core.state.hosts import GONE
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.pools.emulated import EmulatedPool
-from windfall.server.service import NotFound, Service
+from windfall.server.service import NotFound, Service, decimal
 
 Json = dict[str, Any]
 
@@ -117,8 +117,7 @@ async def poke(service: Service, request: Request) -> tuple[int, Json]:
     if not isinstance(pool, EmulatedPool):
         raise BadInput(f"pool '{name}' is a real one", hint="only machines of an emulated cloud can be poked")
     what = request.path_params["what"]
-    number = reference.removeprefix("m")
-    known = service.state.fleet.machines.get(int(number)) if number.isdecimal() else None
+    known = service.state.fleet.machines.get(decimal(reference.removeprefix("m")) or 0)
     id = known.id if known is not None and known.offer.pool == name else reference
     await run_in_threadpool(pool.poke, id, what)
     return 200, {"pool": name, "id": id, "what": what}

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 
 from windfall.bags import spec as specs
 from windfall.bags.chunks import Chunk, check_chunk
 from windfall.bags.rendering import Renderer
-from windfall.bags.spec import JobSpec, Memory, parse_memory
+from windfall.bags.spec import JobSpec, parse_memory
+from windfall.bounds import (
+    BROKEN,
+    MAX_MICROUSD,
+    MAX_TASKS,
+    Amount,
+    Attributes,
+    Count,
+    Name,
+    Seconds,
+    TaskCount,
+    Text,
+    Tries,
+    broken,
+    read_json,
+)
 from windfall.core import events as ev
 from windfall.core.events import JobRules, JobTaken, TaskClass, TasksChosen
 from windfall.core.matching.policy import BagPolicy, DefaultPolicy
 from windfall.errors import BadInput
 from windfall.server.http import workflows
+from windfall.server.http.bodies import limited_body, typed_body
 from windfall.server.http.machines import check_rented
 from windfall.server.queries.status import job_status
 from windfall.server.service import NotFound, Service
@@ -83,27 +99,29 @@ def known_policies(texts: dict[str, str]) -> BagPolicy:
     return ClassAdPolicy(named_policies(texts))
 
 
-async def json_body(request: Request) -> Json:
-    try:
-        body = msgspec.json.decode(await request.body() or b"{}")
-    except msgspec.DecodeError as error:
-        raise BadInput(f"the body is not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise BadInput("the body must be a JSON object")
-    return body
+class SubmitBody(Struct):
+    """`POST /v1/jobs`."""
+
+    spec: msgspec.Raw
+    count: TaskCount = 0
+    seal: bool = False
+    shape: list[str] | None = None
+    estimates: str | None = None
 
 
 async def submit(service: Service, request: Request) -> tuple[int, Json]:
-    body = await json_body(request)
-    spec = specs.decode(msgspec.json.encode(body.get("spec")))
+    body = await typed_body(request, SubmitBody)
+    spec = specs.decode(bytes(body.spec))
     Renderer(spec)  # compiles the templates, and refuses what does not compile
     compile_policies(spec.policies, [*spec.tags, *spec.attributes])
-    count = int(body.get("count", 0))
+    count = body.count
     if count and spec.source.kind != "range":
         raise BadInput("'count' goes with a range; send other tasks as chunks")
     if count and count != spec.source.range_count:
         raise BadInput(f"the range has {spec.source.range_count} numbers, 'count' says {count}")
-    shape = workflows.shape_of(body, spec)
+    shape = workflows.shape_of(body.shape, spec)
+    if shape is not None and shape.tasks and body.seal:
+        raise BadInput("a workflow is sealed when its tasks have been sent")
     check_rented(service, spec, shape is not None or bool(spec.like))
     now = service.driver.clock()
     job = service.state.bags.next
@@ -114,24 +132,26 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
         return 201, {"job": known, "known": True, "total": service.state.bags[known].total}
     following: list[ev.AnyEvent] = [ev.TasksAdded(now, job, count)] if count else []
     if shape is not None:
-        following = workflows.shaped(service.state, job, shape, now) + workflows.estimated(body, job, shape, now)
+        following = workflows.shaped(service.state, job, shape, now) + workflows.estimated(
+            body.estimates, job, shape, now
+        )
     if spec.like:
         following = workflows.instance(service, job, spec, now)
         count = sum(event.count for event in following if isinstance(event, ev.TasksAdded))
-    if body.get("seal") or spec.like:
+    if body.seal or spec.like:
         following.append(ev.JobSealed(now, job))
-    encoded = specs.encode(spec)
-    records = await service.driver.submit([submitted, *following], lambda made: Batch(jobs=[JobRow(job, encoded)]))
+    row = JobRow(job, specs.encode(spec))
+    records = await service.driver.submit([submitted, *following], lambda made: Batch(jobs=[row]))
     assert isinstance(records[0].decided, JobTaken) and records[0].decided.job == job
     return 201, {"job": job, "known": False, "total": count}
 
 
 class ChunkNote(Struct, forbid_unknown_fields=True):
-    first: int
-    count: int
+    first: TaskCount
+    count: TaskCount
     codec: str
-    bytes: int
-    klass: int = 0
+    bytes: Count
+    klass: Count = 0
 
 
 class TasksHeader(Struct, forbid_unknown_fields=True):
@@ -141,7 +161,7 @@ class TasksHeader(Struct, forbid_unknown_fields=True):
 
 async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
     bag = service.bag(request.path_params["job"])
-    header, chunks = read_chunks(await request.body())
+    header, chunks = read_chunks(await limited_body(request))
     if bag.sealed:
         if all(chunk.first + chunk.count <= bag.total for chunk in chunks):
             return 200, {"total": bag.total}
@@ -157,6 +177,10 @@ async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
         check_chunk(spec, chunk)
         added.append(chunk)
         total += chunk.count
+    if total > MAX_TASKS:
+        raise BadInput(
+            f"job {bag.number} would have {total:,} tasks", hint=f"at most {MAX_TASKS:,}: submit it in parts"
+        )
     workflows.refuse_odd_count(bag, total, header.seal)
     now = service.driver.clock()
     events: list[ev.AnyEvent] = [ev.TasksAdded(now, bag.number, c.count, c.klass) for c in added]
@@ -179,9 +203,9 @@ async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
 def read_chunks(body: bytes) -> tuple[TasksHeader, list[Chunk]]:
     try:
         raw, attachments = frames.split(body)
-        header = msgspec.json.decode(raw, type=TasksHeader)
-    except (frames.BadFrame, msgspec.DecodeError) as error:
-        raise BadInput(f"not a frame of chunks: {error}") from error
+    except frames.BadFrame as error:
+        raise BadInput(f"not a frame of chunks: {error}") from None
+    header = read_json(raw, TasksHeader, "not a frame of chunks")
     chunks, at = [], 0
     for note in header.chunks:
         chunks.append(Chunk(note.first, note.count, note.klass, note.codec, bytes(attachments[at : at + note.bytes])))
@@ -199,33 +223,50 @@ async def seal(service: Service, request: Request) -> tuple[int, Json]:
     return 200, {"total": bag.total}
 
 
+TaskList = Annotated[list[Count], Meta(max_length=MAX_TASKS)]
+
+
+class CancelBody(Struct):
+    """`POST /v1/jobs/JOB/cancel`; without `tasks` the whole job is meant."""
+
+    tasks: TaskList | None = None
+    reason: Text | None = None
+
+
 async def cancel(service: Service, request: Request) -> tuple[int, Json]:
     bag = service.bag(request.path_params["job"])
-    body = await json_body(request)
+    body = await typed_body(request, CancelBody)
     before = bag.counts[4]
-    event = ev.JobCancelled(service.driver.clock(), bag.number, _tasks(body, bag.total), str(body.get("reason") or ""))
+    event = ev.JobCancelled(service.driver.clock(), bag.number, _tasks(body.tasks, bag.total), body.reason or "")
     await service.driver.submit([event])
     return 200, {"job": bag.number, "cancelled": bag.counts[4] - before}
 
 
-def _tasks(body: Json, total: int) -> list[int] | None:
-    tasks = body.get("tasks")
+def _tasks(tasks: list[int] | None, total: int) -> list[int] | None:
+    """Each once."""
     if tasks is None:
         return None
-    if not isinstance(tasks, list) or not all(isinstance(task, int) for task in tasks):
-        raise BadInput("'tasks' must be a list of task numbers")
     for task in tasks:
-        if not 0 <= task < total:
+        if task >= total:
             raise NotFound(f"there is no task {task}: the job has {total}", code="no-such-task")
-    return tasks
+    return list(dict.fromkeys(tasks))
+
+
+class RetryBody(Struct):
+    """`POST /v1/jobs/JOB/retry`; without `tasks` all that failed are meant."""
+
+    tasks: TaskList | None = None
+    cancelled: bool = False
+    memory: Name | Count | None = None
 
 
 async def retry(service: Service, request: Request) -> tuple[int, Json]:
     bag = service.bag(request.path_params["job"])
-    body = await json_body(request)
-    if body.get("memory"):
-        await _change(service, bag.number, {"memory": body["memory"]})
-    event = ev.JobRetried(service.driver.clock(), bag.number, _tasks(body, bag.total), bool(body.get("cancelled")))
+    body = await typed_body(request, RetryBody)
+    tasks = _tasks(body.tasks, bag.total)
+    if body.memory:
+        await _change(service, bag.number, Changes(memory=body.memory))
+    event = ev.JobRetried(service.driver.clock(), bag.number, tasks, body.cancelled)
     record = (await service.driver.submit([event]))[0]
     assert isinstance(record.decided, TasksChosen)
     return 200, {"job": bag.number, "retried": len(record.decided.tasks)}
@@ -233,57 +274,58 @@ async def retry(service: Service, request: Request) -> tuple[int, Json]:
 
 async def change(service: Service, request: Request) -> tuple[int, Json]:
     bag = service.bag(request.path_params["job"])
-    await _change(service, bag.number, await json_body(request))
+    body = await limited_body(request) or b"{}"
+    await _change(service, bag.number, read_changes(body))
     return 200, job_status(service, bag)
 
 
-# What may be changed on a job that runs, and how the value is read.
-CHANGES: dict[str, Callable[[Any], Any]] = {
-    "priority": float,
-    "memory": parse_memory,
-    "wall_s": float,
-    "max_failures": int,
-    "max_losses": int,
-    "max_failed_tasks": int,
-    "deadline_s": float,
-}
+class Changes(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What may be changed on a job that runs. What is not named stays as it is."""
+
+    priority: Amount | UnsetType = UNSET
+    paused: bool | UnsetType = UNSET
+    memory: Name | Count | UnsetType | None = UNSET
+    wall_s: Seconds | UnsetType | None = UNSET
+    max_failures: Tries | UnsetType = UNSET
+    max_losses: Tries | UnsetType = UNSET
+    max_failed_tasks: TaskCount | UnsetType | None = UNSET
+    policies: dict[Name, Text | None] | UnsetType = UNSET
+    deadline_s: Seconds | UnsetType | None = UNSET
+    budget_usd: Annotated[float, Meta(ge=0, le=MAX_MICROUSD / 1000000.0)] | Name | UnsetType | None = UNSET
+    attributes: Attributes | UnsetType = UNSET
 
 
-async def _change(service: Service, job: int, wanted: Json) -> None:
+def read_changes(body: bytes) -> Changes:
+    """The changes that somebody asks for; an error names the field, and what it may be."""
+    try:
+        return msgspec.json.decode(body, type=Changes)
+    except msgspec.ValidationError as error:
+        raise specs.bad_field(error, "the change", Changes.__struct_fields__) from None
+    except BROKEN as error:
+        raise broken(error, "the body") from None
+
+
+async def _change(service: Service, job: int, wanted: Changes) -> None:
     bag = service.state.bags[job]
     spec = service.spec(job)
-    paused = bag.rules.paused
-    fields: Json = {}
-    for name, value in wanted.items():
-        if name == "paused":
-            paused = bool(value)
-        elif name == "policies":
-            merged = {**spec.policies, **value}
-            fields["policies"] = {policy: text for policy, text in merged.items() if text is not None}
-        elif name == "attributes":
-            fields["attributes"] = {**spec.attributes, **value}
-        elif name == "budget_usd":
-            fields["budget_microusd"] = parse_money(value) if value is not None else None
-        elif name in CHANGES:
-            fields[name] = _read(name, value)
-        else:
-            known = ", ".join([*CHANGES, "paused", "policies", "attributes", "budget_usd"])
-            raise BadInput(f"'{name}' of a job cannot be changed", hint=f"what can: {known}")
-    changed = msgspec.structs.replace(spec, **fields)
+    said = {name: value for name in Changes.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
+    paused = said.pop("paused", bag.rules.paused)
+    if "policies" in said:
+        merged = {**spec.policies, **said["policies"]}
+        said["policies"] = {policy: text for policy, text in merged.items() if text is not None}
+    if "attributes" in said:
+        said["attributes"] = {**spec.attributes, **said["attributes"]}
+    if "budget_usd" in said:
+        budget = said.pop("budget_usd")
+        said["budget_microusd"] = None if budget is None else parse_money(budget)
+    if said.get("memory") is not None:
+        said["memory"] = parse_memory(said["memory"])
+    changed = msgspec.structs.replace(spec, **said)
     specs.check(changed, f"job {job}")
     compile_policies(changed.policies, [*changed.tags, *changed.attributes])
+    row = JobRow(job, specs.encode(changed))
     event = ev.JobChanged(service.driver.clock(), job, rules_of(changed, paused), classes_of(changed))
     service.renderer(job)  # read while the store can still refuse
-    encoded = specs.encode(changed)
-    done = service.driver.submit([event], lambda made: Batch(jobs=[JobRow(job, encoded)]))
+    done = service.driver.submit([event], lambda made: Batch(jobs=[row]))
     service.replace_spec(job, changed)
     await done
-
-
-def _read(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    try:
-        return CHANGES[name](value) if not isinstance(value, Memory) else value
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"{name}: {error}") from error

@@ -7,13 +7,13 @@ import binascii
 import zlib
 from array import array
 from difflib import get_close_matches
-from math import inf
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 
 from windfall.bags.spec import JobSpec
+from windfall.bounds import MAX_SECONDS
 from windfall.core import events as ev
 from windfall.core.state import dag
 from windfall.core.state.bags import Bag
@@ -32,14 +32,13 @@ SEARCHED_NAMES = 10_000
 # --- coming in --------------------------------------------------------------------------------------------------------
 
 
-def shape_of(body: Json, spec: JobSpec) -> dag.Shape | None:
+def shape_of(packed: list[str] | None, spec: JobSpec) -> dag.Shape | None:
     """The shape that was sent along; None for a bag of independent tasks."""
-    packed = body.get("shape")
     if packed is None:
         return None
     if spec.source.kind != "tasks" or spec.streaming or spec.like:
         raise BadInput("only a job of whole tasks that is submitted at once can be a workflow")
-    if not isinstance(packed, list) or len(packed) != 2:
+    if len(packed) != 2:
         raise BadInput("'shape' must be two packed columns: offsets and children")
     try:
         return dag.unpack(*map(_column, packed))
@@ -47,7 +46,7 @@ def shape_of(body: Json, spec: JobSpec) -> dag.Shape | None:
         raise BadInput(f"the shape of the workflow: {error}") from None
 
 
-def _column(text: Any) -> bytes:
+def _column(text: str) -> bytes:
     try:
         stream = zlib.decompressobj()
         data = stream.decompress(base64.b64decode(text), MAX_COLUMN_BYTES)
@@ -65,16 +64,16 @@ def shaped(state: State, job: int, shape: dag.Shape, now: float) -> list[ev.AnyE
     return [ev.JobShaped(now, job, shape.key, shape.offsets.tobytes(), shape.children.tobytes())]
 
 
-def estimated(body: Json, job: int, shape: dag.Shape, now: float) -> list[ev.AnyEvent]:
+def estimated(packed: str | None, job: int, shape: dag.Shape, now: float) -> list[ev.AnyEvent]:
     """The event that says how long each task is thought to take, if that was sent along."""
-    if body.get("estimates") is None:
+    if packed is None:
         return []
     seconds = array("f")
     try:
-        seconds.frombytes(_column(body["estimates"]))
+        seconds.frombytes(_column(packed))
     except ValueError:
         seconds = array("f")
-    if len(seconds) != shape.tasks or not all(0 <= value < inf for value in seconds):
+    if len(seconds) != shape.tasks or not all(0 <= value <= MAX_SECONDS for value in seconds):
         raise BadInput(f"'estimates' must be {shape.tasks} packed numbers of seconds, one a task")
     return [ev.TasksEstimated(now, job, seconds.tobytes())]
 

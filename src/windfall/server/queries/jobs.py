@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windfall.bounds import MAX_INTEGER
 from windfall.core.events import HostAnswered, Record, ResultsReported, decode_record
 from windfall.core.explain import jobs as explaining
 from windfall.core.liveness import timeouts
@@ -18,7 +19,7 @@ from windfall.errors import BadInput
 from windfall.server.http import workflows
 from windfall.server.queries import money
 from windfall.server.queries.status import exit_code, host_row, job_status, pool_rows, recovered, task_row, tasks_in
-from windfall.server.service import NotFound, Service, output_rows
+from windfall.server.service import NotFound, Service, decimal, output_rows
 from windfall.store.contract import Store
 from windfall.wire import frames
 from windfall.wire.messages import CAUSES
@@ -36,15 +37,23 @@ _unpack = msgspec.msgpack.Decoder(Packed).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def number(request: Request, name: str, default: float, most: float | None = None) -> float:
+def from_query(request: Request, name: str, default: float, most: float = MAX_INTEGER) -> float:
+    """A number of a query; one over `most` counts as that."""
     text = request.query_params.get(name)
     if text is None or text == "":
         return default
     try:
         value = float(text)
-    except ValueError as error:
-        raise BadInput(f"{name} must be a number, not '{text}'") from error
-    return value if most is None else min(value, most)
+    except ValueError:
+        raise BadInput(f"{name} must be a number, not '{text[:40]}'") from None
+    if not abs(value) <= MAX_INTEGER:
+        raise BadInput(f"{name} must be a number up to {MAX_INTEGER:,}, not '{text[:40]}'")
+    return min(value, most)
+
+
+def whole(request: Request, name: str, default: int, most: float = MAX_INTEGER) -> int:
+    """A position or a number of rows of a query: 0 or more."""
+    return max(0, int(from_query(request, name, default, most)))
 
 
 async def jobs(service: Service, request: Request) -> tuple[int, Json]:
@@ -55,8 +64,8 @@ async def jobs(service: Service, request: Request) -> tuple[int, Json]:
 
 async def job(service: Service, request: Request) -> tuple[int, Json]:
     bag = service.bag(request.path_params["job"])
-    version = int(number(request, "version", -1))
-    wait_s = number(request, "wait_s", 0.0)
+    version = int(from_query(request, "version", -1))
+    wait_s = from_query(request, "wait_s", 0.0)
     if wait_s > 0 and version >= 0:
         await service.change(lambda: service.versions.get(bag.number, 0) != version, wait_s)
     await service.driver.settled()
@@ -73,17 +82,18 @@ async def tasks(service: Service, request: Request) -> tuple[int, Json]:
     if state and state not in STATE_NAMES:
         raise BadInput(f"no state '{state}'", hint=f"states are: {', '.join(STATE_NAMES)}")
     states = frozenset(range(5)) if not state else frozenset({STATE_NAMES.index(state)})
-    limit = int(number(request, "limit", 1000, MAX_ROWS))
-    found, following = tasks_in(bag, states, int(number(request, "after", 0)), limit)
+    limit = whole(request, "limit", 1000, MAX_ROWS)
+    found, following = tasks_in(bag, states, whole(request, "after", 0), limit)
     if name := request.query_params.get("name"):
         found, following = [workflows.numbered(service, bag, name)], None
     return 200, {"tasks": [task_row(service, bag, task) for task in found], "next": following}
 
 
 def one_task(bag: Bag, text: str) -> int:
-    if not text.isdecimal() or int(text) >= bag.total:
-        raise NotFound(f"there is no task '{text}': job {bag.number} has {bag.total}", code="no-such-task")
-    return int(text)
+    task = decimal(text)
+    if task is None or task >= bag.total:
+        raise NotFound(f"there is no task '{text[:40]}': job {bag.number} has {bag.total}", code="no-such-task")
+    return task
 
 
 async def render(service: Service, request: Request) -> tuple[int, Json]:
@@ -136,13 +146,13 @@ def _log(service: Service) -> list[Record]:
 async def results(service: Service, request: Request) -> Response:
     """Rows of ended tasks by index."""
     bag = service.bag(request.path_params["job"])
-    limit = int(number(request, "limit", 1000, MAX_ROWS))
+    limit = whole(request, "limit", 1000, MAX_ROWS)
     chosen = request.query_params.get("tasks")
     if chosen:
         found: list[int] = [one_task(bag, text) for text in chosen.split(",")]
         following = None
     else:
-        found, following = tasks_in(bag, FINAL, int(number(request, "after", 0)), limit)
+        found, following = tasks_in(bag, FINAL, whole(request, "after", 0), limit)
     rows, attachments, cut = await _rows(service, bag, found)
     if cut is not None:
         following = found[cut]
@@ -152,9 +162,9 @@ async def results(service: Service, request: Request) -> Response:
 async def completed(service: Service, request: Request) -> Response:
     """Rows in the order of completion, as a long poll."""
     bag = service.bag(request.path_params["job"])
-    after = int(number(request, "after", 0))
-    limit = int(number(request, "limit", 1000, MAX_ROWS))
-    wait_s = number(request, "wait_s", 0.0)
+    after = whole(request, "after", 0)
+    limit = whole(request, "limit", 1000, MAX_ROWS)
+    wait_s = from_query(request, "wait_s", 0.0)
     if wait_s > 0:
         await service.change(lambda: len(bag.columns.order) > after or bag.finished_t is not None, wait_s)
     order = bag.columns.order[after : after + limit].tolist()
@@ -211,8 +221,8 @@ async def output(service: Service, request: Request) -> Response:
     """What a task has written: of an ended attempt from the store, of a running one as its worker sends it."""
     bag = service.bag(request.path_params["job"])
     task = one_task(bag, request.path_params["task"])
-    attempt = int(number(request, "attempt", 0)) or counting_attempt(bag, task)
-    out_from, err_from = int(number(request, "stdout_from", 0)), int(number(request, "stderr_from", 0))
+    attempt = whole(request, "attempt", 0) or counting_attempt(bag, task)
+    out_from, err_from = whole(request, "stdout_from", 0), whole(request, "stderr_from", 0)
     key = (bag.number, task, attempt)
 
     def running() -> bool:
@@ -220,7 +230,7 @@ async def output(service: Service, request: Request) -> Response:
 
     if running():
         service.live.follow(key)
-        wait_s = number(request, "wait_s", 0.0)
+        wait_s = from_query(request, "wait_s", 0.0)
         await service.change(lambda: not running() or _news(service, key, out_from, err_from), wait_s)
     if running():
         out_at, stdout, err_at, stderr = service.live.read(key, out_from, err_from)
@@ -286,11 +296,11 @@ def _group(found: dict[Any, Json], task: int, final: bool, cause: str, code: int
 
 
 async def events(service: Service, request: Request) -> tuple[int, Json]:
-    after = int(number(request, "after", 0))
-    limit = int(number(request, "limit", 1000, MAX_ROWS))
+    after = whole(request, "after", 0)
+    limit = whole(request, "limit", 1000, MAX_ROWS)
     reference = request.query_params.get("job")
     job_number = service.bag(reference).number if reference else None
-    wait_s = number(request, "wait_s", 0.0)
+    wait_s = from_query(request, "wait_s", 0.0)
     if wait_s > 0:
         await service.change(lambda: service.state.seq > after, wait_s)
     listed, seen = await run_in_threadpool(_events_from, service.store, after, limit, job_number)

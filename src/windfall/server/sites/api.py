@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windfall.bags.spec import check_texts
+from windfall.bounds import MAX_ATTRIBUTES, Amount, Count, FileName, Name, Seconds, Text
 from windfall.core.events import InstanceCancelled, InstanceRequested, SiteSettled
 from windfall.core.sites.instances import ENDED, LEAVING, OPEN, REFUSED, WAITING, Instance, SiteRules, SiteState, Wish
 from windfall.core.sites.site import COSTS, room, why_now
@@ -17,9 +19,9 @@ from windfall.errors import BadInput
 from windfall.placement.explain import shown_cost
 from windfall.pools.config import is_name
 from windfall.pools.site import check_amounts, check_site
-from windfall.server.http.submission import json_body
-from windfall.server.queries.jobs import NO_OUTPUT, Packed, frame, number
-from windfall.server.service import NotFound, Service
+from windfall.server.http.bodies import typed_body
+from windfall.server.queries.jobs import NO_OUTPUT, Packed, frame, from_query
+from windfall.server.service import NotFound, Service, decimal
 from windfall.server.sites.exchange import output_key
 from windfall.units import parse_duration
 
@@ -31,42 +33,41 @@ _unpack = msgspec.msgpack.Decoder(Packed).decode
 class SiteBody(Struct, forbid_unknown_fields=True):
     """`POST /v1/sites`."""
 
-    name: str
-    instance: dict[str, float]
-    limit: int = 1000
-    grace: str | float = "10s"
-    cost: str = "work"
-    idle_exit: str | float = "1m"
-    price_usd: float = 0.0
+    name: Name
+    instance: dict[Name, float]
+    limit: Count = 1000
+    grace: Name | Seconds = "10s"
+    cost: Name = "work"
+    idle_exit: Name | Seconds = "1m"
+    price_usd: Amount = 0.0
 
 
 class RequestBody(Struct, forbid_unknown_fields=True):
     """`POST /v1/site/requests`."""
 
-    resources: dict[str, float]
+    resources: dict[Name, float]
     command: list[str]
-    site: str = ""
-    for_s: float | None = None
+    site: Name = ""
+    for_s: Seconds | None = None
     queue: bool = True
-    tags: list[str] = []
+    tags: Annotated[list[Name], Meta(max_length=MAX_ATTRIBUTES)] = []
     env: dict[str, str] = {}
-    cwd: str | None = None
-    grace_s: float = 10.0
-    key: str = ""
+    cwd: FileName | None = None
+    grace_s: Seconds = 10.0
+    key: Name = ""
 
 
-def _converted(body: Json, kind: type[Any]) -> Any:
-    try:
-        return msgspec.convert(body, kind)
-    except msgspec.ValidationError as error:
-        raise BadInput(str(error)) from None
+class CancelBody(Struct):
+    """`POST /v1/site/requests/REQUEST/cancel`."""
+
+    reason: Text | None = None
 
 
 # --- sites ----------------------------------------------------------------------------------------------------------
 
 
 async def create(service: Service, request: Request) -> tuple[int, Json]:
-    body: SiteBody = _converted(await json_body(request), SiteBody)
+    body = await typed_body(request, SiteBody)
     if not is_name(body.name):
         raise BadInput(f"'{body.name}' is not a name", hint="letters, digits, '.', '_' and '-', at most 60")
     pool = service.state.supply.pools.get(body.name)
@@ -146,14 +147,12 @@ def site_row(service: Service, owned: SiteState) -> Json:
 
 
 async def ask(service: Service, request: Request) -> tuple[int, Json]:
-    body: RequestBody = _converted(await json_body(request), RequestBody)
+    body = await typed_body(request, RequestBody)
     owned = find_site(service, body.site)
     check_amounts(body.resources, "resources")
     if not body.command:
         raise BadInput("the command is empty", hint="as in: windfall site request --vcpu 4 -- ./serve --port 8000")
-    for name, value in (("for_s", body.for_s), ("grace_s", body.grace_s)):
-        if value is not None and not 0 <= value < 1e9:
-            raise BadInput(f"{name} = {value:g}", hint="a duration in seconds")
+    check_texts([*body.command, *body.env, *body.env.values(), body.cwd or ""], "the request")
     wish = Wish(
         body.resources,
         body.command,
@@ -186,7 +185,7 @@ async def requests(service: Service, request: Request) -> tuple[int, Json]:
 async def one_request(service: Service, request: Request) -> tuple[int, Json]:
     """One request; `wait_s` waits for another state than `state`, or for its end."""
     owned, one = find_request(service, request.path_params["request"])
-    wait_s = number(request, "wait_s", 0.0)
+    wait_s = from_query(request, "wait_s", 0.0)
     if wait_s > 0:
         before = request.query_params.get("state")
         await service.change(lambda: one.state in OVER or (before is not None and one.state != before), wait_s)
@@ -199,8 +198,8 @@ async def one_request(service: Service, request: Request) -> tuple[int, Json]:
 
 async def cancel(service: Service, request: Request) -> tuple[int, Json]:
     owned, one = find_request(service, request.path_params["request"])
-    body = await json_body(request)
-    event = InstanceCancelled(service.driver.clock(), owned.rules.name, one.number, str(body.get("reason") or ""))
+    body = await typed_body(request, CancelBody)
+    event = InstanceCancelled(service.driver.clock(), owned.rules.name, one.number, body.reason or "")
     if one.state not in OVER:
         await service.driver.submit([event])
     return 200, instance_row(owned, one)
@@ -222,9 +221,9 @@ def find_request(service: Service, reference: str) -> tuple[SiteState, Instance]
         found = [(owned, one) for owned in service.state.sites.values() for one in owned.instances.values() if one.wish]
         if found:
             return max(found, key=lambda pair: pair[1].asked_t)
-    elif text.isdecimal():
+    elif (number := decimal(text)) is not None:
         owned = find_site(service, name)
-        one = owned.instances.get(int(text))
+        one = owned.instances.get(number)
         if one is not None and one.wish is not None:
             return owned, one
     raise NotFound(

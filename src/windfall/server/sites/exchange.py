@@ -8,26 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windfall.bounds import (
+    BROKEN,
+    MAX_ATTRIBUTES,
+    MAX_NAME_CHARS,
+    MAX_RESULTS,
+    Ago,
+    Count,
+    Exit,
+    Integer,
+    Name,
+    Number,
+    Text,
+    broken,
+)
 from windfall.core.events import Record, SiteHostReported, SiteSettled
 from windfall.core.sites.instances import LEAVING, PLACED, Instance, InstanceEnd, SiteState
 from windfall.core.sites.site import GIVEN_UP, OVERTAKEN
 from windfall.errors import BadInput
 from windfall.placement.model import LARGEST_AMOUNT
-from windfall.server.http.exchange import MAX_HOST_CHARS, UsedId, WrongVersion
+from windfall.server.http.bodies import limited_body
+from windfall.server.http.exchange import UsedId, WrongVersion
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
 from windfall.wire import VERSION, frames
 from windfall.wire.messages import CAUSES
 
 Json = dict[str, Any]
-EndRow = tuple[int, str, int | None, float, float | None, int, int, int, str]
+EndRow = tuple[Number, str, Exit | None, Ago, Ago | None, Count, Count, Count, str]
 """[instance, cause, exit, ended_ago_s, run_s or null, rss_bytes, n_stdout, n_stderr, text]."""
 MAX_RESOURCES = 64
 SITE_JOB = 0
@@ -40,18 +55,18 @@ _pack = msgspec.msgpack.Encoder().encode
 class Ask(Struct):
     """The header of a request."""
 
-    v: int
-    site: str
+    v: Integer
+    site: Name
     host: str
-    boot: str
-    n: int
+    boot: Name
+    n: Integer
     capacity: dict[str, float] | None = None
-    tags: list[str] | None = None
-    started: list[tuple[int, float]] = []
-    ended: list[EndRow] = []
+    tags: Annotated[list[Name], Meta(max_length=MAX_ATTRIBUTES)] | None = None
+    started: Annotated[list[tuple[Number, Ago]], Meta(max_length=MAX_RESULTS)] = []
+    ended: Annotated[list[EndRow], Meta(max_length=MAX_RESULTS)] = []
     version: str = ""
-    wait_s: float = 0.0
-    leaving: str | None = None
+    wait_s: Ago = 0.0
+    leaving: Text | None = None
 
 
 class TurnedAway(UsedId):
@@ -65,7 +80,7 @@ _decode = msgspec.json.Decoder(Ask).decode
 
 async def exchange(service: Service, request: Request) -> Response:
     """One exchange: the frame of the request in, the frame of the answer out."""
-    ask, attachments = read(await request.body())
+    ask, attachments = read(await limited_body(request))
     owned = the_site(service, ask)
     outputs = take_outputs(service, owned, ask, attachments)
     event = reported(ask, owned.rules.name, service.driver.clock())
@@ -108,15 +123,17 @@ def read(body: bytes) -> tuple[Ask, memoryview]:
     try:
         header, attachments = frames.split(body)
         ask = _decode(header)
-    except (frames.BadFrame, msgspec.DecodeError) as error:
-        raise BadInput(f"not an exchange of a site: {error}") from error
+    except frames.BadFrame as error:
+        raise BadInput(f"not an exchange of a site: {error}") from None
+    except BROKEN as error:
+        raise broken(error, "not an exchange of a site") from None
     if ask.v != VERSION:
         raise WrongVersion(
             f"the agent speaks version {ask.v} of the protocol, this server {VERSION}",
             hint="fetch the server's own: curl -O SERVER/worker.pyz",
         )
-    if not ask.host or len(ask.host) > MAX_HOST_CHARS or not ask.host.isprintable() or ask.n < 1:
-        raise BadInput(f"a host's id has 1 to {MAX_HOST_CHARS} printable characters, n is 1 or more")
+    if not ask.host or len(ask.host) > MAX_NAME_CHARS or not ask.host.isprintable() or ask.n < 1:
+        raise BadInput(f"a host's id has 1 to {MAX_NAME_CHARS} printable characters, n is 1 or more")
     if ask.capacity is not None:
         bad = {name: amount for name, amount in ask.capacity.items() if not _is_amount(name, amount)}
         if bad or not ask.capacity or len(ask.capacity) > MAX_RESOURCES:
@@ -128,7 +145,7 @@ def read(body: bytes) -> tuple[Ask, memoryview]:
 
 
 def _is_amount(name: str, amount: float) -> bool:
-    return bool(name) and isfinite(amount) and 0 <= amount <= LARGEST_AMOUNT
+    return 0 < len(name) <= MAX_NAME_CHARS and isfinite(amount) and 0 <= amount <= LARGEST_AMOUNT
 
 
 def the_site(service: Service, ask: Ask) -> SiteState:
@@ -147,12 +164,13 @@ def the_site(service: Service, ask: Ask) -> SiteState:
 
 
 def take_outputs(service: Service, owned: SiteState, ask: Ask, attachments: memoryview) -> list[OutputRow]:
-    """What commands have written, packed for the store."""
+    """What commands of this host have written, packed for the store."""
     at, rows = 0, []
     for number, _, _, _, _, _, n_out, n_err, _ in ask.ended:
         parts = (bytes(attachments[at : at + n_out]), bytes(attachments[at + n_out : at + n_out + n_err]))
         at += n_out + n_err
-        if n_out or n_err:
+        here = owned.instances.get(number)
+        if (n_out or n_err) and here is not None and here.host == ask.host:
             rows.append(OutputRow(*output_key(service, owned, number), _pack([*parts, b"", None])))
     if at != len(attachments):
         raise BadInput(f"the attachments have {len(attachments)} bytes, their lengths add up to {at}")
