@@ -9,60 +9,73 @@ import importlib
 import os
 import sys
 from difflib import get_close_matches
+from typing import Any
 
 import click
 
 from windfall import __version__
 from windfall.errors import WindfallError
 
-# name -> (module, attribute, one line of help). A new command is one line here and one module.
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "run": ("windfall.cli.run.command", "run", "Run a bag of tasks here, to its end."),
-    "submit": ("windfall.cli.run.command", "submit", "Submit a bag of tasks to a server."),
-    "status": ("windfall.cli.jobs.command", "status", "The jobs, or one job, at a glance."),
-    "wait": ("windfall.cli.jobs.command", "wait", "Wait until a job has ended."),
-    "tasks": ("windfall.cli.jobs.command", "tasks", "The tasks of a job; failures grouped by cause."),
-    "logs": ("windfall.cli.jobs.fetch", "logs", "What tasks wrote; -f follows."),
-    "results": ("windfall.cli.jobs.fetch", "results", "Results of a job; brings output files back."),
-    "retry": ("windfall.cli.jobs.command", "retry", "Try failed tasks again, in place."),
-    "cancel": ("windfall.cli.jobs.command", "cancel", "Cancel a job or some of its tasks."),
-    "change": ("windfall.cli.jobs.change", "change", "Change a job that runs: priority, limits, policies, pause."),
-    "events": ("windfall.cli.jobs.events", "events", "What happened and what was decided."),
-    "host": ("windfall.cli.serve.hosts", "host", "Hosts: list, info, block, unblock, drain."),
-    "pool": ("windfall.cli.serve.pools", "pool", "Pools: where hosts come from, and how many are asked for."),
-    "workflow": ("windfall.cli.jobs.workflow", "workflow", "Workflows: how far, a picture, classes; check a file."),
-    "cost": ("windfall.cli.jobs.cost", "cost", "What a job has cost: by machine, offer and pool; what is to come."),
-    "report": (
-        "windfall.cli.jobs.report",
-        "report",
-        "A page about a job, with pictures.",
-    ),
-    "explain": ("windfall.cli.jobs.explain", "explain", "Why a job or a task waits, or the story of a task."),
-    "token": ("windfall.cli.serve.tokens", "token", "Tokens: create, list, revoke."),
-    "server": ("windfall.cli.serve.server", "server", "Serve workers and clients."),
-    "demo": ("windfall.cli.run.demo", "demo", "A real bag in under two minutes."),
-    "timeout": ("windfall.cli.timeout.command", "timeout", "When to give a silent job up: laws, fits, curves."),
-    "plan": ("windfall.cli.plan.command", "plan", "What to rent and what runs where, before anything starts."),
-    "site": (
-        "windfall.cli.site.command",
-        "site",
-        "Your own hosts: workers fill them and make way for you.",
-    ),
-    "place": ("windfall.cli.site.place", "place", "Place normal and preemptible instances on your own hosts."),
-    "policy": ("windfall.cli.policy", "policy", "Check and test ClassAd policies."),
-    "simulate": ("windfall.cli.simulate.command", "simulate", "Run a scenario in virtual time, with the real engine."),
-    "worker": ("windfall.cli.serve.worker", "worker", "Take tasks from a server and run them on this host."),
-    "lab": ("windfall.lab.command", "lab", "The papers' tables and figures, run again."),
-    "bench": ("windfall.bench.command", "bench", "Benchmarks against floors and peers measured in the same run."),
+Table = dict[str, tuple[str, str, str]]
+
+# Section -> name -> (module, attribute, one line of help). A new command is one line here and one module.
+SECTIONS: dict[str, Table] = {
+    "Run tasks": {
+        "run": ("windfall.cli.run.command", "run", "Run tasks or a workflow here, to the end."),
+        "submit": ("windfall.cli.run.command", "submit", "Send tasks or a workflow to a server."),
+        "demo": ("windfall.cli.run.demo", "demo", "Run an example in under two minutes."),
+    },
+    "Follow a job": {
+        "status": ("windfall.cli.jobs.command", "status", "Show all jobs, or one of them."),
+        "wait": ("windfall.cli.jobs.command", "wait", "Wait until a job has ended."),
+        "tasks": ("windfall.cli.jobs.command", "tasks", "List the tasks of a job; group failures by cause."),
+        "logs": ("windfall.cli.jobs.fetch", "logs", "Show the output of tasks; -f follows it."),
+        "results": ("windfall.cli.jobs.fetch", "results", "Show the results of a job; bring output files back."),
+        "workflow": ("windfall.cli.jobs.workflow", "workflow", "Show, draw or check a workflow; list classes."),
+        "explain": ("windfall.cli.jobs.explain", "explain", "Say why a job or a task waits, or what happened to it."),
+        "events": ("windfall.cli.jobs.events", "events", "List what happened and what was decided."),
+        "report": ("windfall.cli.jobs.report", "report", "Write a page about a job, with figures."),
+    },
+    "Change a job": {
+        "change": ("windfall.cli.jobs.change", "change", "Change deadline, budget, limits or policies; pause."),
+        "retry": ("windfall.cli.jobs.command", "retry", "Run failed tasks again."),
+        "cancel": ("windfall.cli.jobs.command", "cancel", "Cancel a job or some of its tasks."),
+    },
+    "Deadlines and money": {
+        "plan": ("windfall.cli.plan.command", "plan", "Say cost and finish before anything is rented."),
+        "cost": ("windfall.cli.jobs.cost", "cost", "Show the bill of a job, by machine, offer and pool."),
+    },
+    "Server and hosts": {
+        "server": ("windfall.cli.serve.server", "server", "Run a server for workers and clients."),
+        "worker": ("windfall.cli.serve.worker", "worker", "Run tasks of a server on this host."),
+        "host": ("windfall.cli.serve.hosts", "host", "List hosts; block, unblock or drain one."),
+        "pool": ("windfall.cli.serve.pools", "pool", "List pools, their offers and their machines."),
+        "token": ("windfall.cli.serve.tokens", "token", "Create, list and revoke access tokens."),
+        "site": ("windfall.cli.site.command", "site", "Lend idle hosts of your own to workers."),
+        "place": ("windfall.cli.site.place", "place", "Choose hosts for normal and preemptible instances."),
+    },
+    "Models": {
+        "policy": ("windfall.cli.policy", "policy", "Check and test ClassAd policies."),
+        "timeout": ("windfall.cli.timeout.command", "timeout", "Find the best time to give up a silent job."),
+        "simulate": ("windfall.cli.simulate.command", "simulate", "Run a scenario in virtual time."),
+    },
+    "About Windfall": {
+        "lab": ("windfall.lab.command", "lab", "Reproduce the papers' tables and figures."),
+        "bench": ("windfall.bench.command", "bench", "Measure speed against floors and peers."),
+        "version": ("windfall.cli.version", "version", "Print the version."),
+    },
 }
+COMMANDS: Table = {name: entry for table in SECTIONS.values() for name, entry in table.items()}
 
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are asked for."""
 
-    def __init__(self, *args: object, table: dict[str, tuple[str, str, str]] | None = None, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self.table = table or {}
+    def __init__(self, *args: Any, sections: dict[str, Table] | None = None, table: Table | None = None, **kwargs: Any):
+        """Commands in `sections`, or in one `table`."""
+        super().__init__(*args, **kwargs)
+        self.sections = sections or {"Commands": table or {}}
+        self.table = {name: entry for part in self.sections.values() for name, entry in part.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self.table)
@@ -94,11 +107,13 @@ class LazyGroup(click.Group):
             raise click.exceptions.Exit(0) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self.table[name][2]) for name in self.list_commands(ctx)])
+        width = max(map(len, self.table))
+        for section, table in self.sections.items():
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(width), line) for name, (_, _, line) in table.items()])
 
 
-@click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="windfall")
 def cli() -> None:
     """Finish a bag of tasks or a workflow by a deadline, at the least cost, on machines that may vanish."""
@@ -118,6 +133,10 @@ def main() -> None:
     except WindfallError as error:
         click.echo(f"windfall: {error}", err=True)
         code = error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        # `windfall`, or `windfall pool`: a question, and no mistake.
+        click.echo(error.format_message())
+        code = 0
     except click.ClickException as error:
         click.echo(f"windfall: {usage_message(error)}", err=True)
         code = 2

@@ -6,7 +6,7 @@ import functools
 import getpass
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from windfall.bags.settings import Settings, Text
 from windfall.bags.submission import Request
+from windfall.cli.help import SectionedCommand
 from windfall.client import Client, Job
 from windfall.client.local import LocalServer, here, running_server, state_directory
 from windfall.errors import BadInput, Unreachable, WindfallError
@@ -75,12 +76,12 @@ def place_options_beside_states(command: F) -> F:
 
 def _place_options(command: F, *names: str) -> F:
     @click.option("--server", metavar="URL", help="Address of the server.  [env: WINDFALL_SERVER]")
-    @click.option("--token", metavar="T", help="Token for it.  [env: WINDFALL_TOKEN]")
+    @click.option("--token", metavar="T", help="Access token.  [env: WINDFALL_TOKEN]")
     @click.option(
         *names,
         "directory",
         metavar="DIR",
-        help="Without a server: the state directory.  [env: WINDFALL_STATE; default: .windfall]",
+        help="State directory, without a server.  [env: WINDFALL_STATE; default: .windfall]",
     )
     @functools.wraps(command)
     def wrapped(*args: Any, server: str | None, token: str | None, directory: str | None, **kwargs: Any) -> Any:
@@ -100,12 +101,38 @@ def _duration(ctx: click.Context, option: click.Parameter, text: str | None) -> 
 
 max_wait_option = click.option(
     "--max-wait", "max_wait_s", metavar="TIME", callback=_duration,
-    help="Give up when no host can run anything of it for so long. Exit code 4.",
+    help="Give up (exit code 4) when no host can run it for this long.  [default: never]",
 )  # fmt: skip
 
 
-class BehindDashes(click.Command):
-    """A command that takes what stands behind `--` as the user's own command, untouched, as `template`."""
+# option -> policy, and what it says. The six policies of GridBot, each a ClassAd expression.
+_POLICIES = {
+    "require": ("JobRequirements", "ClassAd: which hosts may run it.  [default: any]"),
+    "rank": ("Rank", "ClassAd: a number; the highest goes first.  [default: --priority]"),
+    "concurrency": ("Concurrency", "ClassAd: tasks a host may hold at once.  [default: its slots and a few more]"),
+    "attempt-deadline": ("Deadline", "ClassAd: seconds until a silent attempt is given up.  [default: learned]"),
+    "replicate": (
+        "ReplicationRequirements",
+        "ClassAd: whether to start a replica.  [default: slow attempts in the tail]",
+    ),
+    "grid": ("GridPolicy", "ClassAd: which pools may be asked for hosts.  [default: any]"),
+}
+POLICY_NAMES = [*(option.replace("-", "_") for option in _POLICIES), "policies"]
+
+
+class BehindDashes(SectionedCommand):
+    """A command of tasks: what stands behind `--` is the user's own command, passed on untouched as `template`."""
+
+    sections: Mapping[str, Sequence[str]] = {
+        "Tasks": ("csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "resume",
+                  "name", "tags"),
+        "Files and environment": ("inputs", "outputs", "cwd", "env", "stdin_text", "output_cap", "checkpoint"),
+        "Resources of a task": ("cpus", "memory", "wall", "estimate", "slots"),
+        "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
+        "Deadline and money": ("deadline", "budget", "pools", "pools_file", "planner", "confidence"),
+        "Policies": ("priority", *POLICY_NAMES, "attributes"),
+        "Server and output": ("server", "token", "directory", "max_wait_s", "as_json", "help"),
+    }  # fmt: skip
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         template: list[str] = []
@@ -122,18 +149,11 @@ class BehindDashes(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
 
 
-# option -> policy, and what it says. The six policies of GridBot, each a ClassAd expression.
-_POLICIES = {
-    "require": ("JobRequirements", "ClassAd: hosts that may run it.  [default: any]"),
-    "rank": ("Rank", "ClassAd: goes first where it is higher.  [default: its priority]"),
-    "concurrency": ("Concurrency", "ClassAd: tasks that a host may hold.  [default: its slots, and some more]"),
-    "attempt-deadline": ("Deadline", "ClassAd: seconds after which a silent attempt is given up.  [default: learned]"),
-    "replicate": ("ReplicationRequirements", "ClassAd: whether to run a task once more.  [default: slow, in the tail]"),
-    "grid": ("GridPolicy", "ClassAd: pools that may be asked for hosts.  [default: any]"),
-}
 POLICY_OPTIONS = [
     *(click.option(f"--{option}", metavar="EXPR", help=text) for option, (_, text) in _POLICIES.items()),
-    click.option("--policy", "policies", multiple=True, metavar="NAME=EXPR", help="Any of these by its name."),
+    click.option(
+        "--policy", "policies", multiple=True, metavar="NAME=EXPR", help="Any policy by its name. Repeatable."
+    ),
 ]
 
 
@@ -142,9 +162,6 @@ def policy_options(command: F) -> F:
     for option in reversed(POLICY_OPTIONS):
         command = option(command)
     return command
-
-
-POLICY_NAMES = [*(option.replace("-", "_") for option in _POLICIES), "policies"]
 
 
 def policy_texts(said: dict[str, Any]) -> dict[str, str]:
@@ -161,45 +178,72 @@ def policy_texts(said: dict[str, Any]) -> dict[str, str]:
 
 _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     click.argument("tasks", nargs=-1, metavar="[TASKS]"),
-    click.option("--csv", metavar="FILE", help="One task per row; {column} in the command."),
-    click.option("--range", "range_", metavar="A-B[:STEP]", help="One task per number; {} in the command."),
-    click.option("--stdin", is_flag=True, help="One task per line of standard input; {} in the command."),
-    click.option("-f", "--file", "job_file", metavar="JOB.TOML", help="A job file."),
-    click.option("--workflow", metavar="FILE", help="A workflow: workflow.toml, or WfFormat 1.5 (.json)."),
-    click.option("--class", "workflow_class", metavar="NAME", help="With --workflow: name its kind. Alone: one more."),
-    click.option("--emulate", is_flag=True, help="Of a workflow: sleep for the recorded run times instead."),
+    click.option("--csv", metavar="FILE", help="One task per row; write {column} in the command."),
+    click.option("--range", "range_", metavar="A-B[:STEP]", help="One task per number; write {} in the command."),
+    click.option("--stdin", is_flag=True, help="One task per line of standard input."),
+    click.option("-f", "--file", "job_file", metavar="JOB.TOML", help="Read a job file."),
+    click.option("--workflow", metavar="FILE", help="Read a workflow: workflow.toml or WfFormat 1.5 (.json)."),
+    click.option(
+        "--class",
+        "workflow_class",
+        metavar="NAME",
+        help="With --workflow: name its class. Alone: run one more of that class.",
+    ),
+    click.option("--emulate", is_flag=True, help="With --workflow: sleep for the recorded run times instead."),
     click.option(
         "--time-scale",
         type=float,
         default=1.0,
         metavar="X",
-        help="Of --emulate and of emulated clouds: X seconds pass in one.",
+        help="Speed of --emulate and of emulated clouds.  [default: 1]",
     ),
-    click.option("--name", help="What to call the job."),
-    click.option("--deadline", metavar="TIME", help="Finish within 2h30m, or by a clock time: 18:00, 'tomorrow 6:00'."),
-    click.option("--budget", metavar="USD", help="Spend at most so many dollars."),
-    click.option("--pool", "pools", multiple=True, metavar="NAME", help="Rent machines from this pool. Repeatable."),
-    click.option("--planner", metavar="NAME", help="Who decides what is rented.  [default: windfall]"),
-    click.option("--confidence", type=float, metavar="P", help="How sure the plan shall be.  [default: 0.95]"),
-    click.option("--checkpoint", metavar="TIME", help="Tasks write to $WINDFALL_CHECKPOINT: keep that so often."),
-    click.option("--estimate", metavar="TIME", help="A first guess of a task's run time; the rest is learned."),
-    click.option("--env", multiple=True, metavar="K[=V]", help="Set a variable, or pass yours on. Repeatable."),
-    click.option("--cwd", metavar="DIR", help="Working directory of the tasks."),
-    click.option("--stdin-text", metavar="TEXT", help="What each task reads; placeholders are filled in."),
-    click.option("--input", "inputs", multiple=True, metavar="[NAME=]FILE", help="Send a file along. Repeatable."),
-    click.option("--output", "outputs", multiple=True, metavar="PATH", help="Bring a file back. Repeatable."),
-    click.option("--cpus", type=float, metavar="N", help="Cores of a task.  [default: 1]"),
-    click.option("--memory", metavar="SIZE", help="Memory of a task: 2G, or 2G*attempt to grow."),
-    click.option("--wall", metavar="TIME", help="Kill an attempt that takes longer."),
-    click.option("--max-failures", type=int, metavar="N", help="Attempts that may fail, per task.  [default: 3]"),
-    click.option("--max-losses", type=int, metavar="N", help="Attempts lost with their host, per task.  [default: 20]"),
-    click.option("--max-failed-tasks", type=int, metavar="N", help="Stop when more tasks than this have failed."),
-    click.option("--priority", type=float, metavar="P", help="Higher goes first.  [default: 0]"),
-    click.option("--grace", metavar="TIME", help="From SIGTERM to SIGKILL.  [default: 10s]"),
-    click.option("--output-cap", metavar="SIZE", help="Keep so much of a task's output.  [default: 1M]"),
+    click.option("--name", help="Name of the job.  [default: that of its program or file]"),
+    click.option("--deadline", metavar="TIME", help="Finish within 2h30m, or by a clock time: 18:00.  [default: none]"),
+    click.option("--budget", metavar="USD", help="Spend at most this many dollars.  [default: no limit]"),
+    click.option(
+        "--pool",
+        "pools",
+        multiple=True,
+        metavar="NAME",
+        help="Rent machines from this pool. Repeatable.  [default: rent nothing]",
+    ),
+    click.option("--planner", metavar="NAME", help="Planner that decides what to rent.  [default: windfall]"),
+    click.option("--confidence", type=float, metavar="P", help="Wanted chance of being in time.  [default: 0.95]"),
+    click.option("--checkpoint", metavar="TIME", help="Save the checkpoint file this often.  [default: never]"),
+    click.option("--estimate", metavar="TIME", help="First guess of a task's run time.  [default: 1m, then learned]"),
+    click.option("--env", multiple=True, metavar="K[=V]", help="Set a variable, or pass on yours. Repeatable."),
+    click.option(
+        "--cwd", metavar="DIR", help="Working directory of the tasks.  [default: run: here; submit: a new one]"
+    ),
+    click.option(
+        "--stdin-text", metavar="TEXT", help="Standard input of each task; placeholders work.  [default: empty]"
+    ),
+    click.option(
+        "--input", "inputs", multiple=True, metavar="[NAME=]FILE", help="Send a file to each task. Repeatable."
+    ),
+    click.option(
+        "--output", "outputs", multiple=True, metavar="PATH", help="Bring a file of each task back. Repeatable."
+    ),
+    click.option("--cpus", type=float, metavar="N", help="Cores per task.  [default: 1]"),
+    click.option("--memory", metavar="SIZE", help="Memory per task: 2G, or 2G*attempt to grow.  [default: no limit]"),
+    click.option("--wall", metavar="TIME", help="Kill an attempt after this time.  [default: no limit]"),
+    click.option(
+        "--max-failures", type=int, metavar="N", help="Failed attempts after which a task has failed.  [default: 3]"
+    ),
+    click.option(
+        "--max-losses", type=int, metavar="N", help="Lost hosts after which a task has failed.  [default: 20]"
+    ),
+    click.option(
+        "--max-failed-tasks", type=int, metavar="N", help="Stop the job when more tasks fail.  [default: no limit]"
+    ),
+    click.option("--priority", type=float, metavar="P", help="Jobs with a higher number go first.  [default: 0]"),
+    click.option("--grace", metavar="TIME", help="Time from SIGTERM to SIGKILL.  [default: 10s]"),
+    click.option("--output-cap", metavar="SIZE", help="Output kept per task.  [default: 1M]"),
     *POLICY_OPTIONS,
-    click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="For policies. Repeatable."),
-    click.option("--tag", "tags", multiple=True, metavar="K=V", help="For you. Repeatable."),
+    click.option(
+        "--attribute", "attributes", multiple=True, metavar="K=V", help="A value that policies can read. Repeatable."
+    ),
+    click.option("--tag", "tags", multiple=True, metavar="K=V", help="A label of your own. Repeatable."),
 ]
 
 

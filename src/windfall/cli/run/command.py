@@ -33,9 +33,11 @@ _RELEASED_S = 10.0
 
 @click.command(cls=BehindDashes)
 @bag_options
-@click.option("--slots", type=click.IntRange(1, 4096), metavar="N", help="Tasks at once.  [default: one per core]")
-@click.option("--pools", "pools_file", metavar="FILE", help="A pools.toml: what --pool may name.")
-@click.option("--resume", metavar="JOB", help="Go on with a job that was stopped: its number, its name, or last.")
+@click.option(
+    "--slots", type=click.IntRange(1, 4096), metavar="N", help="Tasks at once on this host.  [default: one per core]"
+)
+@click.option("--pools", "pools_file", metavar="FILE", help="A pools.toml that describes the pools.  [default: none]")
+@click.option("--resume", metavar="JOB", help="Continue a stopped job: its number, its name, or last.")
 @max_wait_option
 @place_options
 @json_option
