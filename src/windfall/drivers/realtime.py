@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 SNAPSHOT_RECORDS = 50_000
 SNAPSHOT_BYTES = 64 << 20
 """Records, and bytes of them, between two snapshots: a restart applies about as much, whatever the load was."""
+RETRY_S = 0.1
+"""Seconds before a commit that failed is tried again; the pause doubles up to 2 s."""
 PATIENCE_S = 2.0
 """Seconds that a request waits for a commit which fails and is tried again; then it is told to come back."""
 STALL_S = 10.0
@@ -155,7 +157,10 @@ class Realtime:
 
     async def start(self) -> None:
         self._committing = self.background(self._commit_for_ever(), "the commit loop")
-        await self.submit([ServerStarted(self.clock(), self.settings)])
+        try:
+            await self.submit([ServerStarted(self.clock(), self.settings)])
+        except Undecided as error:
+            raise self.fail(error.message, error) from error
 
     async def stop(self) -> None:
         """Write what is left and a snapshot, so that the next start is quick. Ends soon on a full disk, too."""
@@ -356,7 +361,7 @@ class Realtime:
 
         An error that no retry can cure stops the server.
         """
-        pause_s, waited_s = 0.1, 0.0
+        pause_s, waited_s = RETRY_S, 0.0
         while self.failure is None:
             try:
                 await self._in_writer(self.store.append, batch)
