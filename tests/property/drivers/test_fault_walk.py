@@ -191,7 +191,7 @@ class Script:
 
         def request(state: State) -> list[AnyEvent]:
             events: list[AnyEvent] = []
-            job = state.keys.get(key, state.next_job)
+            job = state.bags.by_key.get(key, state.bags.next)
             bag = state.bags.get(job)
             if bag is None:
                 events.append(JobSubmitted(t, JobRules("bag", key=key), [TaskClass()]))
