@@ -14,7 +14,7 @@ from windfall.errors import BadInput
 
 if TYPE_CHECKING:
     from windfall.policy.check import Finding
-    from windfall.policy.report import Outcome
+    from windfall.policy.report import PolicyResult
 
 FILE_ENDINGS = (".toml", ".ad", ".classad", ".json")
 # What a fresh bag and a fresh host look like to the server, where the files do not say otherwise.
@@ -196,7 +196,7 @@ def _assume(ads: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return assumed
 
 
-def _used(results: list[Outcome], assumed: dict[str, Any]) -> dict[str, Any]:
+def _used(results: list[PolicyResult], assumed: dict[str, Any]) -> dict[str, Any]:
     """Of the assumptions, those that some policy looked at."""
     from windfall.policy.evaluate import references
 
@@ -204,7 +204,7 @@ def _used(results: list[Outcome], assumed: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in assumed.items() if name in looked_at}
 
 
-def _as_document(results: list[Outcome], assumed: dict[str, Any]) -> dict[str, Any]:
+def _as_document(results: list[PolicyResult], assumed: dict[str, Any]) -> dict[str, Any]:
     effects = {outcome.policy: outcome.effect for outcome in results}
     return {
         "matches": effects["JobRequirements"],
@@ -218,7 +218,7 @@ def _as_document(results: list[Outcome], assumed: dict[str, Any]) -> dict[str, A
     }
 
 
-def _print_outcomes(results: list[Outcome], assumed: dict[str, Any]) -> None:
+def _print_outcomes(results: list[PolicyResult], assumed: dict[str, Any]) -> None:
     from windfall.policy.explain import shown
 
     for outcome in results:
@@ -233,7 +233,7 @@ def _print_outcomes(results: list[Outcome], assumed: dict[str, Any]) -> None:
         click.echo(f"assumed: {listed}   (say otherwise with --set)")
 
 
-def _effect(outcome: Outcome) -> str:
+def _effect(outcome: PolicyResult) -> str:
     effect = outcome.effect
     if outcome.policy == "JobRequirements":
         return "matches" if effect else "does not match"

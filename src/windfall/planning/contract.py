@@ -1,9 +1,9 @@
-"""What every planner of bags looks at and what it proposes: a snapshot in, a plan out. Types only. Pure.
+"""The contract of every planner: a snapshot in, a plan out. Types only. Pure.
 
-A planner is a function of the snapshot alone: called again with the same one it says the same. It is called when
-something has happened that could change its mind (a machine came, slept, woke, went or was refused; tasks came back; a
-machine ran out of work) and at the time at which its last plan asked to look again. The engine validates what it says
-against the state of that moment: a plan proposes, it cannot do harm.
+A planner is a function of the snapshot alone: the same snapshot gives the same plan. It is called when something that
+matters has happened (a machine started, hibernated, resumed, ended or was refused; tasks came back; a machine has no
+more work) and at the `replan_t` of its last plan. The engine validates the plan against the state of that moment, so a
+plan that is out of date does no harm.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from windfall.planning.offers import Offer
 
-# Measured by HADS's authors: what it takes to store or restore a checkpoint.
+# Time to store or restore a checkpoint, as HADS's authors measured it.
 CHECKPOINT_S = 13.0
 CHECKPOINT_S_PER_MB = 0.04
 
@@ -24,7 +24,7 @@ SPOT, ONDEMAND = "spot", "on-demand"
 
 
 class Phase(StrEnum):
-    """The states of a machine in HADS, and the time before it is there."""
+    """The states of a machine in HADS, and `PENDING`: requested and not ready."""
 
     PENDING = "pending"
     BUSY = "busy"
@@ -33,9 +33,9 @@ class Phase(StrEnum):
 
 
 class Task(Struct, frozen=True):
-    """One task: seconds on a machine of speed 1, memory, and the progress that a checkpoint holds (in such seconds).
+    """One task. `runtime_s` is the quantile of its run time at the job's confidence, `mean_s` the expected one.
 
-    `runtime_s` is the quantile of the run time that the job's confidence demands, `mean_s` what to expect.
+    All seconds are on a machine of speed 1. `saved_s`: progress in its checkpoint.
     """
 
     id: int
@@ -48,7 +48,7 @@ class Task(Struct, frozen=True):
     cores: int = 1
 
     def seconds_on(self, offer: Offer) -> float:
-        """What it takes there from the beginning, or from its checkpoint where it has one."""
+        """Seconds on a machine of this offer, from its checkpoint if that is quicker than from its start."""
         speed, runtime_s = offer.speed_for(self.task_class), self.runtime_s
         if self.checkpoint_mb is None or self.saved_s <= 0.0:
             return runtime_s / speed
@@ -57,24 +57,21 @@ class Task(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """`count` tasks alike that wait and are reserved for no machine; `task` stands for each of them (its id is -1)."""
+    """`count` equal, unassigned tasks; `task` stands for each of them and has the id -1."""
 
     task: Task
     count: int
 
 
 class Running(Struct, frozen=True):
-    """A task on a core (or asleep with its machine) and the seconds it still takes there."""
+    """A task that runs, or is hibernated with its machine, and the seconds it still takes there."""
 
     task: int
     left_s: float
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """A rented machine as the planner sees it; `paid_until_t` is the end of its present billing cycle.
-
-    `waiting` is its queue: tasks reserved for it that have not begun.
-    """
+    """A rented machine. `waiting`: its queue of reserved tasks. `paid_until_t`: the end of its billing cycle."""
 
     id: str
     offer: Offer
@@ -83,35 +80,37 @@ class Machine(Struct, frozen=True, kw_only=True):
     running: tuple[Running, ...] = ()
     waiting: tuple[int, ...] = ()
     paid_until_t: float = math.inf
-    asleep_since_t: float | None = None
+    hibernated_since_t: float | None = None
     noticed_t: float | None = None
-    """When the provider has said that it will take the machine, if it has."""
-    awake_since_t: float | None = None
-    """Since when it has been up without a break; what it has survived so far tells as much as what was taken."""
+    """When the provider gave notice that it will reclaim the machine."""
+    up_since_t: float | None = None
+    """Since when it has been up without a break: the time it has survived lowers the estimated hazard rate."""
 
     def tasks(self) -> tuple[int, ...]:
+        """Its tasks: running, then waiting."""
         return (*(entry.task for entry in self.running), *self.waiting)
 
 
 class Market(Struct, frozen=True, kw_only=True):
-    """What has been seen of an offer so far, by all jobs: how long its machines lived and how often they were taken."""
+    """What all jobs have seen of one offer: seconds up and hibernated, and counts of what the provider did."""
 
     up_s: float = 0.0
-    taken: int = 0
-    slept: int = 0
-    woken: int = 0
-    asleep_s: float = 0.0
+    reclaimed: int = 0
+    """Machines that the provider terminated."""
+    hibernated: int = 0
+    resumed: int = 0
+    hibernated_s: float = 0.0
     refused: int = 0
     refused_t: float | None = None
     """When a start was last refused for want of capacity."""
     started_t: float | None = None
-    """When one last started."""
+    """When a machine last started."""
     spells: int = 0
-    """How often some were taken or put to sleep, those that went together counted once."""
+    """Interruptions, those that came together counted once."""
 
 
 class Later(Struct, frozen=True):
-    """A machine that the plan means to rent at `at_t`, for these tasks in this order."""
+    """A machine that the plan intends to rent at `at_t`, for these tasks in this order."""
 
     label: str
     offer: Offer
@@ -122,8 +121,8 @@ class Later(Struct, frozen=True):
 class Snapshot(Struct, frozen=True, kw_only=True):
     """Everything a planner knows at one moment: unfinished tasks, machines, offers.
 
-    `tasks` holds every unfinished task where the planner names tasks (`names_up_to`); else only those that run
-    or are reserved, and the rest in `groups`. Offers that cannot be had at the moment have a `limit` of what is there.
+    `tasks` holds every unfinished task of a job that the planner names (`names_up_to`). In a larger job it holds those
+    that run or are reserved, and `groups` the rest. An offer that is refused has as its `limit` the machines we have.
     """
 
     t: float
@@ -133,11 +132,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     offers: tuple[Offer, ...]
     groups: tuple[Group, ...] = ()
     markets: dict[str, Market] = {}
-    """By the key of the offer."""
+    """By `Offer.key`."""
     begun_t: float = 0.0
     """When the job was submitted."""
     spent_usd: float = 0.0
-    """What its machines have cost so far, begun cycles in full."""
+    """What its machines have cost so far, begun billing cycles in full."""
     budget_usd: float | None = None
     confidence: float = 0.95
     after: dict[int, tuple[int, ...]] = {}
@@ -146,7 +145,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """How many tasks the job has, finished ones included."""
     is_workflow: bool = False
     last_later: tuple[Later, ...] = ()
-    """What the last plan meant to rent later and has not rented yet."""
+    """What the last plan intended to rent later and has not rented yet."""
 
     def left_of(self, offer: Offer) -> int:
         """How many more machines of this offer may be started."""
@@ -166,7 +165,7 @@ class Start(Struct, frozen=True):
 
 
 class Rejected(Struct, frozen=True):
-    """An alternative that was looked at, and its price."""
+    """An alternative that was considered, and the job's cost with it."""
 
     what: str
     cost_usd: float
@@ -182,10 +181,10 @@ class Moves(Struct, omit_defaults=True):
 
 
 class Plan(Struct, kw_only=True):
-    """What to do now and when to look again. `assign` holds the whole queue of every machine that changes.
+    """What to do now and when to plan again. `assign` holds the whole queue of every machine whose queue changes.
 
-    A task that is named in no queue may be taken by any machine of the job. One that runs on a machine that sleeps and
-    is assigned elsewhere is given up there and starts again.
+    An unassigned task may be taken by any machine of the job. A task on a hibernated machine that is assigned to
+    another one is given up there and starts again.
     """
 
     start: list[Start] = field(default_factory=list)
@@ -194,20 +193,20 @@ class Plan(Struct, kw_only=True):
     replan_t: float = field(default=math.inf, name="replan_t")  # as logs and `windfall events` call it
     """When to plan again if nothing happens before."""
     spot_until_t: float = math.inf
-    """From then on a machine that may vanish begins only what is reserved for it."""
+    """From then on a spot machine begins only tasks that are reserved for it."""
     because: list[str] = field(default_factory=list)
     predicted_finish_t: float | None = None
     predicted_cost_usd: float | None = None
-    """Of the whole job, what was spent included."""
+    """Of the whole job, what is spent already included."""
     rejected: list[Rejected] = field(default_factory=list)
     later: list[Later] = field(default_factory=list)
-    """What it means to rent later: it is shown again in the next snapshot (`last_later`), and binds nobody."""
+    """What it intends to rent later. The next snapshot shows it (`last_later`); nothing is promised."""
     moves: Moves = field(default_factory=Moves)
     """Counted for reports; `assign` is what is carried out. Only HADS fills it in."""
 
 
 class Planner(Protocol):
-    """Of jobs of up to `names_up_to` unfinished tasks it says which task runs where; larger ones it sees in groups."""
+    """Jobs of up to `names_up_to` unfinished tasks come with every task by id, larger ones in groups."""
 
     names_up_to: float
 

@@ -1,9 +1,9 @@
-"""How long a task will take: quantiles per class of tasks, learned from finished attempts. Pure.
+"""Run time quantiles per class of tasks, learned from finished attempts. Pure.
 
-Times are kept as on a machine of speed 1. Few samples are spread by a log-normal law with the doubt that few samples
-leave (Student's t); many speak for themselves. A guess of the user counts as one sample and fades as real ones come.
-The short ones end first: what has run for a while without an end counts as well, with the time that it is expected to
-take (expectation and maximisation for the law, Kaplan and Meier's product limit for many).
+Times are seconds on a machine of speed 1. With few samples a log-normal law is fitted, and the quantile is Student's t,
+which widens it for the small sample; with `MIN_SAMPLES_FOR_QUANTILE` or more the quantile is read off the samples. A
+user's guess counts as `GUESS_SAMPLES` samples. Short tasks end first, so running ones count as censored samples: by
+expectation-maximisation for the law, by the Kaplan-Meier estimate for many samples.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-# The newest samples are kept: run times drift with code and data, and a quantile of 500 is as good as one of 500,000.
-MOST_SAMPLES = 500
-# From here on a quantile is read off the samples, as long as they reach that far into the tail.
-MANY = 40
-ROUNDS = 4
-# So many samples a guess is worth.
-GUESSES = 2
-# So many spreads from the centre the tail is that of its end: beyond, the numbers that describe it vanish.
-FAR = 6.0
+MAX_SAMPLES = 500
+"""The newest samples are kept: run times drift with code and data, and more would not sharpen a quantile."""
+MIN_SAMPLES_FOR_QUANTILE = 40
+"""From here on a quantile is read off the samples, as long as they reach that far into the tail."""
+EM_ROUNDS = 4
+GUESS_SAMPLES = 2
+"""Weight of a user's guess, in samples."""
+MAX_SPREADS = 6.0
+"""Beyond this many spreads from the centre the normal tail underflows; its asymptote is used instead."""
 
 
 class Prior(Struct, frozen=True):
-    """Spread (of the logarithm) of a class before its samples say otherwise, and how many samples that weighs."""
+    """Prior spread of the logarithm of a class's run times, and its weight in samples."""
 
     spread: float
     weight: float
 
 
-# Of run times of which nobody has said anything, of a person's guess, and of multiples of what each task once took.
+# For run times without a guess, with a person's guess, and for factors on recorded run times.
 UNKNOWN = Prior(0.5, 2.0)
 GUESSED = Prior(0.35, 10.0)
 RECORDED = Prior(0.15, 10.0)
 
 
 class Record(Struct):
-    """One class of tasks: the newest run times at speed 1, how many there ever were, and the user's guess."""
+    """One class of tasks: the newest run times at speed 1, how many there were in all, and the user's guess."""
 
     seconds: list[float] = field(default_factory=list)
     count: int = 0
@@ -47,8 +47,8 @@ class Record(Struct):
     prior: Prior = GUESSED
 
 
-class Law(Struct, frozen=True):
-    """The logarithm of a run time: its mean and spread, and so many degrees of freedom as that is known by."""
+class RunTimeLaw(Struct, frozen=True):
+    """A log-normal law: mean and spread of the logarithm, with their degrees of freedom and number of samples."""
 
     centre: float
     spread: float
@@ -56,46 +56,46 @@ class Law(Struct, frozen=True):
     count: float
 
     def beyond(self, seconds: float) -> tuple[float, float]:
-        """Of what takes longer than this: the mean and the variance of the logarithm."""
+        """Mean and variance of the logarithm of a run time that exceeds `seconds`."""
         at = (math.log(max(seconds, 1e-6)) - self.centre) / self.spread
-        hazard = _density(at) / _above(at) if at < FAR else at + 1.0 / at
+        hazard = _density(at) / _survival(at) if at < MAX_SPREADS else at + 1.0 / at
         return self.centre + self.spread * hazard, self.spread**2 * max(0.0, 1.0 + at * hazard - hazard**2)
 
 
 class Estimates(Struct):
-    """Run times by class of task; `running`: how long others have run so far that have not ended."""
+    """Run times by class of task. `running`: seconds so far of attempts that have not ended."""
 
     classes: dict[str, Record] = field(default_factory=dict)
     running: dict[str, list[float]] = field(default_factory=dict)
-    laws: dict[str, Law] = field(default_factory=dict)
-    """What was fitted, until something new is known."""
+    laws: dict[str, RunTimeLaw] = field(default_factory=dict)
+    """Fitted laws; an entry is dropped when its class learns something new."""
 
     def guess(self, task_class: str, seconds: float) -> None:
-        """What the user thinks a task takes on a machine of speed 1."""
+        """Set the user's guess for a class, in seconds on a machine of speed 1."""
         self._record(task_class).guess_s = seconds
 
     def learn(self, task_class: str, seconds: float, speed: float = 1.0) -> None:
-        """One finished attempt on a machine of this speed."""
+        """Add one finished attempt of `seconds` on a machine of this speed."""
         record = self._record(task_class)
         record.count += 1
         record.seconds.append(max(seconds, 1e-6) * speed)
-        del record.seconds[:-MOST_SAMPLES]
+        del record.seconds[:-MAX_SAMPLES]
 
     def quantile(self, task_class: str, q: float, speed: float = 1.0, elapsed_s: float = 0.0) -> float | None:
-        """Seconds that a task takes in all on such a machine with probability q, given that it has run `elapsed_s`.
+        """The q-quantile of the total run time on such a machine, in seconds, given that it has run `elapsed_s`.
 
-        None where nothing is known of the class.
+        None if nothing is known of the class.
         """
         record = self.classes.get(task_class)
         if record is None or not (record.seconds or record.guess_s):
             return None
-        seconds = _read_off(record.seconds, self.running.get(task_class, ()), q, elapsed_s * speed)
+        seconds = _sample_quantile(record.seconds, self.running.get(task_class, ()), q, elapsed_s * speed)
         if seconds is None:
             seconds = _predicted(self._law(task_class, record), q, elapsed_s * speed)
         return seconds / speed
 
     def mean(self, task_class: str, speed: float = 1.0) -> float | None:
-        """What is to be expected; of what runs, what its law expects."""
+        """The mean run time in seconds, running attempts at their expected length; None if nothing is known."""
         record = self.classes.get(task_class)
         if record is None or not (record.seconds or record.guess_s):
             return None
@@ -109,13 +109,13 @@ class Estimates(Struct):
         self.laws.pop(task_class, None)
         return self.classes.setdefault(task_class, Record())
 
-    def _law(self, task_class: str, record: Record) -> Law:
+    def _law(self, task_class: str, record: Record) -> RunTimeLaw:
         if task_class not in self.laws:
             self.laws[task_class] = _fitted(record, self.running.get(task_class, ()))
         return self.laws[task_class]
 
 
-def _above(at: float) -> float:
+def _survival(at: float) -> float:
     return 0.5 * math.erfc(at / math.sqrt(2.0))
 
 
@@ -123,14 +123,14 @@ def _density(at: float) -> float:
     return math.exp(-at * at / 2.0) / math.sqrt(2.0 * math.pi)
 
 
-def _read_off(ended: Sequence[float], running: Sequence[float], q: float, elapsed_s: float) -> float | None:
-    """Of many samples longer than `elapsed_s` the one below which a share q of them lies; None where there are few.
+def _sample_quantile(ended: Sequence[float], running: Sequence[float], q: float, elapsed_s: float) -> float | None:
+    """The Kaplan-Meier q-quantile of the samples above `elapsed_s`; None if there are too few of them.
 
     Those that have not ended yet count among those that could end for as long as they have run (the product limit).
-    The quantile must lie inside the samples: with n of them, not beyond 1 - 1/n.
+    It must lie inside the samples: q at most 1 - 1/n.
     """
     ordered = sorted(value for value in ended if value > elapsed_s)
-    if len(ordered) < MANY or q > 1.0 - 1.0 / len(ordered):
+    if len(ordered) < MIN_SAMPLES_FOR_QUANTILE or q > 1.0 - 1.0 / len(ordered):
         return None
     still = sorted(value for value in running if value > elapsed_s)
     last, left, gone = 1.0, len(ordered) + len(still) + 1, 0
@@ -144,34 +144,34 @@ def _read_off(ended: Sequence[float], running: Sequence[float], q: float, elapse
     return None
 
 
-def _fitted(record: Record, running: Sequence[float]) -> Law:
-    """The log-normal law of the samples, of what runs, and of what is thought beforehand."""
+def _fitted(record: Record, running: Sequence[float]) -> RunTimeLaw:
+    """The log-normal law of samples, running attempts and prior."""
     logs = [math.log(value) for value in record.seconds]
     if record.guess_s:
-        logs += [math.log(record.guess_s)] * GUESSES
+        logs += [math.log(record.guess_s)] * GUESS_SAMPLES
     law = _law(logs, 0.0, record.prior)
-    # A few rounds suffice: what runs is a part of what there is, and each round leaves less than that part.
-    for _ in range(ROUNDS if running else 0):
+    # A few rounds suffice: the error shrinks each time by at least the share of running attempts.
+    for _ in range(EM_ROUNDS if running else 0):
         parts = [law.beyond(seconds) for seconds in running]
         law = _law([*logs, *(mean for mean, _ in parts)], math.fsum(variance for _, variance in parts), record.prior)
     return replace(law, count=len(logs), freedom=len(logs) - 1 + record.prior.weight)
 
 
-def _law(logs: Sequence[float], variance: float, prior: Prior) -> Law:
+def _law(logs: Sequence[float], variance: float, prior: Prior) -> RunTimeLaw:
     count = len(logs)
     centre = math.fsum(logs) / count
     squares = math.fsum((value - centre) ** 2 for value in logs) + variance + prior.weight * prior.spread**2
     freedom = count - 1 + prior.weight
-    return Law(centre, max(math.sqrt(squares / freedom), 1e-9), freedom, count)
+    return RunTimeLaw(centre, max(math.sqrt(squares / freedom), 1e-9), freedom, count)
 
 
-def _predicted(law: Law, q: float, elapsed_s: float) -> float:
-    """The next sample's quantile under a log-normal law whose mean and spread are both uncertain."""
-    from scipy import stats  # half a second that whoever only keeps records need not wait
+def _predicted(law: RunTimeLaw, q: float, elapsed_s: float) -> float:
+    """The quantile of the next run time under a law whose mean and spread are both uncertain."""
+    from scipy import stats  # takes half a second to import, which keeping records alone does not need
 
     scale = law.spread * math.sqrt(1.0 + 1.0 / law.count)
     if elapsed_s > 0:
-        # Given that it has lasted this long: the same quantile of what is left of the law.
+        # Conditional on having run this long: the same quantile of the rest of the law.
         gone = float(stats.t.cdf((math.log(elapsed_s) - law.centre) / scale, law.freedom))
         q = gone + (1.0 - gone) * q
     return max(elapsed_s, math.exp(law.centre + scale * float(stats.t.ppf(min(q, 1.0 - 1e-9), law.freedom))))

@@ -1,4 +1,4 @@
-"""What a pool rents: one offer, its speed for a class of tasks and its price by the billing cycle. Pure."""
+"""An offer: what a pool rents, its speed for a class of tasks and its price per billing cycle. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from msgspec import Struct
 
 
 class Offer(Struct, frozen=True, kw_only=True):
-    """One machine type in one market. `speed` 1.0 is the reference machine; a table gives it per class of task.
+    """One machine type in one market. `speed` is relative to the reference machine; a table gives it per class of task.
 
-    A lease is billed from the request (the boot counts) to the release, every begun cycle in full.
+    A lease is billed from the request to the release, the boot included, every begun cycle in full.
     """
 
     name: str
@@ -25,17 +25,17 @@ class Offer(Struct, frozen=True, kw_only=True):
     pool: str = ""
     """The pool that rents it; empty in a file of offers alone."""
     minimum_s: float = 0.0
-    """Billed in any case: a second-by-second tariff often has a minute."""
+    """The shortest time that is billed; tariffs per second often have a minute."""
     bills_boot: bool = True
-    """Whether the meter runs from the request on, or from the first moment of use."""
+    """Whether billing begins with the request or when the machine is ready."""
     free_if_taken: bool = True
     """Whether the last, partial cycle is free when the provider ends the machine."""
     when_taken: str = "terminate"
     """What the provider does to a spot machine: terminate, stop (it may be started again) or hibernate."""
     interruptions_per_h: float | None = None
-    """How often, if anybody knows beforehand; what is seen counts more with time."""
+    """The expected hazard rate, if known; observations outweigh it with time."""
     resumes_per_h: float | None = None
-    """How soon a hibernated machine comes back, likewise."""
+    """The rate at which hibernated machines resume, likewise."""
 
     @property
     def key(self) -> str:
@@ -49,5 +49,5 @@ class Offer(Struct, frozen=True, kw_only=True):
         return self.speed
 
     def cycles(self, lease_s: float) -> int:
-        """Billing cycles of a lease; one at least, and a billionth of a cycle over is a rounding error, not a cycle."""
+        """Billing cycles of a lease: at least one. Less than a billionth of a cycle over counts as rounding."""
         return max(1, math.ceil(lease_s / self.cycle_s - 1e-9))

@@ -26,7 +26,7 @@ DEFAULTS = {
 }
 
 
-class Outcome(Struct, frozen=True):
+class PolicyResult(Struct, frozen=True):
     """One policy, evaluated. `value` is the expression's own, `effect` what the engine makes of it."""
 
     policy: str
@@ -37,7 +37,7 @@ class Outcome(Struct, frozen=True):
     clauses: list[Clause]
 
 
-def outcomes(texts: Mapping[str, object], scopes: Scopes) -> list[Outcome]:
+def outcomes(texts: Mapping[str, object], scopes: Scopes) -> list[PolicyResult]:
     """All six, in the order of `POLICIES`. Raises BadInput for texts that do not compile."""
     policies = named_policies(texts)
     effects = _effects(compile_policies(texts), scopes)
@@ -45,7 +45,7 @@ def outcomes(texts: Mapping[str, object], scopes: Scopes) -> list[Outcome]:
     for policy in POLICIES:
         text = policies.get(policy)
         found.append(
-            Outcome(
+            PolicyResult(
                 policy=policy,
                 text=DEFAULTS[policy] if text is None else text,
                 is_default=text is None,

@@ -25,7 +25,7 @@ STARTS_S = 1.0
 _HINT = "see docs/howto/cloud.md"
 
 
-class Law(Struct, frozen=True, forbid_unknown_fields=True):
+class InterruptionLaw(Struct, frozen=True, forbid_unknown_fields=True):
     """How machines of one offer are taken, in the cloud's time: by Poisson laws, by a trace, or (all zero) by hand."""
 
     hibernations_per_h: float = 0.0
@@ -86,9 +86,9 @@ def rented_from(table: Any, pool: str, scale: float, base: Path, where: str) -> 
     offer = offer_from(plain, where)
     where = f"{where} '{offer.name}'"
     try:
-        law = msgspec.convert(table.get("law", {}), Law)
+        law = msgspec.convert(table.get("law", {}), InterruptionLaw)
     except msgspec.ValidationError as error:
-        fields = ", ".join(Law.__struct_fields__)
+        fields = ", ".join(InterruptionLaw.__struct_fields__)
         raise BadInput(f"{where}: law: {error}", hint=f"what it may say: {fields}") from None
     _check(offer, law, where)
     trace = _trace(base / law.trace, law.trace_from, scale, f"{where}: law: trace") if law.trace else None
@@ -117,7 +117,7 @@ def in_real_time(offer: Offer, pool: str, scale: float) -> Offer:
     )
 
 
-def _check(offer: Offer, law: Law, where: str) -> None:
+def _check(offer: Offer, law: InterruptionLaw, where: str) -> None:
     for name in ("hibernations_per_h", "resumes_per_h", "terminations_per_h"):
         if not 0 <= getattr(law, name) < math.inf:
             raise BadInput(f"{where}: law: {name} = {getattr(law, name)}", hint="a rate from 0 up")

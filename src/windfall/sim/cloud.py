@@ -11,7 +11,7 @@ from msgspec import Struct
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.sim import schema, traces
-from windfall.sim.laws import Law
+from windfall.sim.laws import RandomLaw
 from windfall.sim.market import LIKELY, Supply
 
 
@@ -112,7 +112,7 @@ def _offer(values: dict[str, Any], cloud: str, place: str) -> Offer:
     )
 
 
-def _per_hour(law: Law) -> float:
+def _per_hour(law: RandomLaw) -> float:
     """How often an hour something ends that lasts so long in the median."""
     middle_s = law.quantile()(0.5)
     if law.kind == "exponential":

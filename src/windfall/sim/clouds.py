@@ -19,7 +19,7 @@ from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS
 from windfall.sim import schema
 from windfall.sim.cloud import Cloud
-from windfall.sim.laws import Law, fixed
+from windfall.sim.laws import RandomLaw, fixed
 from windfall.sim.market import Supply
 from windfall.sim.scenario import Bag, Scenario
 from windfall.sim.traces import Series
@@ -43,7 +43,7 @@ class RentedMachine(Struct, frozen=True):
     sleeps_s: tuple[tuple[float, float], ...]
 
 
-class Outcome(Struct, frozen=True):
+class CaseResult(Struct, frozen=True):
     """How a bag fared. `events` is the provider's book: (when, machine, what happened to it)."""
 
     cost_usd: float
@@ -67,7 +67,7 @@ def poisson(offers: Sequence[Offer], k_h: float, k_r: float, over_s: float, once
 
     In the paper's experiments a machine hibernates once at most.
     """
-    asleep = Law("exponential", {"mean": over_s / k_r}) if k_r else Law("never")
+    asleep = RandomLaw("exponential", {"mean": over_s / k_r}) if k_r else RandomLaw("never")
     return [
         Supply(
             offer=replace(offer, when_taken="hibernate"), boot=fixed(offer.lag_s),
@@ -91,10 +91,10 @@ def traced(offers: Sequence[Offer], series: Mapping[str, Series], begins: float 
 
 def run_bag(
     tasks: Sequence[Task], supplies: Sequence[Supply], deadline_s: float, planner: str | Planner, seed: int, *,
-    error: Law | None = None, budget_usd: float | None = None, until_s: float | None = None,
+    error: RandomLaw | None = None, budget_usd: float | None = None, until_s: float | None = None,
     watch: Callable[[str, tuple[int, int, int], float, float, int], None] | None = None,
     keep: Callable[[Record], None] | None = None,
-) -> Outcome:  # fmt: skip
+) -> CaseResult:  # fmt: skip
     """Run a bag by a deadline with a planner, by its name or itself.
 
     `Task.runtime_s` is what planners are told; `error` the law of the factor of the true time over it (none: exact).
@@ -115,7 +115,7 @@ def run_bag(
 
 
 def scenario_of(
-    tasks: Sequence[Task], supplies: Sequence[Supply], deadline_s: float, planner: str, error: Law | None = None,
+    tasks: Sequence[Task], supplies: Sequence[Supply], deadline_s: float, planner: str, error: RandomLaw | None = None,
     budget_usd: float | None = None, until_s: float | None = None,
 ) -> Scenario:  # fmt: skip
     """A world of one cloud and one bag."""
@@ -142,7 +142,7 @@ def scenario_of(
     )  # fmt: skip
 
 
-def outcome_of(world: World) -> Outcome:
+def outcome_of(world: World) -> CaseResult:
     """What the first job of a world came to."""
     state, now = world.driver.state, world.driver.now
     bag = state.bags[1]
@@ -150,7 +150,7 @@ def outcome_of(world: World) -> Outcome:
     books = world.provider.books if world.provider else {}
     deadline_s = bag.rules.deadline_s or inf
     finish_s = None if bag.finished_t is None else bag.finished_t - bag.submitted_t
-    return Outcome(
+    return CaseResult(
         cost_usd=sum(machine.cost_usd for machine in machines),
         finish_s=finish_s,
         met=finish_s is not None and finish_s <= deadline_s and bag.counts[2] == bag.total,

@@ -24,7 +24,7 @@ from windfall.planning.contract import SPOT, Group, Plan, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS
 from windfall.sim.clouds import GIB, RentedMachine, outcome_of, scenario_of
-from windfall.sim.laws import NEVER, Law, fixed, seen
+from windfall.sim.laws import NEVER, RandomLaw, fixed, seen
 from windfall.sim.market import Supply
 from windfall.sim.scenario import Scenario
 from windfall.sim.traces import Series
@@ -165,7 +165,7 @@ def supply_of(offer: Offer, series: Series | None = None) -> Supply:
         return Supply(offer=replace(offer, limit=limit), boot=fixed(offer.lag_s), ticks=series)
     per_h = USUAL_INTERRUPTIONS_PER_H if offer.interruptions_per_h is None else offer.interruptions_per_h
     resumes_per_h = USUAL_RESUMES_PER_H if offer.resumes_per_h is None else offer.resumes_per_h
-    asleep = Law("exponential", {"mean": 3600.0 / resumes_per_h}) if resumes_per_h else NEVER
+    asleep = RandomLaw("exponential", {"mean": 3600.0 / resumes_per_h}) if resumes_per_h else NEVER
     return Supply(offer=offer, boot=fixed(offer.lag_s), interruptions_per_h=per_h, asleep=asleep)
 
 
@@ -179,7 +179,7 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
     error = None
     if question.spread and not question.seen_s:
         # Of mean 1: an estimate is meant to be right on the whole.
-        error = Law("lognormal", {"median": exp(-(question.spread**2) / 2), "sigma": question.spread})
+        error = RandomLaw("lognormal", {"median": exp(-(question.spread**2) / 2), "sigma": question.spread})
     world = scenario_of(
         tasks, question.supplies, deadline_s, question.planner, error, question.budget_usd, LATEST * deadline_s
     )

@@ -16,7 +16,7 @@ Quantile = Callable[[float], float]
 _normal = NormalDist().inv_cdf
 
 
-class Shape(Struct, frozen=True):
+class LawKind(Struct, frozen=True):
     """One kind of law: its parameters (True: has the unit of the value, False: a plain number) and its quantile."""
 
     parameters: dict[str, bool]
@@ -56,21 +56,21 @@ def _never() -> Quantile:
     return lambda u: inf
 
 
-LAWS: dict[str, Shape] = {
-    "fixed": Shape({"value": True}, _fixed, "always the same; a bare value means this"),
-    "uniform": Shape({"low": True, "high": True}, _uniform, "equally likely between low and high"),
-    "exponential": Shape({"mean": True}, _exponential, "without memory, as preemptions and failures come"),
-    "lognormal": Shape({"median": True, "sigma": False}, _lognormal, "most near the median, some far above"),
-    "weibull": Shape({"scale": True, "shape": False}, _weibull, "shape below 1: the old live on; above 1: they wear"),
-    "pareto": Shape({"least": True, "shape": False}, _pareto, "heavy tail above `least`"),
-    "power": Shape(
+LAWS: dict[str, LawKind] = {
+    "fixed": LawKind({"value": True}, _fixed, "always the same; a bare value means this"),
+    "uniform": LawKind({"low": True, "high": True}, _uniform, "equally likely between low and high"),
+    "exponential": LawKind({"mean": True}, _exponential, "without memory, as preemptions and failures come"),
+    "lognormal": LawKind({"median": True, "sigma": False}, _lognormal, "most near the median, some far above"),
+    "weibull": LawKind({"scale": True, "shape": False}, _weibull, "shape below 1: the old live on; above 1: they wear"),
+    "pareto": LawKind({"least": True, "shape": False}, _pareto, "heavy tail above `least`"),
+    "power": LawKind(
         {"low": True, "high": True, "shape": False}, _power, "low + (high - low) * u^shape: shape above 1 leans low"
     ),
-    "never": Shape({}, _never, "it does not happen"),
+    "never": LawKind({}, _never, "it does not happen"),
 }
 
 
-class Law(Struct, frozen=True):
+class RandomLaw(Struct, frozen=True):
     """A law with its parameters; `values` for those that were seen (sorted), instead of a formula."""
 
     kind: str
@@ -84,15 +84,15 @@ class Law(Struct, frozen=True):
         return LAWS[self.kind].quantile(**self.parameters)
 
 
-NEVER = Law("never")
+NEVER = RandomLaw("never")
 
 
-def fixed(value: float) -> Law:
-    return Law("fixed", {"value": value})
+def fixed(value: float) -> RandomLaw:
+    return RandomLaw("fixed", {"value": value})
 
 
-def seen(values: Sequence[float]) -> Law:
-    return Law("seen", values=tuple(sorted(values)))
+def seen(values: Sequence[float]) -> RandomLaw:
+    return RandomLaw("seen", values=tuple(sorted(values)))
 
 
 def _seen(values: tuple[float, ...]) -> Quantile:

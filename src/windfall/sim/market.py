@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from windfall.planning.offers import Offer
 from windfall.sim.chance import Stream, stream
-from windfall.sim.laws import NEVER, Law, fixed
+from windfall.sim.laws import NEVER, RandomLaw, fixed
 from windfall.sim.traces import Prices, Series, Tides
 
 LIKELY = 0.95
@@ -27,16 +27,16 @@ class Supply(Struct, frozen=True, kw_only=True):
     """What an offer is really like: what planners are told of it is in `offer`, the rest they can only see happen."""
 
     offer: Offer
-    boot: Law = fixed(0.0)
+    boot: RandomLaw = fixed(0.0)
     refusals: float = 0.0
     interruptions_per_h: float = 0.0
     """A Poisson process at every place, in the market's own time."""
-    life: Law = NEVER
+    life: RandomLaw = NEVER
     """Of a machine, from its start."""
-    up: Law = NEVER
-    down: Law = fixed(0.0)
+    up: RandomLaw = NEVER
+    down: RandomLaw = fixed(0.0)
     """How long there is capacity and how long there is none, for all machines of the offer at once."""
-    asleep: Law = NEVER
+    asleep: RandomLaw = NEVER
     """How long a machine sleeps that was hibernated or stopped; with capacity that comes and goes, until it is back."""
     once: bool = False
     notice_s: float = 0.0

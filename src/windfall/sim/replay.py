@@ -29,7 +29,7 @@ from windfall.core.events import (
     decode_record,
 )
 from windfall.errors import BadInput
-from windfall.sim.run import Outcome
+from windfall.sim.run import RunOutcome
 from windfall.sim.scenario import Scenario, change, check
 from windfall.sim.sweep import interval
 from windfall.wire.messages import CAUSES, DONE, LOSSES
@@ -251,7 +251,7 @@ def _reported(
             fitted.failed += 1
 
 
-def answer(fitted: Fitted, outcomes: list[Outcome], changed: bool) -> dict[str, Any]:
+def answer(fitted: Fitted, outcomes: list[RunOutcome], changed: bool) -> dict[str, Any]:
     """Predicted against actual, job by job; with changes, what would have been."""
     rows, lines = [], []
     for number, job in fitted.jobs.items():

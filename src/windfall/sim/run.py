@@ -67,7 +67,7 @@ class OfferOutcome(Struct):
     cost_usd: float = 0.0
 
 
-class Outcome(Struct):
+class RunOutcome(Struct):
     """How one run ended. `waste` is the share of the useful time that was spent on results nobody needed."""
 
     scenario: str
@@ -117,7 +117,7 @@ class Notes:
 def run(
     scenario: Scenario, seed: int, log: Path | None = None, watch: Watch | None = None,
     look: Callable[[World], None] | None = None,
-) -> tuple[Outcome, World]:  # fmt: skip
+) -> tuple[RunOutcome, World]:  # fmt: skip
     """Run a scenario under a seed to its end."""
     notes = Notes()
     with LogFile(log) as file, seldom_collected():
@@ -147,7 +147,7 @@ def _both(first: Callable[[Record], None], second: Callable[[Record], None]) -> 
     return keep
 
 
-def outcome_of(world: World, notes: Notes, seed: int) -> Outcome:
+def outcome_of(world: World, notes: Notes, seed: int) -> RunOutcome:
     state, end_s = world.driver.state, world.driver.now
     bags = [_bag_outcome(state, bag, notes, end_s) for bag in state.bags.values()]
     pools = {ground.pool.name: ground.books for ground in world.grounds}
@@ -157,7 +157,7 @@ def outcome_of(world: World, notes: Notes, seed: int) -> Outcome:
     present = sum(books.present_s for books in pools.values()) or 1.0
     tasks = sum(bag.tasks for bag in bags) or 1
     met = [bag.met for bag in bags if bag.met is not None]
-    return Outcome(
+    return RunOutcome(
         scenario=world.scenario.name,
         seed=seed,
         finished=all(bag.turnaround_s is not None for bag in bags) and len(bags) == len(world.jobs),

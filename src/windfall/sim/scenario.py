@@ -20,7 +20,7 @@ from windfall.planning.registry import PLANNERS, known_planner
 from windfall.policy import compile_policies
 from windfall.sim import flows, schema, traces
 from windfall.sim.cloud import Cloud, read_cloud
-from windfall.sim.laws import Law
+from windfall.sim.laws import RandomLaw
 
 LIBRARY = Path(__file__).parent / "scenarios"
 
@@ -32,18 +32,18 @@ class Pool(Struct, frozen=True, kw_only=True):
     hosts: int
     slots: int
     prefetch: int
-    speed: Law
+    speed: RandomLaw
     memory_mb: int
-    arrive: Law
-    wait: Law
+    arrive: RandomLaw
+    wait: RandomLaw
     refusals: float
     refusal_pause_s: float
-    stay: Law
+    stay: RandomLaw
     leaves: str
     identity: str
     notice: float
     idle_s: float
-    presence: Law
+    presence: RandomLaw
     presence_of: str
     errors: float
     faulty: float
@@ -51,7 +51,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     black_holes: float
     black_hole_after_s: float
     stragglers: float
-    straggler_factor: Law
+    straggler_factor: RandomLaw
     report: str
     heartbeat_s: float
     poll_s: float
@@ -68,14 +68,14 @@ class Bag(Struct, frozen=True, kw_only=True):
 
     name: str
     tasks: int
-    run: Law
+    run: RandomLaw
     trace: str
     workflow: str
     shape: str
-    error: Law
+    error: RandomLaw
     submit_s: float
     copies: int
-    every: Law
+    every: RandomLaw
     arrivals: str
     priority: float
     priority_step: float

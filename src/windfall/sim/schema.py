@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from windfall.errors import BadInput
-from windfall.sim.laws import LAWS, Law, fixed, impossible, seen
+from windfall.sim.laws import LAWS, RandomLaw, fixed, impossible, seen
 from windfall.units import parse_duration
 
 
@@ -296,12 +296,12 @@ def _table(value: Any, place: str, field: Field) -> dict[str, Any]:
     return value
 
 
-def _law(value: Any, place: str, field: Field, read: Callable[[Any, str, Field], float]) -> Law:
-    if isinstance(value, Law):
+def _law(value: Any, place: str, field: Field, read: Callable[[Any, str, Field], float]) -> RandomLaw:
+    if isinstance(value, RandomLaw):
         return value
     if not isinstance(value, dict):
         single = read(value, place, field)
-        return Law("never") if single == inf else fixed(single)
+        return RandomLaw("never") if single == inf else fixed(single)
     kind = value.get("law")
     if kind == "seen":
         numbers = value.get("values")
@@ -328,7 +328,7 @@ def _law(value: Any, place: str, field: Field, read: Callable[[Any, str, Field],
     }
     if reason := impossible(kind, parameters):
         raise BadInput(f"{place}: {reason}", hint=f"{kind}: {LAWS[kind].meaning}", code="bad-scenario")
-    return Law(kind, parameters)
+    return RandomLaw(kind, parameters)
 
 
 READERS: dict[str, Callable[[Any, str, Field], Any]] = {

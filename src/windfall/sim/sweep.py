@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from scipy import stats
 
-from windfall.sim.run import Outcome, run_seed
+from windfall.sim.run import RunOutcome, run_seed
 from windfall.sim.scenario import Scenario
 
 # What a sweep is summed up by, and how it is read.
@@ -60,15 +60,18 @@ class Comparison(Struct, frozen=True):
 
 
 def sweep(
-    scenario: Scenario, seeds: Iterable[int], executor: Executor | None, done: Callable[[Outcome], None] | None = None
-) -> list[Outcome]:
+    scenario: Scenario,
+    seeds: Iterable[int],
+    executor: Executor | None,
+    done: Callable[[RunOutcome], None] | None = None,
+) -> list[RunOutcome]:
     """The outcomes in the order of the seeds. Without an executor they run one after another, here."""
     data = msgspec.msgpack.encode(scenario)
     order = list(seeds)
-    found: dict[int, Outcome] = {}
+    found: dict[int, RunOutcome] = {}
 
     def take(encoded: bytes) -> None:
-        outcome = msgspec.msgpack.decode(encoded, type=Outcome)
+        outcome = msgspec.msgpack.decode(encoded, type=RunOutcome)
         found[outcome.seed] = outcome
         if done is not None:
             done(outcome)
@@ -110,13 +113,13 @@ def _interval_of(measure: str, values: Sequence[float]) -> Interval:
     return share(values) if measure == "met" else measured(values)
 
 
-def values_of(outcomes: Sequence[Outcome], measure: str) -> list[float]:
+def values_of(outcomes: Sequence[RunOutcome], measure: str) -> list[float]:
     """One measure of every run that has it."""
     values = (getattr(outcome, measure) for outcome in outcomes)
     return [float(value) for value in values if value is not None]
 
 
-def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def summary(outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
     """Means and intervals over the seeds, of the whole, of every bag and of every pool."""
     first = outcomes[0]
     bags = {
@@ -153,7 +156,7 @@ def _pool_summary(books: list[Any]) -> dict[str, Interval]:
     }
 
 
-def compare(a: Sequence[Outcome], b: Sequence[Outcome], measure: str) -> Comparison:
+def compare(a: Sequence[RunOutcome], b: Sequence[RunOutcome], measure: str) -> Comparison:
     """Paired over the same seeds: the worlds' luck is the same on both sides and cancels out."""
     first, second = np.array(values_of(a, measure)), np.array(values_of(b, measure))
     gap = second - first

@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike
 from windfall.errors import BadInput
 from windfall.timeouts.arrays import Array, as_array
 from windfall.timeouts.best import Best, Kind, describe
-from windfall.timeouts.laws import Law
+from windfall.timeouts.laws import LatencyLaw
 from windfall.timeouts.process import Process, check_quantile
 from windfall.timeouts.sample import Sample, survival
 from windfall.timeouts.steps import Steps, choose, gain_error
 
 
-class Empirical(Law, frozen=True):
+class Empirical(LatencyLaw, frozen=True):
     """The latencies of a sample that came back, each as likely as it was seen. `share[i]`: at most times[i]."""
 
     name: ClassVar[str] = "empirical"

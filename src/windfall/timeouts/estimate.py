@@ -14,7 +14,7 @@ from scipy import optimize, special
 
 from windfall.errors import BadInput
 from windfall.timeouts.arrays import Array
-from windfall.timeouts.laws import Exponential, Gaussian, Law, LogNormal, Pareto, Uniform, Weibull
+from windfall.timeouts.laws import Exponential, Gaussian, LatencyLaw, LogNormal, Pareto, Uniform, Weibull
 from windfall.timeouts.numeric import Blend
 from windfall.timeouts.sample import Sample, coarse, survival
 
@@ -25,7 +25,7 @@ KS_SAMPLE = 1000
 class Fit(Struct, frozen=True):
     """A fitted law: its log-likelihood, Akaike's criterion, and the paper's Kolmogorov-Smirnov test."""
 
-    law: Law
+    law: LatencyLaw
     rho: float
     log_likelihood: float
     aic: float
@@ -52,7 +52,7 @@ def _data(sample: Sample) -> _Data:
     return _Data(x[came], sample.events[came], x[cut], sample.censored[cut])
 
 
-def log_likelihood(law: Law, rho: float, data: _Data) -> float:
+def log_likelihood(law: LatencyLaw, rho: float, data: _Data) -> float:
     density = law.logpdf(data.x)
     total = float((data.events * density).sum())
     if rho > 0:
@@ -68,7 +68,7 @@ def _exp(value: float) -> float:
     return math.exp(min(max(value, -300.0), 300.0))
 
 
-def _starts(data: _Data) -> dict[str, tuple[Callable[[Array], Law], list[float]]]:
+def _starts(data: _Data) -> dict[str, tuple[Callable[[Array], LatencyLaw], list[float]]]:
     """For each law: how free numbers become its parameters, and where the search begins."""
     weight = data.events / data.events.sum()
     mean = max(float((weight * data.x).sum()), 1e-300)
@@ -85,7 +85,9 @@ def _starts(data: _Data) -> dict[str, tuple[Callable[[Array], Law], list[float]]
     }
 
 
-def _maximise(build: Callable[[Array], Law], start: list[float], data: _Data, share: float) -> tuple[Law, float, float]:
+def _maximise(
+    build: Callable[[Array], LatencyLaw], start: list[float], data: _Data, share: float
+) -> tuple[LatencyLaw, float, float]:
     """The law and rho of greatest likelihood; rho is free only where something was left waiting."""
     free_rho = share > 0
 
@@ -102,7 +104,7 @@ def _maximise(build: Callable[[Array], Law], start: list[float], data: _Data, sh
     return build(found.x), (rho if rho > 1e-9 else 0.0), -float(found.fun)
 
 
-def ks_distance(law: Law, rho: float, sample: Sample) -> float:
+def ks_distance(law: LatencyLaw, rho: float, sample: Sample) -> float:
     """sup |F_observed - F_model|, outliers on both sides, before and after each step."""
     steps = survival(sample)
     model = (1 - rho) * law.cdf(steps.times)
@@ -111,14 +113,14 @@ def ks_distance(law: Law, rho: float, sample: Sample) -> float:
     return float(max(np.abs(model - after).max(), np.abs(model - before).max()))
 
 
-def kolmogorov(sample: Sample, law: Law, rho: float) -> tuple[float, int, float]:
+def kolmogorov(sample: Sample, law: LatencyLaw, rho: float) -> tuple[float, int, float]:
     """D_n = sqrt(n) sup|F - F_m| as in the paper, its n, and the chance of a larger one under the law."""
     n = min(sample.came_back + sample.cut_short, KS_SAMPLE)
     statistic = math.sqrt(n) * ks_distance(law, rho, sample)
     return statistic, n, float(special.kolmogorov(statistic))
 
 
-def _finish(law: Law, rho: float, value: float, free: int, sample: Sample) -> Fit:
+def _finish(law: LatencyLaw, rho: float, value: float, free: int, sample: Sample) -> Fit:
     ks, n, p = kolmogorov(sample, law, rho)
     return Fit(law, rho, value, 2 * free - 2 * value, ks, n, p)
 

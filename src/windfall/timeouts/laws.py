@@ -23,7 +23,7 @@ from windfall.timeouts.arrays import Array, as_array
 Shape = Literal["increasing", "constant", "decreasing", "hump", "step", "unknown"]
 
 
-class Law(Struct, frozen=True):
+class LatencyLaw(Struct, frozen=True):
     """The law of a latency in seconds. Subclasses hold the parameters and the closed forms."""
 
     name: ClassVar[str] = ""
@@ -86,12 +86,12 @@ def require(condition: bool, law: str, message: str) -> None:
         raise BadInput(f"{law}: {message}", code="bad-law")
 
 
-def require_finite(law: Law) -> None:
+def require_finite(law: LatencyLaw) -> None:
     for field, value in law.params().items():
         require(math.isfinite(value), law.name, f"{field} = {value} is not a finite number")
 
 
-class Uniform(Law, frozen=True):
+class Uniform(LatencyLaw, frozen=True):
     """Equally likely anywhere between a and b (section 3.1)."""
 
     name: ClassVar[str] = "uniform"
@@ -144,7 +144,7 @@ def _inverse_mills(x: ArrayLike) -> Array:
         return as_array(math.sqrt(2 / math.pi) / special.erfcx(-x / math.sqrt(2)))
 
 
-class Gaussian(Law, frozen=True):
+class Gaussian(LatencyLaw, frozen=True):
     """Gaussian cut off below 0 (section 3.2)."""
 
     name: ClassVar[str] = "gaussian"
@@ -207,7 +207,7 @@ class Gaussian(Law, frozen=True):
         return "hump" if slope > 0 else "decreasing"
 
 
-class Exponential(Law, frozen=True):
+class Exponential(LatencyLaw, frozen=True):
     """Without memory: having waited says nothing (section 3.3)."""
 
     name: ClassVar[str] = "exponential"
@@ -246,7 +246,7 @@ class Exponential(Law, frozen=True):
         return "constant" if rho == 0 else "decreasing"
 
 
-class LogNormal(Law, frozen=True):
+class LogNormal(LatencyLaw, frozen=True):
     """exp of a Gaussian (section 3.4): heavy-tailed, the usual shape of latencies."""
 
     name: ClassVar[str] = "lognormal"
@@ -303,7 +303,7 @@ class LogNormal(Law, frozen=True):
         return "hump"
 
 
-class Pareto(Law, frozen=True):
+class Pareto(LatencyLaw, frozen=True):
     """The paper's form, F(t) = 1 - (a / (a + t))^nu, which begins at 0 (section 3.5)."""
 
     name: ClassVar[str] = "pareto"
@@ -357,7 +357,7 @@ class Pareto(Law, frozen=True):
         return "decreasing"
 
 
-class Weibull(Law, frozen=True):
+class Weibull(LatencyLaw, frozen=True):
     """S(t) = exp(-(t / scale)^shape): shape below 1 has a heavy tail, 1 is exponential, above 1 a light one."""
 
     name: ClassVar[str] = "weibull"
@@ -425,12 +425,12 @@ class Weibull(Law, frozen=True):
         return "increasing" if rho == 0 else "hump"
 
 
-CLOSED_FORMS: dict[str, type[Law]] = {
+CLOSED_FORMS: dict[str, type[LatencyLaw]] = {
     law.name: law for law in (Uniform, Gaussian, Exponential, LogNormal, Pareto, Weibull)
 }
 
 
-def closed_form(name: str, **params: Any) -> Law:
+def closed_form(name: str, **params: Any) -> LatencyLaw:
     """The law of that name; Weibull's shape is stored as `k`, because `shape` is a question put to every law."""
     if name == "weibull" and "shape" in params:
         params["k"] = params.pop("shape")

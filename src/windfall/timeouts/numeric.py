@@ -15,12 +15,12 @@ from scipy import special
 
 from windfall.errors import BadInput
 from windfall.timeouts.arrays import Array, as_array
-from windfall.timeouts.laws import Law, require, require_finite
+from windfall.timeouts.laws import LatencyLaw, require, require_finite
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
-class NumericLaw(Law, frozen=True):
+class NumericLaw(LatencyLaw, frozen=True):
     """A law that knows its survival and a table of knots; moments are integrals over that table."""
 
     def knots(self) -> Array:

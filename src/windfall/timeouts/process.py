@@ -19,14 +19,14 @@ from numpy.typing import ArrayLike
 
 from windfall.errors import BadInput
 from windfall.timeouts.arrays import Array, as_array
-from windfall.timeouts.laws import Law
+from windfall.timeouts.laws import LatencyLaw
 
 
 class Process(Struct, frozen=True):
     """A law of latency, the share rho that never comes back, the run time, and what each submission costs (the first
     included), as seconds spent before the latency starts to count."""
 
-    law: Law
+    law: LatencyLaw
     rho: float = 0.0
     run_s: float = 0.0
     submit_cost_s: float = 0.0

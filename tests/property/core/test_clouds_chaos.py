@@ -19,7 +19,7 @@ from windfall.planning.contract import Plan, Start, Task
 from windfall.planning.offers import Offer
 from windfall.policy import compile_policies
 from windfall.sim.clouds import scenario_of
-from windfall.sim.laws import Law, fixed
+from windfall.sim.laws import RandomLaw, fixed
 from windfall.sim.market import Supply
 from windfall.sim.scenario import Gap
 from windfall.sim.world import World
@@ -53,7 +53,7 @@ def supplies(when_taken, per_h, cycle_s, free, refusals, notice):
         memory_gb=4.0, minimum_s=60.0, bills_boot=free, free_if_taken=free,
     )  # fmt: skip
     sure = Offer(name="sure", price_usd=0.1, cycle_s=cycle_s, cores=3, limit=4, speed=1.5)
-    asleep = Law("exponential", {"mean": 200.0})
+    asleep = RandomLaw("exponential", {"mean": 200.0})
     return [
         Supply(
             offer=spot, boot=fixed(60.0), interruptions_per_h=per_h, asleep=asleep, refusals=refusals, notice_s=notice

@@ -37,8 +37,8 @@ class Rented:
             running=tuple(Running(task, left_s) for task, left_s in self.running.items()),
             waiting=tuple(self.waiting),
             paid_until_t=self.paid_until_t(t),
-            asleep_since_t=self.asleep_t,
-            awake_since_t=self.since_t if self.asleep_t is None else None,
+            hibernated_since_t=self.asleep_t,
+            up_since_t=self.since_t if self.asleep_t is None else None,
         )
 
 

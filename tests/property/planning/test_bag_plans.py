@@ -1,4 +1,4 @@
-"""Plans of bags carried out in a small world: whatever is taken or put to sleep, the net holds, the rules are kept."""
+"""Plans of bags carried out in a small world: whatever is reclaimed or hibernated, the safety net holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.property.planning.bag_plan_world import World
 from windfall.errors import BadInput
 from windfall.planning.bags.feasibility import check_possible
 from windfall.planning.bags.packing import Item, longest_first
-from windfall.planning.bags.safety_net import Net, left_of_each
+from windfall.planning.bags.safety_net import SafetyNet, startable
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS
@@ -52,8 +52,8 @@ def make_tasks(raw: list[tuple[int, float]]) -> list[Task]:
 
 def net_holds_at_first(tasks: list[Task], offers: tuple[Offer, ...], deadline_t: float) -> bool:
     snapshot = Snapshot(t=0.0, deadline_t=deadline_t, tasks={t.id: t for t in tasks}, machines=(), offers=offers)
-    net = Net(snapshot, [], left_of_each(snapshot), MARGIN_S)
-    return net.latest_t(longest_first([Item(task, 1, []) for task in tasks])) > 0.0
+    safety_net = SafetyNet(snapshot, [], startable(snapshot), MARGIN_S)
+    return safety_net.latest_t(longest_first([Item(task, 1, []) for task in tasks])) > 0.0
 
 
 @pytest.mark.parametrize("planner", SAFE)

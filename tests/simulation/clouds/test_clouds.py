@@ -25,7 +25,7 @@ from windfall.core.state.invariants import problems
 from windfall.planning.contract import Phase, Plan, Start, Task
 from windfall.planning.offers import Offer
 from windfall.sim.clouds import poisson, run_bag, traced
-from windfall.sim.laws import Law, fixed
+from windfall.sim.laws import RandomLaw, fixed
 from windfall.sim.market import Market, Supply
 from windfall.sim.run import run
 from windfall.sim.scenario import check
@@ -169,8 +169,8 @@ def supply(**more):
 
 
 MARKETS = {
-    "poisson": {"interruptions_per_h": 3.0, "asleep": Law("exponential", {"mean": 300.0})},
-    "tide": {"up": Law("exponential", {"mean": HOUR}), "down": Law("exponential", {"mean": 600.0})},
+    "poisson": {"interruptions_per_h": 3.0, "asleep": RandomLaw("exponential", {"mean": 300.0})},
+    "tide": {"up": RandomLaw("exponential", {"mean": HOUR}), "down": RandomLaw("exponential", {"mean": 600.0})},
     "series": {"ticks": Series(600.0, (4, 4, 2, 0, 0, 1, 3, 4))},
 }
 

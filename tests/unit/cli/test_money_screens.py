@@ -122,9 +122,9 @@ def test_alike_refusals_are_counted_and_their_consequences_left_out():
 
 
 def test_reasons_of_planners_name_machines_and_times_as_people_do():
-    said = money.reason_words("3 sleeps with 2 tasks; they may wait until 6353", lambda t: f"<{t:.0f}>")
-    assert said == "m3 sleeps with 2 tasks; they may wait until <6353>"
-    assert money.reason_words("start 3 spot: the cheapest room") == "start 3 spot: the cheapest room"
+    said = money.reason_words("3 is hibernated with 2 tasks; they may wait there until 6353", lambda t: f"<{t:.0f}>")
+    assert said == "m3 is hibernated with 2 tasks; they may wait there until <6353>"
+    assert money.reason_words("start 3 spot: the cheapest") == "start 3 spot: the cheapest"
 
 
 # --- the ledger and the reasons -------------------------------------------------------------------------------------

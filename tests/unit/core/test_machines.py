@@ -365,7 +365,7 @@ def test_machines_that_are_taken_together_make_one_spell() -> None:
     cloud.wait(3600)
     cloud.end(3)
     market = cloud.state.fleet.markets[SPOT.key].market()
-    assert (market.taken, market.spells) == (3, 2)
+    assert (market.reclaimed, market.spells) == (3, 2)
     assert market.up_s == pytest.approx(0 + 30 + 3630)
 
 

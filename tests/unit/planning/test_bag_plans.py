@@ -12,9 +12,9 @@ from windfall.errors import BadInput
 from windfall.lab.hads.world import AC_S, DEADLINE_S, job, offers
 from windfall.planning.bags.feasibility import check_possible
 from windfall.planning.bags.packing import Bin, Item, fill, fresh, longest_first
-from windfall.planning.bags.planning_pass import Desk
-from windfall.planning.bags.prices import Prices, exposed, learned
-from windfall.planning.bags.safety_net import Net, left_of_each
+from windfall.planning.bags.planning_pass import PlanningPass
+from windfall.planning.bags.prices import Prices, learned_rates, observed_markets
+from windfall.planning.bags.safety_net import SafetyNet, startable
 from windfall.planning.contract import ONDEMAND, SPOT, Group, Machine, Market, Phase, Running, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import DEFAULT, PLANNERS
@@ -77,7 +77,7 @@ def test_an_idle_machine_ends_just_before_its_next_cycle_and_not_sooner():
 
 
 def test_a_sleeper_is_waited_for_until_a_rescue_would_be_late():
-    asleep = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, asleep_since_t=100.0)
+    asleep = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, hibernated_since_t=100.0)
     wakes = (replace(CHEAP, resumes_per_h=30.0), DEAR)
     plan = WINDFALL(snapshot(asleep, count=1, t=100.0, offers=wakes))
     assert plan.start == []
@@ -91,15 +91,15 @@ def test_what_runs_on_spot_is_insured_when_the_net_would_be_cut():
     busy = machine(Phase.BUSY, running=(Running(0, 90.0),), paid_until_t=2400.0)
     plan = WINDFALL(snapshot(busy, count=1, t=2000.0 - 5.0 - 160.0))
     assert markets(plan) == [ONDEMAND]
-    assert any("the net demands" in reason for reason in plan.because)
+    assert any("the safety net would not hold" in reason for reason in plan.because)
 
 
 def test_it_looks_again_before_the_net_could_be_cut():
     busy = machine(Phase.BUSY, running=(Running(0, 500.0),), paid_until_t=1200.0)
     shown = snapshot(busy, count=1, seconds=600.0, t=300.0)
     plan = WINDFALL(shown)
-    net = Net(shown, [], left_of_each(shown), 5.0)
-    assert plan.replan_t <= net.latest_t([Item(Task(0, 600.0), 1, [])])
+    safety_net = SafetyNet(shown, [], startable(shown), 5.0)
+    assert plan.replan_t <= safety_net.latest_t([Item(Task(0, 600.0), 1, [])])
 
 
 def test_an_impossible_deadline_names_the_earliest_possible_one():
@@ -135,7 +135,7 @@ def test_greedy_and_all_spot_rent_spot_and_on_demand_does_not():
 
 
 def test_uniform_progress_waits_above_its_line_and_rents_on_demand_below_it():
-    asleep = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, asleep_since_t=100.0)
+    asleep = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, hibernated_since_t=100.0)
     ahead = snapshot(asleep, count=1, t=100.0, total=100)
     behind = snapshot(asleep, count=1, t=1000.0, total=1)
     assert PLANNERS["uniform-progress"](ahead).start == []
@@ -143,18 +143,18 @@ def test_uniform_progress_waits_above_its_line_and_rents_on_demand_below_it():
 
 
 def test_what_survives_lowers_the_rate_and_what_is_taken_raises_it():
-    nothing = learned(CHEAP, {}).interrupts
-    calm = snapshot(machine(Phase.BUSY, awake_since_t=0.0), t=36_000.0, deadline_t=40_000.0)
-    assert learned(CHEAP, exposed(calm)).interrupts < nothing / 2
-    assert learned(CHEAP, {CHEAP.key: Market(slept=5, up_s=3600.0)}).interrupts > 2 * nothing
+    nothing = learned_rates(CHEAP, {}).interrupts_per_s
+    calm = snapshot(machine(Phase.BUSY, up_since_t=0.0), t=36_000.0, deadline_t=40_000.0)
+    assert learned_rates(CHEAP, observed_markets(calm)).interrupts_per_s < nothing / 2
+    assert learned_rates(CHEAP, {CHEAP.key: Market(hibernated=5, up_s=3600.0)}).interrupts_per_s > 2 * nothing
 
 
 def test_a_task_costs_more_the_later_it_is_and_a_sleeper_no_more_than_one_that_nobody_runs():
     shown = Snapshot(t=0.0, deadline_t=DEADLINE_S, tasks={}, machines=(), offers=tuple(offers()))
     prices = Prices(shown, 198.0, 60, 5.0)
-    assert prices.task[0] < prices.task[60] < prices.task[80]
-    assert all(prices.asleep[cell] <= prices.task[cell] for cell in range(100))
-    assert prices.sure[0] >= prices.task[0]
+    assert prices.waiting_usd[0] < prices.waiting_usd[60] < prices.waiting_usd[80]
+    assert all(prices.hibernated_usd[cell] <= prices.waiting_usd[cell] for cell in range(100))
+    assert prices.ondemand_usd[0] >= prices.waiting_usd[0]
 
 
 def test_each_core_is_filled_to_the_brim_where_there_is_more_than_fits():
@@ -225,8 +225,12 @@ def test_no_paid_machine_is_idle_while_another_has_a_queue():
 
 
 def test_where_all_machines_are_being_taken_no_more_are_rented_and_the_rest_waits():
-    leaving = machine(Phase.BUSY, BY_THE_HOUR, running=(Running(0, 600.0),), paid_until_t=3600.0, noticed_t=300.0)
-    shown = snapshot(leaving, tasks=doubtful(4), offers=(BY_THE_HOUR, SURE_BY_THE_HOUR), t=300.0, deadline_t=8 * 3600.0)
+    noticed_offers = machine(
+        Phase.BUSY, BY_THE_HOUR, running=(Running(0, 600.0),), paid_until_t=3600.0, noticed_t=300.0
+    )
+    shown = snapshot(
+        noticed_offers, tasks=doubtful(4), offers=(BY_THE_HOUR, SURE_BY_THE_HOUR), t=300.0, deadline_t=8 * 3600.0
+    )
     plan = WINDFALL(shown)
     assert plan.start == []
     assert any("wait for spot" in reason for reason in plan.because)
@@ -248,17 +252,17 @@ def test_an_hour_that_is_free_when_the_machine_is_taken_is_not_expected_to_be_pa
 
 def test_forty_machines_that_go_at_once_tell_less_than_forty_that_go_one_by_one():
     together, apart = (
-        learned(BY_THE_HOUR, {BY_THE_HOUR.key: Market(taken=40, up_s=40 * 200.0, spells=spells)}, 3600.0)
+        learned_rates(BY_THE_HOUR, {BY_THE_HOUR.key: Market(reclaimed=40, up_s=40 * 200.0, spells=spells)}, 3600.0)
         for spells in (1, 40)
     )
-    assert together.interrupts < apart.interrupts / 3
+    assert together.interrupts_per_s < apart.interrupts_per_s / 3
 
 
 def test_an_hour_that_costs_nothing_when_it_is_cut_short_is_no_reason_to_rent_more_machines_at_every_look():
     tariffs, tasks = (BY_THE_HOUR, SURE_BY_THE_HOUR), doubtful(20)
     first = WINDFALL(snapshot(tasks=tasks, offers=tariffs, deadline_t=8 * 3600.0))
     rented = [
-        machine(Phase.PENDING, start.offer, str(place), ready_t=200.0, paid_until_t=3600.0, awake_since_t=0.0)
+        machine(Phase.PENDING, start.offer, str(place), ready_t=200.0, paid_until_t=3600.0, up_since_t=0.0)
         for place, start in enumerate(first.start)
     ]
     again = WINDFALL(snapshot(*rented, tasks=tasks, offers=tariffs, t=60.0, deadline_t=8 * 3600.0))
@@ -268,13 +272,15 @@ def test_an_hour_that_costs_nothing_when_it_is_cut_short_is_no_reason_to_rent_mo
 def test_spot_that_has_just_gone_is_waited_for_even_if_on_demand_costs_a_little_more_later():
     spot, sure = replace(BY_THE_HOUR, limit=0), SURE_BY_THE_HOUR
     markets = {spot.key: Market(started_t=3000.0, refused=1, refused_t=3600.0)}
-    desk = Desk(
+    planning_pass = PlanningPass(
         snapshot(tasks=doubtful(40), offers=(spot, sure), markets=markets, t=3600.0, deadline_t=4 * 3600.0), 5.0, []
     )
-    later_t = desk.t + desk.pause_s()
-    assert desk.worth_putting_off(desk.items, later_t)
-    assert desk._sure_usd(desk.items, desk.by_t - 2000.0) > desk._sure_usd(desk.items, desk.t)
-    assert not desk.worth_putting_off(desk.items, desk.by_t - 1.0)
+    later_t = planning_pass.t + planning_pass.review_pause_s()
+    assert planning_pass.worth_postponing(planning_pass.items, later_t)
+    assert planning_pass._ondemand_usd(planning_pass.items, planning_pass.by_t - 2000.0) > planning_pass._ondemand_usd(
+        planning_pass.items, planning_pass.t
+    )
+    assert not planning_pass.worth_postponing(planning_pass.items, planning_pass.by_t - 1.0)
 
 
 def test_many_that_wait_together_stop_waiting_sooner_than_one():
@@ -321,5 +327,5 @@ def test_where_the_net_would_be_let_down_before_spot_has_done_anything_nobody_pa
     tasks = {number: Task(number, 480.0, mean_s=320.0) for number in range(200)}
     tight = PLANNERS[DEFAULT](Snapshot(t=0.0, deadline_t=2400.0, tasks=tasks, machines=(), offers=(spot, steady)))
     assert set(markets(tight)) == {ONDEMAND}
-    wide = PLANNERS[DEFAULT](Snapshot(t=0.0, deadline_t=7200.0, tasks=tasks, machines=(), offers=(spot, steady)))
-    assert set(markets(wide)) == {SPOT}
+    mean_cores = PLANNERS[DEFAULT](Snapshot(t=0.0, deadline_t=7200.0, tasks=tasks, machines=(), offers=(spot, steady)))
+    assert set(markets(mean_cores)) == {SPOT}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from windfall.planning.estimates import MOST_SAMPLES, Estimates
+from windfall.planning.estimates import MAX_SAMPLES, Estimates
 
 
 def learned(times, speed=1.0):
@@ -63,8 +63,8 @@ def test_the_promise_of_a_quantile_is_kept_from_the_second_sample_on():
 
 
 def test_only_the_newest_samples_are_kept():
-    estimates = learned([1000.0] * MOST_SAMPLES + [10.0] * MOST_SAMPLES)
-    assert len(estimates.classes["fit"].seconds) == MOST_SAMPLES
+    estimates = learned([1000.0] * MAX_SAMPLES + [10.0] * MAX_SAMPLES)
+    assert len(estimates.classes["fit"].seconds) == MAX_SAMPLES
     assert estimates.quantile("fit", 0.99) == pytest.approx(10.0)
 
 

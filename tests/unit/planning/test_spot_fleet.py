@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from windfall.errors import BadInput
 from windfall.lab import data
-from windfall.lab.spot import command
 from windfall.lab.spot.bags import run_bag
+from windfall.lab.spot.command import command
 from windfall.lab.spot.trace import Series
 from windfall.lab.spot.trace import run as run_one
 from windfall.lab.spot.worlds import World, bound_usd, prices, run

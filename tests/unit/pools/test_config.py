@@ -11,7 +11,7 @@ from windfall.core.supply.overlay import PoolRules
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.pools.config import read_pools
-from windfall.pools.emulated_config import STARTS_S, Law
+from windfall.pools.emulated_config import STARTS_S, InterruptionLaw
 
 ROOT = Path(__file__).parents[3]
 
@@ -148,5 +148,13 @@ def test_the_examples_that_people_copy_can_be_read(tmp_path):
 
 def test_the_page_names_every_field_of_a_law_and_of_a_cloud():
     page = (ROOT / "docs" / "howto" / "cloud.md").read_text()
-    said = [*Law.__struct_fields__, "time_scale", "notice", "seed", "limit", "idle_exit", *Offer.__struct_fields__]
+    said = [
+        *InterruptionLaw.__struct_fields__,
+        "time_scale",
+        "notice",
+        "seed",
+        "limit",
+        "idle_exit",
+        *Offer.__struct_fields__,
+    ]
     assert [name for name in said if f"`{name}`" not in page and name != "pool"] == []

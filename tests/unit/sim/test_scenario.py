@@ -16,7 +16,7 @@ from windfall.errors import BadInput
 from windfall.lab.data import root
 from windfall.sim import reference
 from windfall.sim.chance import stream
-from windfall.sim.laws import LAWS, Law, seen
+from windfall.sim.laws import LAWS, RandomLaw, seen
 from windfall.sim.scenario import change, check, library, load_document, read
 
 SMALL = """
@@ -46,7 +46,7 @@ def refusal(changed: dict) -> BadInput:
 def test_a_small_scenario_is_read_with_every_default():
     scenario = check(document(), WHERE)
     assert scenario.name == "my" and scenario.pools[0].hosts == 3
-    assert scenario.bags[0].run == Law("fixed", {"value": 600.0})
+    assert scenario.bags[0].run == RandomLaw("fixed", {"value": 600.0})
     assert scenario.settings.lease_s == 60.0 and scenario.pools[0].heartbeat_s == 20.0
 
 
@@ -145,7 +145,7 @@ def test_the_reference_page_is_what_the_code_says():
 @given(sampled_from(sorted(LAWS)), floats(0.001, 0.999), floats(0.001, 0.999))
 def test_the_quantile_of_every_law_rises(kind, u, v):
     parameters = {name: {"high": 9.0}.get(name, 2.0) for name in LAWS[kind].parameters}
-    quantile = Law(kind, parameters).quantile()
+    quantile = RandomLaw(kind, parameters).quantile()
     assert quantile(min(u, v)) <= quantile(max(u, v))
     assert quantile(u) >= 0
 

@@ -10,11 +10,11 @@ from scipy import integrate, optimize, special
 
 from windfall.errors import BadInput
 from windfall.timeouts.best import best_limited, best_timeout
-from windfall.timeouts.laws import Exponential, Gaussian, Law, LogNormal, Pareto, Uniform, Weibull
+from windfall.timeouts.laws import Exponential, Gaussian, LatencyLaw, LogNormal, Pareto, Uniform, Weibull
 from windfall.timeouts.numeric import EGEE_LIKE, Blend, ScipyLaw
 from windfall.timeouts.process import Process
 
-LAWS: list[Law] = [
+LAWS: list[LatencyLaw] = [
     Uniform(100, 300),
     Uniform(0, 50),
     Gaussian(300, 100),
@@ -34,7 +34,7 @@ LAWS: list[Law] = [
 IDS = [f"{law.name}-{index}" for index, law in enumerate(LAWS)]
 
 
-def equation_6(law: Law, rho: float, t: float) -> float:
+def equation_6(law: LatencyLaw, rho: float, t: float) -> float:
     """E_J as it is printed, with the integral of u f(u) done by parts on the distribution function."""
     quantiles = [float(law.ppf(p)) for p in (0.001, 0.01, 0.1, 0.5, 0.9, 0.99)]
     points = sorted({q for q in quantiles if 0 < q < t})

@@ -434,7 +434,7 @@ def _from_pools(file: str, names: tuple[str, ...], assumed: list[str]) -> tuple[
 
 
 def _supply(rented: Any, is_one_of_several: bool) -> Supply:
-    from windfall.sim.laws import NEVER, Law, fixed
+    from windfall.sim.laws import NEVER, RandomLaw, fixed
     from windfall.sim.market import Supply
     from windfall.sim.traces import Series
 
@@ -450,6 +450,6 @@ def _supply(rented: Any, is_one_of_several: bool) -> Supply:
         boot=fixed(offer.lag_s),
         refusals=rented.capacity_errors,
         interruptions_per_h=3600.0 * (rented.hibernations or rented.terminations),
-        asleep=Law("exponential", {"mean": 1.0 / rented.resumes}) if rented.resumes else NEVER,
+        asleep=RandomLaw("exponential", {"mean": 1.0 / rented.resumes}) if rented.resumes else NEVER,
         ticks=ticks,
     )

@@ -12,7 +12,7 @@ from windfall.units import show_duration, show_usd
 
 Json = dict[str, Any]
 _MOMENT = re.compile(r"\buntil (\d+)\b")
-_MACHINE = re.compile(r"^(\d+)(?= (?:sleeps|is idle))")
+_MACHINE = re.compile(r"^(\d+)(?= (?:sleeps|is|has|takes) )")
 
 
 def cost_words(money: Json) -> str:

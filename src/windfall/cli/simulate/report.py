@@ -10,7 +10,7 @@ import numpy as np
 from windfall.cli.show import page
 from windfall.core.state import fleet
 from windfall.figures.canvas import new_figure
-from windfall.sim.run import Outcome, completions
+from windfall.sim.run import RunOutcome, completions
 from windfall.sim.world import World
 from windfall.units import show_duration
 
@@ -18,7 +18,7 @@ MOST_ROWS, MOST_BAGS, BINS = 60, 12, 120
 COLOURS = {"done": "#4c9f70", "exit": "#c0392b", "lost": "#8e44ad", "cancelled": "#bdc3c7"}
 
 
-def write(path: Path, outcome: Outcome, world: World, seen: list[tuple[Any, ...]]) -> None:
+def write(path: Path, outcome: RunOutcome, world: World, seen: list[tuple[Any, ...]]) -> None:
     """`seen`: (host, key, start, end, cause) of every attempt."""
     figures = [
         ("Incomplete tasks over time", _incomplete(outcome, world)),
@@ -40,7 +40,7 @@ def write(path: Path, outcome: Outcome, world: World, seen: list[tuple[Any, ...]
     page.write(path, title, [world.scenario.about, facts], figures)
 
 
-def _incomplete(outcome: Outcome, world: World) -> str:
+def _incomplete(outcome: RunOutcome, world: World) -> str:
     figure, axes = new_figure(width=9)
     bags = list(world.driver.state.bags.values())[:MOST_BAGS]
     for bag, found in zip(bags, outcome.bags, strict=False):

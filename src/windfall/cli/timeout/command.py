@@ -15,7 +15,7 @@ from windfall.errors import BadInput
 
 if TYPE_CHECKING:
     from windfall.timeouts.best import Best
-    from windfall.timeouts.laws import Law
+    from windfall.timeouts.laws import LatencyLaw
     from windfall.timeouts.process import Process
     from windfall.timeouts.report import Report
 
@@ -83,7 +83,7 @@ def rho_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def build_law(name: str, options: dict[str, Any]) -> Law:
+def build_law(name: str, options: dict[str, Any]) -> LatencyLaw:
     """The law a command line describes; names what is missing, foreign or malformed."""
     from windfall.timeouts.laws import closed_form
     from windfall.timeouts.numeric import EGEE_LIKE, Blend, ScipyLaw

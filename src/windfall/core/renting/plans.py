@@ -152,9 +152,9 @@ def _shown(
         running=running,
         waiting=waiting,
         paid_until_t=fleet.paid_until_t(machine, t),
-        asleep_since_t=machine.sleeps[-1][0] if machine.phase == HIBERNATED else None,
+        hibernated_since_t=machine.sleeps[-1][0] if machine.phase == HIBERNATED else None,
         noticed_t=machine.noticed_t,
-        awake_since_t=machines.awake_since(machine) if machine.phase != HIBERNATED else None,
+        up_since_t=machines.awake_since(machine) if machine.phase != HIBERNATED else None,
     )
 
 

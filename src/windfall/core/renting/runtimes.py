@@ -11,7 +11,7 @@ from windfall.core.state.fleet import MachineState, machine_of
 from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
 from windfall.planning.contract import CHECKPOINT_S, CHECKPOINT_S_PER_MB
-from windfall.planning.estimates import GUESSED, MOST_SAMPLES, RECORDED, UNKNOWN, Estimates
+from windfall.planning.estimates import GUESSED, MAX_SAMPLES, RECORDED, UNKNOWN, Estimates
 from windfall.planning.estimates import Record as RunTimes
 
 UNKNOWN_S = 60.0
@@ -119,7 +119,7 @@ def _running(bag: Bag, index: int, ran: dict[int, float]) -> list[float]:
     Of very many, some: as of those that have ended.
     """
     found = [seconds / unit_of(bag, task) for task, seconds in ran.items() if seconds and bag.class_of(task) == index]
-    return found[:: math.ceil(len(found) / MOST_SAMPLES) or 1]
+    return found[:: math.ceil(len(found) / MAX_SAMPLES) or 1]
 
 
 class Outlook:

@@ -112,7 +112,7 @@ class Seen(Struct, array_like=True):
 
     def market(self) -> Market:
         return Market(
-            up_s=self.up_s, taken=self.taken, slept=self.slept, woken=self.woken, asleep_s=self.asleep_s,
+            up_s=self.up_s, reclaimed=self.taken, hibernated=self.slept, resumed=self.woken, hibernated_s=self.asleep_s,
             refused=self.refused, refused_t=self.refused_t, started_t=self.started_t, spells=self.spells,
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from windfall.lab.gridbot import worlds
-from windfall.sim.run import Outcome, completions, run
+from windfall.sim.run import RunOutcome, completions, run
 from windfall.sim.scenario import Scenario, read
 from windfall.sim.sweep import Interval, interval, sweep, values_of
 
@@ -47,7 +47,7 @@ class Means(Struct):
     executor: Executor | None = None
     show: Callable[[str], None] = lambda text: None
 
-    def sweep(self, scenario: Scenario, seeds: int | None = None) -> list[Outcome]:
+    def sweep(self, scenario: Scenario, seeds: int | None = None) -> list[RunOutcome]:
         self.show(scenario.name)
         return sweep(scenario, range(1, (seeds or self.seeds) + 1), self.executor)
 
@@ -362,7 +362,7 @@ def _percent(found: Interval) -> str:
     return f"{found.mean:.1%}" if found.low is None else f"{found.mean:.1%} ({found.low:.1%} to {found.high:.1%})"
 
 
-def _saved(base: Any, outcomes: list[Outcome]) -> tuple[Interval, Interval]:
+def _saved(base: Any, outcomes: list[RunOutcome]) -> tuple[Interval, Interval]:
     """One minus the ratio of means, with the interval of its linearisation (delta method)."""
     ours = np.array(values_of(outcomes, "turnaround_s"))
     ratio = ours.mean() / base.mean()

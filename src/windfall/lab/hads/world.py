@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from windfall.core.events import PlanProposed, Record
 from windfall.planning.contract import ONDEMAND, SPOT, Task
 from windfall.planning.offers import Offer
-from windfall.sim.clouds import Outcome, poisson, run_bag
-from windfall.sim.laws import Law
+from windfall.sim.clouds import CaseResult, poisson, run_bag
+from windfall.sim.laws import RandomLaw
 from windfall.sim.market import Supply
 
 AC_S, DEADLINE_S, LAG_S, LIMIT = 900.0, 2100.0, 180.0, 5
@@ -82,7 +82,7 @@ def supplies(k_h: float, k_r: float, *, in_boot: bool = False, known: bool = Fal
     if in_boot or not k_h:
         return made
     lives = tuple(LAG_S - math.log(1.0 - place / QUANTILES) * DEADLINE_S / k_h for place in range(QUANTILES))
-    life = Law("seen", values=lives)
+    life = RandomLaw("seen", values=lives)
     return [replace(s, interruptions_per_h=0.0, life=life) if s.offer.market == SPOT else s for s in made]
 
 
@@ -115,7 +115,7 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
     return _row(outcome) | counts
 
 
-def _row(outcome: Outcome) -> dict[str, Any]:
+def _row(outcome: CaseResult) -> dict[str, Any]:
     spot = [machine for machine in outcome.machines if machine.market == SPOT]
     sleeps = [(begin, end) for machine in spot for begin, end in machine.sleeps_s]
     finish_s = outcome.finish_s
@@ -134,6 +134,6 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _priced(outcome: Outcome) -> list[tuple[Any, float]]:
+def _priced(outcome: CaseResult) -> list[tuple[Any, float]]:
     prices = {offer.name: offer.price_usd for offer in offers()}
     return [(machine, prices[machine.offer]) for machine in outcome.machines]

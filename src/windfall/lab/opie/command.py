@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from windfall.figures.canvas import new_figure, save
 from windfall.lab import data
-from windfall.lab.opie.pods import FOLDER, Outcome, Week, busiest_week, pods_of_week, read_pods, read_site
+from windfall.lab.opie.pods import FOLDER, Week, WeekResult, busiest_week, pods_of_week, read_pods, read_site
 from windfall.lab.opie.tables import SIZES, TABLES
 from windfall.lab.opie.world import COLOURS, empty_site, saturated_site
 from windfall.placement import Cost, Count, Instance, Period, Request, Revenue, Scheduler, Site, Work
@@ -106,7 +106,7 @@ def weeks(copies: Sequence[int], seed: int, tell: Callable[[str], None]) -> list
     for number in copies:
         here = pods_of_week(pods, start_s, number)
         hosts = read_site(folder / "openb_node_list_all_node.csv", here, start_s)
-        outcomes: list[Outcome] = []
+        outcomes: list[WeekResult] = []
         for way, (cost, weighers) in WAYS.items():
             tell(f"a week of pods, best-effort x {number}: {way}")
             outcomes.append(Week(hosts, way, cost, weighers, seed).run(here, start_s))

@@ -32,7 +32,7 @@ class Pod(Struct, frozen=True):
     resources: Mapping[str, float]
 
 
-class Outcome(Struct, frozen=True):
+class WeekResult(Struct, frozen=True):
     """What a week came to under one way of choosing. Shares are of the whole site over the whole week."""
 
     way: str
@@ -123,7 +123,7 @@ class Week:
         self.evicting = self.evictions = self.placed = self.done = 0
         self.lost_vcpu_s = self.unbilled_usd = self.revenue_usd = 0.0
 
-    def run(self, pods: Sequence[Pod], start_s: float) -> Outcome:
+    def run(self, pods: Sequence[Pod], start_s: float) -> WeekResult:
         self.start_s = self.last_s = start_s
         arrivals = deque(pods)
         while arrivals or self.ends:
@@ -207,11 +207,11 @@ class Week:
         self.unbilled_usd += unbilled_s * usd_per_s
         self.revenue_usd += (ran_s - unbilled_s) * usd_per_s
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> WeekResult:
         share = self.used_s / self.site.capacity.sum(axis=1) / WEEK_S
         by_name = dict(zip(self.site.resources, share.tolist(), strict=True))
         waited = len(self.waits) + len(self.waiting[False])
-        return Outcome(
+        return WeekResult(
             self.way,
             by_name["vcpu"],
             by_name["gpu"],

@@ -26,7 +26,7 @@ MEMORY_S = 2 * 3600.0
 ARRIVED, FINISHED, BOOTED, TICK = 0, 1, 2, 3
 
 
-class Outcome(Struct, frozen=True):
+class StreamResult(Struct, frozen=True):
     """What 72 hours cost and how many deadlines held."""
 
     cost_usd: float
@@ -106,7 +106,7 @@ class World:
         self.ticks += what == TICK
         heapq.heappush(self.events, (at_s, what, self.serial, load))
 
-    def run(self) -> Outcome:
+    def run(self) -> StreamResult:
         while self.events:
             now_s, what, _, load = heapq.heappop(self.events)
             if what == ARRIVED:
@@ -122,7 +122,7 @@ class World:
                 elif self.events:  # nothing to look at until the next job
                     self._push(math.ceil(self.events[0][0] / PERIOD_S) * PERIOD_S, TICK, None)
         used = self.worked_s / self.paid_s if self.paid_s else 0.0
-        return Outcome(self.cost, self.jobs, self.met, self.tight, used, self.rented, self.paid_s / 3600)
+        return StreamResult(self.cost, self.jobs, self.met, self.tight, used, self.rented, self.paid_s / 3600)
 
     # -- jobs ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from functools import cache
 from msgspec.structs import replace
 
 from windfall.lab import data
-from windfall.lab.spot.trace import Outcome
+from windfall.lab.spot.trace import SpotCaseResult
 from windfall.lab.spot.worlds import World
 from windfall.planning.spot.fleet import IDLE, ONDEMAND, FleetPlanner, FleetTerms, Pick, Seat, after_loss, move
 from windfall.planning.spot.market import Market
@@ -86,7 +86,7 @@ def run_bag(
     terms: FleetTerms,
     tasks: tuple[float, ...],
     make: Callable[[FleetTerms, int], FleetPlanner],
-) -> Outcome:
+) -> SpotCaseResult:
     """Run the tasks on the machines of a fleet planner, which plans for an earlier deadline by `reserve_ticks`."""
     floor = _Floor(tasks, terms.seats)
     planned_ticks = terms.deadline_ticks - reserve_ticks(terms, tasks)
@@ -119,4 +119,4 @@ def run_bag(
         cost += sum(sight[pick.zone].usd for pick in picks if pick.market is Market.SPOT)
         cost += terms.ondemand_usd * sum(pick.market is Market.ONDEMAND for pick in picks)
         seats, now = tuple(after for after, _ in moved), now + 1
-    return Outcome(cost * terms.tick_s / 3600.0, now * terms.tick_s / 3600.0, now <= terms.deadline_ticks)
+    return SpotCaseResult(cost * terms.tick_s / 3600.0, now * terms.tick_s / 3600.0, now <= terms.deadline_ticks)

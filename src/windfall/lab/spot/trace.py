@@ -33,7 +33,7 @@ class Series(msgspec.Struct, frozen=True):
     counts: list[float] = []
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SpotCaseResult(msgspec.Struct, frozen=True):
     """What one run came to."""
 
     cost_usd: float
@@ -82,7 +82,7 @@ def terms_of(
     )
 
 
-def run(series: Series, start: int, terms: Terms, chosen: Planner) -> Outcome:
+def run(series: Series, start: int, terms: Terms, chosen: Planner) -> SpotCaseResult:
     """Let the planner do the work tick by tick; it sees the past and the present tick, never the future.
 
     Beyond the end of the series there is no spot.
@@ -100,7 +100,7 @@ def run(series: Series, start: int, terms: Terms, chosen: Planner) -> Outcome:
             raise AssertionError(f"spot chosen in tick {tick}, where there is none")
         counts[choice] += 1
         state = advance(terms, state, choice)
-    return Outcome(
+    return SpotCaseResult(
         cost_usd=price_usd(terms, counts),
         finish_h=state.tick * terms.tick_s / 3600.0,
         met=state.tick <= terms.deadline_ticks,

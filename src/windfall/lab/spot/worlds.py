@@ -18,7 +18,7 @@ from scipy.sparse import coo_array
 
 from windfall.errors import BadInput
 from windfall.lab import data
-from windfall.lab.spot.trace import Outcome, read_series
+from windfall.lab.spot.trace import SpotCaseResult, read_series
 from windfall.planning.spot.fleet import FleetPlanner, FleetTerms, Seat, Zone, after_loss, move
 from windfall.planning.spot.market import Market
 
@@ -58,7 +58,7 @@ def fleet_terms(world: World, *, work_h: float, deadline_h: float, changeover_s:
     )
 
 
-def run(world: World, start: int, terms: FleetTerms, planner: FleetPlanner) -> Outcome:
+def run(world: World, start: int, terms: FleetTerms, planner: FleetPlanner) -> SpotCaseResult:
     """Let the planner run the fleet tick by tick; it sees the past and the present tick, never the future."""
     seats = tuple(Seat() for _ in range(terms.seats))
     for tick in range(start):
@@ -76,7 +76,7 @@ def run(world: World, start: int, terms: FleetTerms, planner: FleetPlanner) -> O
         cost += terms.ondemand_usd * sum(pick.market is Market.ONDEMAND for pick in picks)
         moved = [move(terms.changeover_ticks, seat, pick, now) for seat, pick in zip(seats, picks, strict=True)]
         seats, left, now = tuple(seat for seat, _ in moved), left - sum(done for _, done in moved), now + 1
-    return Outcome(cost * terms.tick_s / 3600.0, now * terms.tick_s / 3600.0, now <= terms.deadline_ticks)
+    return SpotCaseResult(cost * terms.tick_s / 3600.0, now * terms.tick_s / 3600.0, now <= terms.deadline_ticks)
 
 
 def bound_usd(world: World, start: int, terms: FleetTerms) -> float:

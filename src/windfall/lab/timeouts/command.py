@@ -21,7 +21,7 @@ from windfall.lab.timeouts import egee
 from windfall.lab.timeouts.learning import Pool, best_fixed, play_fixed, play_learner, turnaround
 from windfall.timeouts.best import best_timeout
 from windfall.timeouts.empirical import empirical_process
-from windfall.timeouts.laws import Exponential, Gaussian, Law, LogNormal, Pareto, Uniform, Weibull
+from windfall.timeouts.laws import Exponential, Gaussian, LatencyLaw, LogNormal, Pareto, Uniform, Weibull
 from windfall.timeouts.numeric import ScipyLaw
 from windfall.timeouts.process import Process
 from windfall.timeouts.sample import survival
@@ -72,7 +72,7 @@ def told(kind: str, timeout_s: float | None) -> str:
 # --- section 3
 
 
-EXAMPLES: list[tuple[str, Law, str, str]] = [
+EXAMPLES: list[tuple[str, LatencyLaw, str, str]] = [
     ("Uniform (100, 300)", Uniform(100, 300), "infinity (or b)", "b"),
     ("Trunc. Gaussian (300, 100)", Gaussian(300, 100), "infinity", "finite"),
     ("Exponential (1/100)", Exponential(0.01), "any", "0"),
@@ -112,7 +112,7 @@ def classical_figures(out: Path) -> tuple[Any, str]:
 
 
 def pair_of_curves(
-    out: Path, number: int, name: str, law: Law, limits: tuple[float, float], rhos: tuple[float, float]
+    out: Path, number: int, name: str, law: LatencyLaw, limits: tuple[float, float], rhos: tuple[float, float]
 ) -> str:
     figure, panels = new_figure(1, 2, width=9.5, height=3.8)
     t = np.linspace(*limits, 600)
@@ -191,7 +191,7 @@ def egee_section(out: Path, seeds: int) -> tuple[Any, str]:
     }, text
 
 
-def figure_7(out: Path, without: Any, law: Law) -> None:
+def figure_7(out: Path, without: Any, law: LatencyLaw) -> None:
     figure, axes = new_figure()
     steps = survival(without.sample)
     blend = next(answer.fit.law for answer in without.laws if answer.fit.law.name == "blend")

@@ -1,4 +1,4 @@
-"""Deadlines that no machines on offer could meet, and the earliest that they could. Pure."""
+"""Whether the machines on offer can meet a deadline, and the earliest deadline that they can. Pure."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from windfall.planning.contract import Snapshot
 
 
 def check_possible(snapshot: Snapshot, margin_s: float) -> None:
-    """BadInput where all the machines there are could not do it; names the earliest deadline that they could."""
+    """Raise BadInput if all machines on offer together cannot meet the deadline; its hint names the earliest."""
     if fits_by(snapshot, snapshot.deadline_t - margin_s):
         return
     earliest_t = earliest_deadline_t(snapshot, margin_s)
     asked_s = snapshot.deadline_t - snapshot.begun_t
     if math.isinf(earliest_t):
         raise BadInput(
-            "some task fits on no machine on offer", hint="offer a machine with more memory, or raise the limits"
+            "at least one task fits on no machine on offer",
+            hint="offer a machine with more memory, or raise the limits",
         )
     raise BadInput(
-        f"no machines on offer can do it within {asked_s:.0f} s",
+        f"the machines on offer cannot finish within {asked_s:.0f} s",
         hint=f"the earliest possible deadline is {math.ceil(earliest_t - snapshot.begun_t)} s",
     )
 
 
 def fits_by(snapshot: Snapshot, by_t: float) -> bool:
-    """Whether all machines of both markets together could finish by then, with luck."""
+    """Whether all machines of both markets together could finish by then if none is interrupted."""
     items = longest_first(
         [Item(t, 1, []) for t in snapshot.tasks.values()] + [Item(g.task, g.count, []) for g in snapshot.groups]
     )
@@ -39,7 +40,7 @@ def fits_by(snapshot: Snapshot, by_t: float) -> bool:
 
 
 def earliest_deadline_t(snapshot: Snapshot, margin_s: float) -> float:
-    """The earliest deadline that could be met, to the second."""
+    """The earliest deadline that could be met, to the second; infinite if a task fits on no machine."""
     low_s, high_s = 0.0, 1.0
     while not fits_by(snapshot, snapshot.t + high_s):
         low_s, high_s = high_s, 2.0 * high_s

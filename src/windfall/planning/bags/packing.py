@@ -1,7 +1,7 @@
-"""Tasks into the cores of machines, longest first: what fits by when, in numbers and by name. Pure.
+"""Pack tasks onto the cores of machines, longest first. Pure.
 
-A `Bin` is one machine, there or not yet: when each of its cores is free and how long it is to be kept. A task that
-needs more than its share of the memory takes several cores at once, so that what is laid out always fits.
+A `Bin` is one machine, rented or not yet: when each core is free and until when it is kept. A task that needs more
+than one core's share of the memory occupies several cores, so that a packed machine never runs out of memory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from windfall.planning.offers import Offer
 
 TOLERANCE_S = 1e-6
 NO_LIMIT = 2**62
-# So many tasks are packed with care; of more, a little room at the end of each core is nothing.
-MOST_TIGHT = 300
+MAX_TASKS_PACKED_EXACTLY = 300
+"""Above this, the gaps at the end of each core are too small to matter."""
 
 
 class Item(Struct):
-    """Tasks alike: how many there are to place, and which, where they have names; on spot they must end by `due_t`.
+    """`count` equal tasks to place; `ids` names them where the snapshot does. On spot they must end by `due_t`.
 
-    The task's `runtime_s` is what is expected; `slack_s` how much longer one may take by the confidence of the job.
+    `task.runtime_s` is the expected run time; `slack_s` is added to reach the quantile of the job's confidence.
     """
 
     task: Task
@@ -33,24 +33,24 @@ class Item(Struct):
     due_t: float = math.inf
     slack_s: float = 0.0
 
-    def surely_s(self, offer: Offer) -> float:
-        """What one of them takes there at most, as far as the confidence goes."""
+    def quantile_s(self, offer: Offer) -> float:
+        """Seconds that one of them takes there, at the quantile of the job's confidence."""
         return self.task.seconds_on(offer) + self.slack_s / offer.speed_for(self.task.task_class)
 
     def expected_end_t(self, offer: Offer, since_t: float, by_t: float) -> float:
-        """When a row of them that begins at `since_t` must be expected to end, so that it surely ends by `by_t`.
+        """The latest expected end of a row that begins at `since_t` and ends by `by_t` with the job's confidence.
 
-        Many in a row are late by less than each of them alone: the doubt grows with the root of their number.
+        The slack of n tasks in a row grows with the square root of n, not with n.
         """
         if self.slack_s <= 0.0 or not math.isfinite(by_t) or by_t <= since_t:
             return by_t
-        seconds, slack_s = self.task.seconds_on(offer), self.surely_s(offer) - self.task.seconds_on(offer)
+        seconds, slack_s = self.task.seconds_on(offer), self.quantile_s(offer) - self.task.seconds_on(offer)
         root = (math.sqrt(slack_s * slack_s + 4.0 * seconds * (by_t - since_t)) - slack_s) / (2.0 * seconds)
         return since_t + seconds * root * root
 
 
 class Placed(Struct, frozen=True):
-    """Some tasks of an item, one after the other on one core, or in such rows on several."""
+    """`count` tasks of one item, in a row on one core or in equal rows on several."""
 
     item: int
     count: int
@@ -59,7 +59,7 @@ class Placed(Struct, frozen=True):
 
 
 class Bin(Struct):
-    """One machine: when its cores are free, how long it is kept, and what has been put there."""
+    """One machine: when its cores are free, until when it is kept, and what is placed on it."""
 
     name: str
     offer: Offer
@@ -68,15 +68,15 @@ class Bin(Struct):
     placed: list[Placed] = []
     is_new: bool = False
     since_t: float = -math.inf
-    """When it could begin with its first task, one that it has already included."""
+    """When its first task could begin, tasks that already run included."""
 
     def end_t(self) -> float:
-        """When the last of what was put there ends."""
+        """When the last placed task ends; -inf if nothing is placed."""
         return max((entry.end_t for entry in self.placed), default=-math.inf)
 
 
 def expected(item: Item) -> Item:
-    """The same with what is to be expected of the task, and the doubt about it apart."""
+    """The item with the mean run time in `task` and the rest of the quantile in `slack_s`."""
     task = item.task
     if task.mean_s is None or task.mean_s >= task.runtime_s:
         return item
@@ -85,7 +85,7 @@ def expected(item: Item) -> Item:
 
 
 def width(task: Task, offer: Offer) -> int:
-    """How many cores it takes, its memory considered; more than there are where it does not fit at all."""
+    """Cores that it occupies, its memory considered; more than the offer has if it does not fit at all."""
     if task.memory_gb <= 0.0 or math.isinf(offer.memory_gb):
         return task.cores
     if task.memory_gb > offer.memory_gb:
@@ -94,9 +94,9 @@ def width(task: Task, offer: Offer) -> int:
 
 
 def fill(bin: Bin, items: Sequence[Item], left: list[int], until_t: float = math.inf) -> int:
-    """Put as many as fit into the bin before it is given back, in order; `left` counts down. Returns how many."""
+    """Place as many tasks as fit before the machine is given back, in order. Counts `left` down; returns how many."""
     before = sum(entry.count for entry in bin.placed)
-    _fill_tight(bin, items, left, until_t)
+    _fill_exactly(bin, items, left, until_t)
     free_t = min(bin.free_t)
     for place, item in enumerate(items):
         if left[place] <= 0:
@@ -117,11 +117,13 @@ def fill(bin: Bin, items: Sequence[Item], left: list[int], until_t: float = math
 
 
 def spread(bins: Sequence[Bin], items: Sequence[Item], left: list[int], until_t: float = math.inf) -> None:
-    """Where all of them have room, put each where it ends the soonest, so that no machine is idle while others queue.
+    """If all tasks fit, place each where it ends soonest, so that no machine idles while others queue.
 
-    Where there is more than fits, nothing is placed: then each core is to be filled to the brim.
+    If they do not all fit, nothing is placed: `fill` then packs each core as full as possible.
     """
-    if not 0 < sum(left) <= MOST_TIGHT or any(width(item.task, bin.offer) != 1 for bin in bins for item in items):
+    if not 0 < sum(left) <= MAX_TASKS_PACKED_EXACTLY or any(
+        width(item.task, bin.offer) != 1 for bin in bins for item in items
+    ):
         return
     lanes = [(list(bin.free_t), bin, list[Placed]()) for bin in bins]
     for place, item in enumerate(items):
@@ -144,16 +146,16 @@ def spread(bins: Sequence[Bin], items: Sequence[Item], left: list[int], until_t:
 
 
 def _limit_t(bin: Bin, item: Item, until_t: float) -> float:
-    """When such a task must be expected to end there, so that it is not late and, on spot, could still be rescued."""
+    """The latest expected end of such a task there: within the lease, in time, and on spot open to a rescue."""
     since_t = min(bin.free_t) if math.isinf(bin.since_t) else bin.since_t
     safe_t = min(until_t, item.due_t) if bin.offer.market == SPOT else until_t
     return min(bin.keep_t, item.expected_end_t(bin.offer, since_t, safe_t)) + TOLERANCE_S
 
 
-def _fill_tight(bin: Bin, items: Sequence[Item], left: list[int], until_t: float) -> None:
-    """Where there is more than fits, fill each core to the brim: the longest, and the best companions for it."""
+def _fill_exactly(bin: Bin, items: Sequence[Item], left: list[int], until_t: float) -> None:
+    """If there is more than fits, give each core the longest task and others that leave the least time unused."""
     until_t = min(bin.keep_t, until_t)
-    if not math.isfinite(bin.keep_t) or not 0 < sum(left) <= MOST_TIGHT or until_t <= min(bin.free_t):
+    if not math.isfinite(bin.keep_t) or not 0 < sum(left) <= MAX_TASKS_PACKED_EXACTLY or until_t <= min(bin.free_t):
         return
     able = [place for place, item in enumerate(items) if left[place] > 0 and width(item.task, bin.offer) == 1]
     seconds = {place: items[place].task.seconds_on(bin.offer) for place in able}
@@ -162,7 +164,7 @@ def _fill_tight(bin: Bin, items: Sequence[Item], left: list[int], until_t: float
         return
     for lane in sorted(range(len(bin.free_t)), key=bin.free_t.__getitem__):
         now_t = bin.free_t[lane]
-        for place in _brimful(until_t - now_t, [(p, seconds[p]) for p in able for _ in range(left[p])]):
+        for place in _fullest_subset(until_t - now_t, [(p, seconds[p]) for p in able for _ in range(left[p])]):
             end_t = now_t + seconds[place]
             if end_t <= _limit_t(bin, items[place], until_t):
                 bin.placed.append(Placed(place, 1, now_t, end_t))
@@ -171,10 +173,10 @@ def _fill_tight(bin: Bin, items: Sequence[Item], left: list[int], until_t: float
         bin.free_t[lane] = now_t
 
 
-def _brimful(room_s: float, sizes: Sequence[tuple[int, float]]) -> list[int]:
-    """Of these (name, seconds), longest first: the longest that fits, with others that leave the least time unused.
+def _fullest_subset(room_s: float, sizes: Sequence[tuple[int, float]]) -> list[int]:
+    """From (name, seconds), longest first: the longest that fits and the others that leave the least time unused.
 
-    Sums that can be reached are the bits of a number; to the tenth of a second.
+    A subset-sum in tenths of a second: bit k of `sums` says that a total of k can be reached.
     """
     room = int(room_s * 10.0 + 1e-6)
     fitting = [(name, math.ceil(size * 10.0 - 1e-6)) for name, size in sizes]
@@ -198,7 +200,7 @@ def _brimful(room_s: float, sizes: Sequence[tuple[int, float]]) -> list[int]:
 def _fill_narrow(bin: Bin, place: int, seconds: float, limit_t: float, left: list[int]) -> None:
     free_t = bin.free_t
     if left[place] > len(free_t) and free_t.count(free_t[0]) == len(free_t):
-        # A host of tasks goes in by the armful, a row on every core.
+        # Many equal tasks: place whole rows on all cores at once.
         rows = min(_room(limit_t - free_t[0], seconds), left[place] // len(free_t))
         if rows > 0:
             end_t = free_t[0] + rows * seconds
@@ -231,17 +233,17 @@ def _fill_wide(bin: Bin, place: int, seconds: float, lanes: int, limit_t: float,
 
 
 def _room(time_s: float, seconds: float) -> int:
-    """How many in a row."""
+    """How many tasks of `seconds` fit in a row."""
     return NO_LIMIT if math.isinf(time_s) or seconds <= 0.0 else int(time_s / seconds)
 
 
 def longest_first(items: Iterable[Item]) -> list[Item]:
-    """In the order in which they are placed: the longest, then the hungriest."""
+    """The order of placing: by run time, then by memory, both descending."""
     return sorted(items, key=lambda item: (-item.task.runtime_s, -item.task.memory_gb, item.task.id))
 
 
 def existing(machine: Machine, snapshot: Snapshot) -> Bin:
-    """A machine that is there and awake, with what runs on it; kept to the end of the cycle that this needs."""
+    """A running machine with its running tasks, kept to the end of the billing cycle in which they end."""
     ready_t = max(snapshot.t, machine.ready_t)
     free_t = [ready_t] * machine.offer.cores
     lane = 0
@@ -256,12 +258,12 @@ def existing(machine: Machine, snapshot: Snapshot) -> Bin:
 
 
 def expected_left_s(task: Task, left_s: float) -> float:
-    """Of what a running task still takes at most, what is to be expected."""
+    """Expected seconds left of a running task whose quantile is `left_s`."""
     return left_s if task.mean_s is None else left_s * min(1.0, task.mean_s / max(task.runtime_s, 1e-9))
 
 
 def kept_until_t(machine: Machine, busy_until_t: float) -> float:
-    """The end of the billing cycle in which the machine's work ends; at least that of the present one."""
+    """The end of the billing cycle in which the machine's work ends; at least the end of the present one."""
     if not math.isfinite(machine.paid_until_t) or busy_until_t <= machine.paid_until_t:
         return machine.paid_until_t
     cycles = math.ceil((busy_until_t - machine.paid_until_t) / machine.offer.cycle_s - 1e-9)
@@ -269,29 +271,29 @@ def kept_until_t(machine: Machine, busy_until_t: float) -> float:
 
 
 def fresh(name: str, offer: Offer, t: float, keep_s: float) -> Bin:
-    """A machine that would be started at t and kept for so long from then on."""
+    """A machine that would be requested at `t` and kept for `keep_s` from then on."""
     ready_t = t + offer.lag_s
     return Bin(name, offer, [ready_t] * offer.cores, t + keep_s, [], is_new=True, since_t=ready_t)
 
 
 def lease_usd(offer: Offer, lease_s: float) -> float:
-    """The price of a lease, every begun cycle in full."""
+    """Dollars for a lease, every begun cycle in full."""
     billed_s = lease_s if offer.bills_boot else lease_s - offer.lag_s
     return offer.cycles(max(billed_s, offer.minimum_s)) * offer.price_usd
 
 
 def ondemand_offers(snapshot: Snapshot, task_class: str = "") -> list[Offer]:
-    """On-demand offers, the cheapest power for such tasks first."""
+    """On-demand offers, the cheapest per core second of work on such tasks first."""
     able = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
     return sorted(able, key=lambda o: (o.price_usd / o.cycle_s / o.cores / o.speed_for(task_class), o.cores, o.key))
 
 
-def is_awake(machine: Machine) -> bool:
-    """Whether tasks may be given to it: not one that sleeps or is about to be taken."""
+def is_usable(machine: Machine) -> bool:
+    """Whether tasks may be given to it: neither hibernated nor about to be reclaimed."""
     return machine.phase is not Phase.HIBERNATED and machine.noticed_t is None
 
 
-def is_leaving(offer: Offer, machines: Iterable[Machine]) -> bool:
-    """Whether every machine of the offer that we have is about to be taken."""
+def all_noticed(offer: Offer, machines: Iterable[Machine]) -> bool:
+    """Whether we have machines of the offer and all of them are about to be reclaimed."""
     noticed = [m.noticed_t is not None for m in machines if m.offer.key == offer.key and m.offer.market == offer.market]
     return bool(noticed) and all(noticed)

@@ -1,7 +1,7 @@
-"""The rivals of Windfall's own planner of bags, on the same desk and over the same net. Pure.
+"""Rivals of Windfall's own planner of bags, with the same planning pass and the same safety net. Pure.
 
-Greedy and Uniform Progress are known for one machine's divisible work (planning.spot); here they run a bag on machines:
-progress is counted in seconds of work, and "spot is away" means that a machine sleeps.
+Greedy and Uniform Progress are published for divisible work on one machine (planning.spot). Here they plan a bag:
+progress is counted in seconds of work, and "spot is unavailable" means that a machine is hibernated.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import math
 from collections.abc import Sequence
 
 from windfall.planning.bags.packing import Item
-from windfall.planning.bags.planning_pass import Choice, Desk, Sleeper
+from windfall.planning.bags.planning_pass import Choice, HibernatedMachine, PlanningPass
 from windfall.planning.contract import ONDEMAND, SPOT
 
 
-class Greedy(Desk):
+class Greedy(PlanningPass):
     """Spot by its price alone until the last safe moment, then on-demand."""
 
     risk_weight = 0.0
 
-    def worth_waiting(self, sleeper: Sleeper) -> bool:
-        return self.t < sleeper.limit_t - 1e-6
+    def worth_waiting(self, hibernated: HibernatedMachine) -> bool:
+        return self.t < hibernated.limit_t - 1e-6
 
-    def worth_putting_off(self, rest: Sequence[Item], later_t: float) -> bool:
+    def worth_postponing(self, rest: Sequence[Item], later_t: float) -> bool:
         return True
 
     def wanted(self, choices: list[Choice]) -> list[Choice]:
@@ -30,42 +30,43 @@ class Greedy(Desk):
 
 
 class UniformProgress(Greedy):
-    """Never below the line from the start to the deadline: behind it and with spot away, on-demand."""
+    """Keep up with a constant rate of progress: behind it and with spot unavailable, use on-demand."""
 
     def ahead_s(self) -> float:
-        """Seconds of work done beyond the line W t / T."""
+        """Seconds of work done beyond constant progress (W t / T); negative if behind."""
         snapshot = self.snapshot
         running = {entry.task: entry.left_s for machine in snapshot.machines for entry in machine.running}
         left_s = math.fsum(running.get(number, task.runtime_s) for number, task in snapshot.tasks.items())
         left_s += math.fsum(group.count * group.task.runtime_s for group in snapshot.groups)
         whole_s = math.fsum(task.runtime_s for task in snapshot.tasks.values())
         whole_s += math.fsum(group.count * group.task.runtime_s for group in snapshot.groups)
-        # What is finished is not shown: it took as long, one by one, as what is left.
+        # Finished tasks are not in the snapshot: assume that they took as long on average as those left.
         work_s = whole_s * max(1.0, snapshot.total / max(1, snapshot.unfinished))
-        gone = (snapshot.t - snapshot.begun_t) / max(1e-9, snapshot.deadline_t - snapshot.begun_t)
-        return work_s - left_s - work_s * min(1.0, gone)
+        elapsed = (snapshot.t - snapshot.begun_t) / max(1e-9, snapshot.deadline_t - snapshot.begun_t)
+        return work_s - left_s - work_s * min(1.0, elapsed)
 
     def enough_s(self) -> float:
-        """With on-demand machines: twice the changeover of all their cores, so that not every flicker is followed."""
+        """Seconds of lead that allow going back to spot: twice the boot of every on-demand core, against flapping."""
         machines = [machine for machine in self.snapshot.machines if machine.offer.market == ONDEMAND]
         return 2.0 * sum(machine.offer.lag_s * machine.offer.cores for machine in machines)
 
-    def worth_waiting(self, sleeper: Sleeper) -> bool:
-        return super().worth_waiting(sleeper) and self.ahead_s() >= self.enough_s()
+    def worth_waiting(self, hibernated: HibernatedMachine) -> bool:
+        return super().worth_waiting(hibernated) and self.ahead_s() >= self.enough_s()
 
-    def worth_putting_off(self, rest: Sequence[Item], later_t: float) -> bool:
-        return super().worth_putting_off(rest, later_t) and self.ahead_s() >= self.enough_s()
+    def worth_postponing(self, rest: Sequence[Item], later_t: float) -> bool:
+        return super().worth_postponing(rest, later_t) and self.ahead_s() >= self.enough_s()
 
     def wanted(self, choices: list[Choice]) -> list[Choice]:
-        if any(sleeper not in self.waits for sleeper in self.sleepers) and self.ahead_s() < self.enough_s():
+        given_up = any(machine not in self.left_hibernated for machine in self.hibernated_machines)
+        if given_up and self.ahead_s() < self.enough_s():
             return [choice for choice in choices if choice.bin.offer.market == ONDEMAND] or choices
         return super().wanted(choices)
 
 
-class AllSpot(Desk):
-    """Spot as if nothing slept: what is taken or put to sleep is given up, and a new spot machine takes over."""
+class AllSpot(PlanningPass):
+    """Spot only and no waiting: a hibernated machine is given up at once and replaced by a new spot machine."""
 
     risk_weight = 0.0
 
-    def worth_waiting(self, sleeper: Sleeper) -> bool:
+    def worth_waiting(self, hibernated: HibernatedMachine) -> bool:
         return False

@@ -1,8 +1,8 @@
-"""The safety net of a bag: until when on-demand alone could still finish everything, should all spot vanish. Pure.
+"""The safety net of a bag: until when on-demand machines alone could still meet the deadline. Pure.
 
-No estimate of interruptions enters here, so none can argue it away: what is not finished and not on an on-demand
-machine must fit, from its beginning or its checkpoint, on the on-demand machines there are and those that may still be
-started, and end by the deadline.
+Every unfinished task that is not on an on-demand machine must fit, from its start or its checkpoint, on the on-demand
+machines that run and those that may still be started. No estimate of interruptions enters here, so no wrong estimate
+can break it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from windfall.planning.bags.packing import Bin, Item, fill, fresh, lease_usd, on
 from windfall.planning.contract import Snapshot
 from windfall.planning.offers import Offer
 
-STEPS = 12
+BISECTION_STEPS = 12
 
 
-class Net:
-    """On-demand capacity at one moment: machines that are there (with their own work), and how many more may come."""
+class SafetyNet:
+    """On-demand capacity: machines that run, with their own work, and `left`: how many more of each offer may start."""
 
     def __init__(
         self, snapshot: Snapshot, bins: Iterable[Bin], left: dict[tuple[str, str], int], margin_s: float
@@ -30,7 +30,7 @@ class Net:
         self.by_t = snapshot.deadline_t - margin_s
 
     def rescue(self, items: Sequence[Item], at_t: float) -> tuple[list[Bin], list[int]]:
-        """The machines that would be started at this time for these tasks, and how many of each fit nowhere."""
+        """The machines that would be started at `at_t` for these tasks, and how many tasks of each item fit nowhere."""
         left = [item.count for item in items]
         for bin in self.bins:
             free_t = [max(free_t, at_t) for free_t in bin.free_t]
@@ -38,7 +38,7 @@ class Net:
             fill(replace(idle, keep_t=math.inf), items, left, self.by_t)
         opened: list[Bin] = []
         for offer in self.offers:
-            for _ in range(self.left.get(ident(offer), 0)):
+            for _ in range(self.left.get(market_key(offer), 0)):
                 bin = fresh("", offer, at_t, math.inf)
                 if not any(left) or not fill(bin, items, left, self.by_t):
                     break
@@ -46,19 +46,20 @@ class Net:
         return opened, left
 
     def holds(self, items: Sequence[Item], at_t: float) -> bool:
+        """Whether a rescue of all these tasks that begins at `at_t` is in time."""
         return not any(self.rescue(items, at_t)[1])
 
     def rescuable(self, items: Sequence[Item]) -> list[Item]:
-        """Those for which a rescue that begins now is in time; for the others nothing is to be gained by one."""
+        """The tasks for which a rescue that begins now is in time. For the others a rescue gains nothing."""
         missing = self.rescue(items, self.t)[1]
         kept = [replace(item, count=item.count - late) for item, late in zip(items, missing, strict=True)]
         return [item for item in kept if item.count]
 
     def latest_t(self, items: Sequence[Item]) -> float:
-        """The last moment at which a rescue of all of them is in time; -inf where it is too late already."""
+        """The last moment at which a rescue of all of them is in time: -inf if it is too late, inf for no tasks."""
         if not items:
             return math.inf
-        high_t = min(self.by_t - min(self.alone_s(item), self._there_s(item)) for item in items)
+        high_t = min(self.by_t - min(self.rescue_alone_s(item), self._rescue_existing_s(item)) for item in items)
         if high_t <= self.t:
             return -math.inf
         if self.holds(items, high_t):
@@ -66,32 +67,32 @@ class Net:
         if not self.holds(items, self.t):
             return -math.inf
         low_t = self.t
-        for _ in range(STEPS):
+        for _ in range(BISECTION_STEPS):
             middle_t = (low_t + high_t) / 2
             low_t, high_t = (middle_t, high_t) if self.holds(items, middle_t) else (low_t, middle_t)
         return low_t
 
-    def alone_s(self, item: Item) -> float:
-        """The quickest rescue of one such task by a machine that is not there yet; infinite where there is none."""
+    def rescue_alone_s(self, item: Item) -> float:
+        """Seconds of the quickest rescue of one such task by a new machine, boot included; infinite if none fits."""
         able = [offer for offer in self.offers if width(item.task, offer) <= offer.cores]
-        return min((offer.lag_s + item.surely_s(offer) for offer in able), default=math.inf)
+        return min((offer.lag_s + item.quantile_s(offer) for offer in able), default=math.inf)
 
-    def _there_s(self, item: Item) -> float:
-        """The same by a machine that is there, whatever else it has to do."""
+    def _rescue_existing_s(self, item: Item) -> float:
+        """The same on a machine that runs, its other work ignored."""
         able = [bin.offer for bin in self.bins if width(item.task, bin.offer) <= bin.offer.cores]
-        return min((item.surely_s(offer) for offer in able), default=math.inf)
+        return min((item.quantile_s(offer) for offer in able), default=math.inf)
 
 
 def price_usd(bins: Iterable[Bin], at_t: float) -> float:
-    """What new machines cost that are kept until their work is done."""
+    """Dollars for these new machines, started at `at_t` and kept until their work is done."""
     return sum(lease_usd(bin.offer, bin.end_t() - at_t) for bin in bins)
 
 
-def ident(offer: Offer) -> tuple[str, str]:
-    """One type may be on offer in both markets under one name."""
+def market_key(offer: Offer) -> tuple[str, str]:
+    """What identifies an offer: one type may be on offer in both markets under one name."""
     return offer.key, offer.market
 
 
-def left_of_each(snapshot: Snapshot) -> dict[tuple[str, str], int]:
+def startable(snapshot: Snapshot) -> dict[tuple[str, str], int]:
     """How many more machines of each offer may be started."""
-    return {ident(offer): snapshot.left_of(offer) for offer in snapshot.offers}
+    return {market_key(offer): snapshot.left_of(offer) for offer in snapshot.offers}

@@ -1,21 +1,27 @@
-"""A decision at the desk as a plan: queues by name, idle machines to end, and why, in words and prices. Pure."""
+"""Turn a planning pass into a plan: named queues, idle machines to stop, reasons and prices. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from windfall.planning.bags.packing import TOLERANCE_S, Item, is_awake
-from windfall.planning.bags.planning_pass import Desk
-from windfall.planning.bags.safety_net import Net
+from windfall.planning.bags.packing import TOLERANCE_S, Item, is_usable
+from windfall.planning.bags.planning_pass import PlanningPass
+from windfall.planning.bags.safety_net import SafetyNet
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Plan, Rejected, Start
 
 
-def written(desk: Desk, net: Net, at_risk: Sequence[Item], latest_t: float, forced: int) -> Plan:
-    """The decision as a plan."""
-    snapshot, plan = desk.snapshot, Plan()
-    queues = _queues(desk)
-    for bin in desk.bins:
+def to_plan(
+    decided: PlanningPass, safety_net: SafetyNet, at_risk: Sequence[Item], latest_t: float, forced: int
+) -> Plan:
+    """The plan of a finished pass.
+
+    `at_risk`: tasks that the safety net must be able to rescue, which it is until `latest_t`. `forced`: on-demand
+    machines that the safety net needs now.
+    """
+    snapshot, plan = decided.snapshot, Plan()
+    queues = _queues(decided)
+    for bin in decided.bins:
         if bin.is_new:
             plan.start.append(Start(bin.name, bin.offer))
             plan.assign[bin.name] = queues.get(bin.name, [])
@@ -25,124 +31,134 @@ def written(desk: Desk, net: Net, at_risk: Sequence[Item], latest_t: float, forc
             plan.assign[machine.id] = queue
     if latest_t > snapshot.t:
         plan.replan_t = latest_t
-    plan.replan_t = min(plan.replan_t, _queues_late_t(desk))
-    plan.spot_until_t = _spot_until_t(desk)
-    _release(desk, plan, net, at_risk)
-    for sleeper in desk.waits:
-        limit_t = min(sleeper.limit_t, max(desk.prices.gives_up_t(), snapshot.t + desk.margin_s))
+    plan.replan_t = min(plan.replan_t, _queue_review_t(decided))
+    plan.spot_until_t = _spot_until_t(decided)
+    _release(decided, plan, safety_net, at_risk)
+    for hibernated in decided.left_hibernated:
+        limit_t = min(hibernated.limit_t, max(decided.prices.give_up_t(), snapshot.t + decided.margin_s))
         plan.replan_t = min(plan.replan_t, limit_t)
         plan.because.append(
-            f"{sleeper.machine.id} sleeps with {len(sleeper.items)} tasks; they may wait until {sleeper.limit_t:.0f}"
+            f"{hibernated.machine.id} is hibernated with {len(hibernated.items)} tasks; "
+            f"they may wait there until {hibernated.limit_t:.0f}"
         )
-    if desk.put_off:
-        plan.replan_t = min(plan.replan_t, snapshot.t + desk.pause_s())
-        count = sum(item.count for item in desk.put_off)
-        plan.because.append(f"{count} tasks wait for spot machines to be had again: on-demand is in time later, too")
-    _explain(desk, plan, net, at_risk, latest_t, forced)
+    if decided.postponed:
+        plan.replan_t = min(plan.replan_t, snapshot.t + decided.review_pause_s())
+        count = sum(item.count for item in decided.postponed)
+        plan.because.append(f"{count} tasks wait for spot capacity: on-demand machines would still be in time later")
+    _explain(decided, plan, at_risk, latest_t, forced)
     return plan
 
 
-def _queues_late_t(desk: Desk) -> float:
-    """The last moment at which what waits behind others on demand could be moved, should those take too long."""
+def _queue_review_t(decided: PlanningPass) -> float:
+    """The last moment at which tasks queued on an on-demand machine could move to a new one; infinite for never.
+
+    Only tasks behind others, and only if their run time is uncertain: the ones before them may take too long.
+    """
     waiting = {
         entry.item
-        for bin in desk.bins
+        for bin in decided.bins
         if bin.offer.market == ONDEMAND
         for entry in bin.placed
-        if entry.end_t - entry.start_t > desk.items[entry.item].task.seconds_on(bin.offer) + TOLERANCE_S
-        or entry.start_t > max(desk.t, bin.since_t) + TOLERANCE_S
+        if entry.end_t - entry.start_t > decided.items[entry.item].task.seconds_on(bin.offer) + TOLERANCE_S
+        or entry.start_t > max(decided.t, bin.since_t) + TOLERANCE_S
     }
-    # Where no doubt is left nobody can be late.
-    doubtful = [desk.items[place] for place in waiting if desk.items[place].slack_s > 0.0]
-    moments = [desk.by_t - desk.margin_s - desk.net.alone_s(item) for item in doubtful]
-    return min((moment for moment in moments if moment > desk.t + desk.margin_s), default=math.inf)
+    doubtful = [decided.items[place] for place in waiting if decided.items[place].slack_s > 0.0]
+    moments = [decided.by_t - decided.margin_s - decided.safety_net.rescue_alone_s(item) for item in doubtful]
+    return min((moment for moment in moments if moment > decided.t + decided.margin_s), default=math.inf)
 
 
-def _queues(desk: Desk) -> dict[str, list[int]]:
-    """By machine: its tasks by name, in the order in which they are to begin."""
-    names = [list(item.ids) for item in desk.items]
+def _queues(decided: PlanningPass) -> dict[str, list[int]]:
+    """The task ids of each machine, in the order in which they are to begin."""
+    names = [list(item.ids) for item in decided.items]
     queues: dict[str, list[int]] = {}
-    for bin in desk.bins:
+    for bin in decided.bins:
         queue: list[int] = []
         for entry in sorted(bin.placed, key=lambda entry: entry.start_t):
             ids = names[entry.item]
             queue += ids[: entry.count]
             del ids[: entry.count]
         queues[bin.name] = queue
-    for sleeper in desk.waits:
-        running = {entry.task for entry in sleeper.machine.running}
-        queues[sleeper.machine.id] = [i.ids[0] for i in sleeper.items if i.ids[0] not in running]
+    for hibernated in decided.left_hibernated:
+        running = {entry.task for entry in hibernated.machine.running}
+        queues[hibernated.machine.id] = [i.ids[0] for i in hibernated.items if i.ids[0] not in running]
     return queues
 
 
-def _release(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item]) -> None:
-    """Idle machines end just before their next cycle, unless the net hangs on them."""
-    used = {bin.name for bin in desk.bins if bin.placed}
-    for machine in desk.snapshot.machines:
-        if machine.running or machine.id in used or not is_awake(machine) or machine.phase is Phase.PENDING:
+def _release(decided: PlanningPass, plan: Plan, safety_net: SafetyNet, at_risk: Sequence[Item]) -> None:
+    """Stop idle machines just before their next billing cycle, unless the safety net needs them."""
+    used = {bin.name for bin in decided.bins if bin.placed}
+    for machine in decided.snapshot.machines:
+        if machine.running or machine.id in used or not is_usable(machine) or machine.phase is Phase.PENDING:
             continue
-        if machine.offer.market == SPOT and _would_strand(desk, machine):
+        if machine.offer.market == SPOT and _only_strands(decided, machine):
             plan.stop.append(machine.id)
-            plan.because.append(f"{machine.id} ends: no task that it might take could be rescued from there in time")
+            plan.because.append(
+                f"{machine.id} is stopped: a task that it began now and lost could not be rescued in time"
+            )
             continue
-        at_t = machine.paid_until_t - min(desk.margin_s, machine.offer.cycle_s / 10.0)
-        if at_t > desk.t + 1e-6:
+        at_t = machine.paid_until_t - min(decided.margin_s, machine.offer.cycle_s / 10.0)
+        if at_t > decided.t + 1e-6:
             plan.replan_t = min(plan.replan_t, at_t)
             continue
-        without = [bin for bin in net.bins if bin.name != machine.id]
+        without = [bin for bin in safety_net.bins if bin.name != machine.id]
         if machine.offer.market == ONDEMAND and at_risk:
-            rest = Net(desk.snapshot, without, desk.left, desk.margin_s)
-            if not rest.holds(at_risk, desk.t + desk.margin_s):
-                plan.because.append(f"{machine.id} is idle and stays: the net hangs on it")
+            rest = SafetyNet(decided.snapshot, without, decided.left, decided.margin_s)
+            if not rest.holds(at_risk, decided.t + decided.margin_s):
+                plan.because.append(
+                    f"{machine.id} is idle but kept: without it, on-demand machines could not meet the deadline"
+                )
                 continue
-            # Without it the net is cut sooner.
-            plan.replan_t = min(plan.replan_t, max(rest.latest_t(at_risk), desk.t + desk.margin_s))
-        net.bins = without
+            # Without this machine the last moment for a rescue comes sooner.
+            plan.replan_t = min(plan.replan_t, max(rest.latest_t(at_risk), decided.t + decided.margin_s))
+        safety_net.bins = without
         plan.stop.append(machine.id)
-        plan.because.append(f"{machine.id} is idle and its cycle ends")
+        plan.because.append(f"{machine.id} is idle and its billing cycle ends")
 
 
-def _spot_until_t(desk: Desk) -> float:
-    """The last moment at which a task without a name, taken by a spot machine, could still be rescued from there.
+def _spot_until_t(decided: PlanningPass) -> float:
+    """The last moment at which a spot machine may begin an unassigned task: one lost later could not be rescued.
 
-    No such moment where on-demand cannot do all that is left in time anyway: late is better than never.
+    Infinite if the deadline is missed anyway: late is better than never.
     """
-    spot = [offer for offer in desk.snapshot.offers if offer.market == SPOT]
-    items = [item for item in desk.items if not item.ids]
-    if desk.late or any(desk.stranded) or not desk.net.offers:
+    spot = [offer for offer in decided.snapshot.offers if offer.market == SPOT]
+    items = [item for item in decided.items if not item.ids]
+    if decided.late or any(decided.stranded) or not decided.safety_net.offers:
         return math.inf
     return min((item.due_t - item.task.seconds_on(offer) for item in items for offer in spot), default=math.inf)
 
 
-def _would_strand(desk: Desk, machine: Machine) -> bool:
-    """Tasks without names are taken by any machine that is idle: also by one from which they could not be rescued."""
-    items = [item for item in desk.items if not item.ids]
-    return bool(items) and all(desk.t + item.task.seconds_on(machine.offer) > item.due_t for item in items)
+def _only_strands(decided: PlanningPass, machine: Machine) -> bool:
+    """Whether every unassigned task that this idle spot machine could take is beyond rescue from there."""
+    items = [item for item in decided.items if not item.ids]
+    return bool(items) and all(decided.t + item.task.seconds_on(machine.offer) > item.due_t for item in items)
 
 
-def _explain(desk: Desk, plan: Plan, net: Net, at_risk: Sequence[Item], latest_t: float, forced: int) -> None:
-    snapshot = desk.snapshot
-    ends = [bin.end_t() for bin in desk.bins] + [
-        snapshot.t + entry.left_s for machine in desk.awake.values() for entry in machine.running
+def _explain(decided: PlanningPass, plan: Plan, at_risk: Sequence[Item], latest_t: float, forced: int) -> None:
+    """Fill in the predictions, the reasons and the rejected alternatives."""
+    snapshot = decided.snapshot
+    ends = [bin.end_t() for bin in decided.bins] + [
+        snapshot.t + entry.left_s for machine in decided.awake.values() for entry in machine.running
     ]
     finish_t = max((end_t for end_t in ends if math.isfinite(end_t)), default=snapshot.t)
-    if desk.put_off and math.isfinite(latest_t):
+    if decided.postponed and math.isfinite(latest_t):
         finish_t = max(finish_t, latest_t)
     plan.predicted_finish_t = finish_t
-    plan.predicted_cost_usd = snapshot.spent_usd + desk.cost_usd()
+    plan.predicted_cost_usd = snapshot.spent_usd + decided.cost_usd()
     if plan.start:
         kinds: dict[str, int] = {}
         for start in plan.start:
             kind = f"{start.offer.name} ({start.offer.market})"
             kinds[kind] = kinds.get(kind, 0) + 1
         text = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        plan.because.append(f"start {text}: the cheapest room for {sum(i.count for i in desk.items)} tasks")
+        plan.because.append(f"start {text}: the cheapest machines for {sum(i.count for i in decided.items)} tasks")
     if forced:
-        plan.because.append(f"{forced} on-demand machines because the net demands them now")
+        plan.because.append(f"{forced} on-demand machines start now: without them the safety net would not hold")
     if math.isfinite(latest_t):
-        plan.because.append(f"should all spot vanish, on-demand could still do the rest until {latest_t:.0f}")
+        plan.because.append(
+            f"until {latest_t:.0f}, on-demand machines could still meet the deadline if all spot machines vanish"
+        )
     elif at_risk:
-        plan.because.append("on-demand alone could not do the rest in time any more")
-    if any(desk.stranded):
-        plan.because.append(f"{sum(desk.stranded)} tasks fit on no machine that can be had")
-    plan.rejected += [Rejected(r.what, (plan.predicted_cost_usd or 0.0) + r.cost_usd) for r in desk.rejected]
+        plan.because.append("on-demand machines alone can no longer meet the deadline")
+    if any(decided.stranded):
+        plan.because.append(f"{sum(decided.stranded)} tasks fit on no machine that can be rented")
+    plan.rejected += [Rejected(r.what, (plan.predicted_cost_usd or 0.0) + r.cost_usd) for r in decided.rejected]

@@ -1,8 +1,7 @@
 """HADS (Teylo et al. 2019) while it runs: the hibernation time limit, migration, work stealing, idle machines. Pure.
 
-`replan` is called on every event and when its plan says to look again; what it does follows from the snapshot alone.
-Beyond the paper: progress in checkpoints is not lost in a migration, queues are balanced onto idle machines, and with
-`careful` a task is moved to a spot machine only where on-demand could still rescue it from there.
+`replan` depends on the snapshot alone. Beyond the paper: a migration keeps the progress of checkpoints, idle machines
+take over from queues, and with `careful` a task moves to a spot machine only if on-demand could still rescue it there.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from windfall.planning.offers import Offer
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """`as_printed` is the paper's algorithm with its misprints put right; the defaults go beyond it."""
+    """What goes beyond the paper, all on by default. `AS_PRINTED` is the paper's algorithm, its misprints corrected."""
 
     careful: bool = True
     checkpoints: bool = True
@@ -32,7 +31,7 @@ AS_PRINTED = Settings(careful=False, checkpoints=False, balance=False)
 
 
 class Rescue(Struct, frozen=True):
-    """On-demand machines that would do all of some tasks: how many of what, how long after their boot, for how much."""
+    """`machines` of one on-demand offer that would take tasks over: seconds of work after the boot, and the cost."""
 
     offer: Offer
     machines: int
@@ -63,9 +62,9 @@ def limit_t(snapshot: Snapshot, rescue: Rescue) -> float:
 
 
 def choose_rescue(snapshot: Snapshot, options: Sequence[Rescue], margin_s: float) -> Rescue | None:
-    """The cheapest rescue that still makes it; of equally dear ones the one that lets us wait the longest.
+    """The cheapest rescue that is in time; among equally cheap ones, the one that can wait longest.
 
-    The paper leaves K open. Where none makes it any more, the quickest is all that is left.
+    The paper leaves K open. If none is in time, the quickest.
     """
     in_time = [option for option in options if limit_t(snapshot, option) - margin_s >= snapshot.t - TOLERANCE_S]
     if in_time:
@@ -74,7 +73,7 @@ def choose_rescue(snapshot: Snapshot, options: Sequence[Rescue], margin_s: float
 
 
 class Board:
-    """The machines as the plan changes them: lanes of all that run, and which queues were touched."""
+    """The machines as the plan changes them: the lanes of those that run, and every queue."""
 
     def __init__(self, snapshot: Snapshot, settings: Settings, plan: Plan) -> None:
         self.snapshot, self.settings, self.plan = snapshot, settings, plan
@@ -90,22 +89,23 @@ class Board:
         return sorted(able, key=lambda name: self.markets[name] != SPOT)
 
     def fits(self, task: Task, name: str) -> bool:
-        """Whether the task would be done there in time; on spot, carefully, with time to be rescued."""
+        """Whether the task would end there in time; with `careful`, on spot early enough for a rescue."""
         lanes = self.lanes[name]
         return lanes.end_t(task) <= self.until_t(task, lanes.offer.market) + TOLERANCE_S
 
     def until_t(self, task: Task, market: str) -> float:
-        """When a task must be done; on spot, carefully, so early that it could be rescued."""
+        """When a task must end; with `careful`, on spot early enough for a rescue."""
         careful = self.settings.careful and market == SPOT
         return self.snapshot.deadline_t - (self._alone_s(task) if careful else 0.0)
 
     def _alone_s(self, task: Task) -> float:
-        """The quickest rescue of one task by a new on-demand machine, its boot included."""
+        """Seconds of the quickest rescue of one task by a new on-demand machine, boot and margin included."""
         fresh = replace(task, saved_s=0.0)
         able = [o for o in self.snapshot.offers if o.market == ONDEMAND and o.memory_gb >= task.memory_gb]
         return min((o.lag_s + fresh.seconds_on(o) for o in able), default=0.0) + self.settings.margin_s
 
     def put(self, task: Task, name: str) -> None:
+        """Append the task to the queue of a machine, which is then no longer idle."""
         self.lanes[name].append(task)
         self.queues[name].append(task.id)
         self.plan.assign[name] = self.queues[name]
@@ -113,7 +113,7 @@ class Board:
             self.idle.remove(name)
 
     def open(self, task: Task) -> str | None:
-        """Start the cheapest on-demand machine that is in time for the task."""
+        """Start the cheapest on-demand machine that is in time, else the quickest; None if none may be started."""
         snapshot = self.snapshot
         offers = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
         able = [
@@ -122,7 +122,7 @@ class Board:
             if snapshot.left_of(offer) > self.started.get(offer.name, 0) and task.memory_gb <= offer.memory_gb
         ]
         in_time = [o for o in able if snapshot.t + o.lag_s + task.seconds_on(o) <= snapshot.deadline_t + TOLERANCE_S]
-        # Late is better than never: without one in time, the soonest.
+        # Late is better than never: if none is in time, the one that ends soonest.
         late = sorted(able, key=lambda offer: offer.lag_s + task.seconds_on(offer))
         offer = next(iter(in_time or late), None)
         if offer is None:
@@ -135,7 +135,7 @@ class Board:
         return name
 
     def migrate(self, tasks: Iterable[Task]) -> list[Task]:
-        """Algorithm 3, three attempts for each task: an idle machine, a busy one, a new one. Returns the rest."""
+        """Algorithm 3: each task goes to an idle machine, else a busy one, else a new one. Returns those left over."""
         stranded = []
         to_idle = to_busy = to_new = 0
         for task in longest_first(tasks):
@@ -164,13 +164,13 @@ class Board:
 
 
 def stealable(machine: Machine, snapshot: Snapshot) -> list[int]:
-    """Tasks of an on-demand machine that do not run and would not start in its present, paid cycle."""
+    """Waiting tasks of an on-demand machine that would not start within its paid billing cycle."""
     slots = Lanes.of(machine, snapshot).slots[len(machine.running) :]
     return [slot.task for slot in slots if slot.start_t >= machine.paid_until_t - TOLERANCE_S]
 
 
-def _take(board: Board, victim: Machine, thief: str, tasks: Iterable[int]) -> int:
-    """Move what fits from one queue to the thief's; the victim's lanes are laid out again."""
+def _steal_from(board: Board, victim: Machine, thief: str, tasks: Iterable[int]) -> int:
+    """Move the tasks that fit from the victim's queue to the thief's. Returns how many."""
     snapshot, moved = board.snapshot, []
     for number in tasks:
         task = snapshot.tasks[number]
@@ -185,20 +185,20 @@ def _take(board: Board, victim: Machine, thief: str, tasks: Iterable[int]) -> in
 
 
 def steal(board: Board, thief: str) -> int:
-    """Algorithm 4: an idle spot machine relieves the on-demand ones of cycles they have not begun.
+    """Algorithm 4: an idle spot machine takes tasks from cycles that on-demand machines have not begun.
 
-    Line 5 is printed with vm_j; it is the thief vm_k that must have the memory, which `fits` asks.
+    Line 5 prints vm_j, but the thief vm_k must have the memory, which `fits` checks. Returns how many were stolen.
     """
-    taken = 0
+    stolen = 0
     for victim in board.snapshot.machines:
         if victim.offer.market == ONDEMAND and victim.phase is Phase.BUSY:
-            taken += _take(board, victim, thief, stealable(victim, board.snapshot))
-    return taken
+            stolen += _steal_from(board, victim, thief, stealable(victim, board.snapshot))
+    return stolen
 
 
 def balance(board: Board, thief: str) -> int:
     """Beyond the paper: an idle machine with paid time left takes waiting tasks that would finish there sooner."""
-    taken = 0
+    stolen = 0
     machine = next(m for m in board.snapshot.machines if m.id == thief)
     victims = [m for m in board.snapshot.machines if m.phase is Phase.BUSY and m.id != thief and m.waiting]
     for victim in sorted(victims, key=lambda m: -board.lanes[m.id].finish_t()):
@@ -206,12 +206,12 @@ def balance(board: Board, thief: str) -> int:
         for number in reversed(board.queues[victim.id][:]):
             end_t = board.lanes[thief].end_t(board.snapshot.tasks[number])
             if end_t <= machine.paid_until_t and end_t < ends_t.get(number, -math.inf) - TOLERANCE_S:
-                taken += _take(board, victim, thief, [number])
-    return taken
+                stolen += _steal_from(board, victim, thief, [number])
+    return stolen
 
 
-def _asleep(board: Board) -> list[Task]:
-    """Tasks whose machine sleeps beyond its limit; for the others the plan looks again at the limit."""
+def _to_migrate(board: Board) -> list[Task]:
+    """Tasks of machines hibernated beyond their limit; for the others, `replan_t` is set to the limit."""
     snapshot, plan, margin_s = board.snapshot, board.plan, board.settings.margin_s
     due, used = [], dict[str, int]()
     for machine in snapshot.machines:
@@ -225,19 +225,21 @@ def _asleep(board: Board) -> list[Task]:
             used[rescue.offer.name] = used.get(rescue.offer.name, 0) + rescue.machines
         if at_t > snapshot.t + TOLERANCE_S:
             plan.replan_t = min(plan.replan_t, at_t)
-            plan.because.append(f"{machine.id} sleeps with {len(tasks)} tasks; they may wait until {at_t:.0f}")
+            plan.because.append(
+                f"{machine.id} is hibernated with {len(tasks)} tasks; they may wait there until {at_t:.0f}"
+            )
             plan.rejected += [Rejected(f"migrate {machine.id} now", rescue.cost_usd)] if rescue else []
             continue
         plan.assign[machine.id] = []
-        plan.because.append(f"{machine.id} has slept to its limit; {len(tasks)} tasks move")
+        plan.because.append(f"{machine.id} has been hibernated to its limit; {len(tasks)} tasks move")
         due += tasks
     return due
 
 
 def _overdue(board: Board) -> list[Task]:
-    """Beyond the paper: tasks that wait on a machine which woke in time, but too late for all of its queue.
+    """Beyond the paper: tasks queued on a machine that resumed before its limit but too late for its whole queue.
 
-    Equation 1 asks when new machines could still do the work, not when the one that sleeps could.
+    Equation 1 asks when new machines could still do the work, not when the hibernated one could.
     """
     snapshot, late = board.snapshot, []
     for machine in snapshot.machines:
@@ -255,26 +257,26 @@ def _overdue(board: Board) -> list[Task]:
 
 
 def _orphans(snapshot: Snapshot) -> list[Task]:
-    """Tasks that no machine has: theirs was taken away."""
+    """Tasks on no machine: theirs was reclaimed."""
     homed = {number for machine in snapshot.machines for number in machine.tasks()}
     return [task for number, task in sorted(snapshot.tasks.items()) if number not in homed]
 
 
 def _release(board: Board) -> None:
-    """Idle machines end just before their next cycle; until then they may still be of use."""
+    """Stop idle machines just before their next billing cycle; until then they may get work."""
     for machine in board.snapshot.machines:
         if machine.id not in board.idle:
             continue
         at_t = machine.paid_until_t - board.settings.margin_s
         if at_t <= board.snapshot.t + TOLERANCE_S:
             board.plan.stop.append(machine.id)
-            board.plan.because.append(f"{machine.id} is idle and its cycle ends")
+            board.plan.because.append(f"{machine.id} is idle and its billing cycle ends")
         else:
             board.plan.replan_t = min(board.plan.replan_t, at_t)
 
 
 def _to_come_usd(board: Board) -> float:
-    """The cycles that the queues as they stand will begin."""
+    """Dollars for the billing cycles that the queues as they stand will begin."""
     paid_until_t = {machine.id: machine.paid_until_t for machine in board.snapshot.machines}
     cost_usd = 0.0
     for name, lanes in board.lanes.items():
@@ -285,7 +287,7 @@ def _to_come_usd(board: Board) -> float:
 
 
 def replan(snapshot: Snapshot, settings: Settings | None = None) -> Plan:
-    """What to do now. Without machines: the primary schedule. With them: the four events of section 4.3."""
+    """The plan for this snapshot: without machines the primary schedule, else the four events of section 4.3."""
     settings = settings or Settings()
     if not settings.checkpoints:
         fresh = {number: replace(task, saved_s=0.0) for number, task in snapshot.tasks.items()}
@@ -296,17 +298,17 @@ def replan(snapshot: Snapshot, settings: Settings | None = None) -> Plan:
     plan = Plan()
     board = Board(snapshot, settings, plan)
     late = _overdue(board) if settings.careful else []
-    stranded = board.migrate([*_asleep(board), *late, *_orphans(snapshot)])
+    stranded = board.migrate([*_to_migrate(board), *late, *_orphans(snapshot)])
     if stranded:
-        plan.because.append(f"{len(stranded)} tasks fit on no machine that can be had")
+        plan.because.append(f"{len(stranded)} tasks fit on no machine that can be rented")
     for thief in [name for name in board.names(idle=True) if board.markets[name] == SPOT]:
-        if taken := steal(board, thief):
+        if stolen := steal(board, thief):
             plan.moves.thieves += 1
-            plan.because.append(f"{thief} takes {taken} tasks from on-demand machines before their next cycle")
+            plan.because.append(f"{thief} takes {stolen} tasks from on-demand machines before their next billing cycle")
     if settings.balance:
         for thief in board.names(idle=True):
-            if taken := balance(board, thief):
-                plan.because.append(f"{thief} is idle and takes {taken} waiting tasks")
+            if stolen := balance(board, thief):
+                plan.because.append(f"{thief} is idle and takes {stolen} waiting tasks")
     _release(board)
     finish_t = max((lanes.finish_t() for lanes in board.lanes.values()), default=-math.inf)
     plan.predicted_finish_t = finish_t if math.isfinite(finish_t) else None

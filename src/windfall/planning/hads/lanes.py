@@ -1,4 +1,4 @@
-"""The cores and the memory of one machine over time, as HADS lays tasks out on them. Pure."""
+"""The schedule of one machine's cores and memory, as HADS builds it. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Slot(Struct, frozen=True):
 
 
 class Lanes:
-    """The cores of one machine over time: where a task appended now would start, with room in memory all along."""
+    """The schedule of one machine. A task starts on the first free core once its memory fits until its end."""
 
     def __init__(self, offer: Offer, ready_t: float) -> None:
         self.offer = offer
@@ -32,7 +32,7 @@ class Lanes:
 
     @classmethod
     def of(cls, machine: Machine, snapshot: Snapshot) -> Lanes:
-        """The lanes of a machine that runs: its running tasks, then its queue in order."""
+        """The schedule of a rented machine: its running tasks, then its queue in order."""
         lanes = cls(machine.offer, max(snapshot.t, machine.ready_t))
         for core, entry in enumerate(machine.running):
             end_t = snapshot.t + entry.left_s
@@ -43,7 +43,7 @@ class Lanes:
         return lanes
 
     def start_t(self, task: Task) -> float:
-        """The earliest start on a free core; infinite where the machine is too small in memory."""
+        """The earliest start of a task appended now; infinite if the machine has too little memory."""
         if task.memory_gb > self.offer.memory_gb:
             return math.inf
         free_t, seconds = min(self.free_t), task.seconds_on(self.offer)

@@ -22,12 +22,12 @@ class First(Struct, frozen=True):
 
 
 def slowest(offers: Sequence[Offer], task_class: str = "") -> Offer:
-    """The machine with the least power in all: a task's time counts, and how many run at once."""
+    """The offer with the least throughput: speed times cores."""
     return min(offers, key=lambda offer: (offer.speed_for(task_class) * offer.cores, offer.name))
 
 
 def worst_makespan_s(tasks: Sequence[Task], offers: Sequence[Offer], max_spot: int) -> float:
-    """mkp_w: the longest of the tasks that one machine may get, one after the other on the slowest machine."""
+    """mkp_w: the makespan of one machine's share of the tasks, the longest ones, on the slowest machine."""
     share = math.ceil(len(tasks) / max_spot)
     lanes = Lanes(slowest(offers), ready_t=0.0)
     for task in longest_first(tasks)[:share]:
@@ -36,7 +36,7 @@ def worst_makespan_s(tasks: Sequence[Task], offers: Sequence[Offer], max_spot: i
 
 
 def spot_deadline_s(tasks: Sequence[Task], offers: Sequence[Offer], max_spot: int, deadline_s: float) -> float:
-    """D_spot (algorithm 1): spot machines must be done by then, so that a hibernation leaves time to migrate."""
+    """D_spot (algorithm 1): the seconds by which spot machines must be done, to leave time for a migration."""
     return deadline_s - worst_makespan_s(tasks, offers, max_spot)
 
 
@@ -51,9 +51,9 @@ def best_offer(task: Task, left: dict[str, int], offers: Sequence[Offer]) -> Off
 
 
 def primary(tasks: Sequence[Task], offers: Sequence[Offer], until_s: float) -> list[First] | None:
-    """Algorithm 2: first fit by falling memory, a new machine where none has room before `until_s`; None: impossible.
+    """Algorithm 2: first fit by descending memory; a new machine if no other ends before `until_s`. None: impossible.
 
-    Line 16 is printed with vm_j; the machine that was taken, vm_k, is the one that leaves the set. The boot lag counts.
+    Line 16 prints vm_j, but the machine that was chosen, vm_k, leaves the set. The boot lag counts.
     """
     spot = [offer for offer in offers if offer.market == SPOT]
     left = {offer.name: offer.limit if offer.limit is not None else len(tasks) for offer in spot}
@@ -93,7 +93,7 @@ def least_deadline_s(tasks: Sequence[Task], offers: Sequence[Offer]) -> float:
 
 
 def first_plan(tasks: Sequence[Task], offers: Sequence[Offer], t: float, deadline_t: float) -> Plan:
-    """The plan before anything runs; BadInput names the deadline that would do."""
+    """The plan before any machine is rented; raises BadInput with the earliest deadline that can be promised."""
     until_s = spot_deadline_s(tasks, offers, max_spot_of(offers, len(tasks)), deadline_t - t)
     machines = primary(tasks, offers, until_s) if until_s > 0 else None
     if machines is None:
@@ -102,7 +102,7 @@ def first_plan(tasks: Sequence[Task], offers: Sequence[Offer], t: float, deadlin
             f"no schedule on spot machines meets a deadline of {deadline_t - t:.0f} s and leaves time to migrate",
             hint=f"the earliest deadline that can be promised is {least_s:.0f} s"
             if math.isfinite(least_s)
-            else "some task fits on no spot machine on offer, or their limits are too low",
+            else "at least one task fits on no spot machine on offer, or their limits are too low",
         )
     plan = Plan(because=[f"D_spot is {until_s:.0f} s of {deadline_t - t:.0f} s; {len(machines)} machines by first fit"])
     for place, machine in enumerate(machines):

@@ -79,7 +79,7 @@ class Memory(Struct):
     """Spells with spot that ended while there was spot elsewhere."""
 
 
-class Law(Struct, frozen=True):
+class AvailabilityLaw(Struct, frozen=True):
     """What was learned: ends per hour by kind of spell and age, and factors on them by hour of the day."""
 
     by_age: Array
@@ -122,7 +122,7 @@ def _blur(spread_h: float) -> Array:
     return result
 
 
-def learn(memory: Memory, prior: Prior, learning: Learning) -> Law:
+def learn(memory: Memory, prior: Prior, learning: Learning) -> AvailabilityLaw:
     """The law of a market from its memory, each layer leaning on the one before where little was seen."""
     ends, hours = memory.ends.sum(axis=2), memory.hours.sum(axis=2)
     weight = learning.level_weight
@@ -131,10 +131,10 @@ def learn(memory: Memory, prior: Prior, learning: Learning) -> Law:
     by_age = (ends + learning.age_weight) / (hours + learning.age_weight / usual)
     blur = _blur(learning.day_spread_h)
     seen, expected = memory.ends.sum(axis=1) @ blur, (memory.hours * by_age[:, :, None]).sum(axis=1) @ blur
-    return Law(by_age, (seen + learning.day_weight) / (expected + learning.day_weight))
+    return AvailabilityLaw(by_age, (seen + learning.day_weight) / (expected + learning.day_weight))
 
 
-def rates(law: Law, learning: Learning, hours: NDArray[np.int_]) -> Array:
+def rates(law: AvailabilityLaw, learning: Learning, hours: NDArray[np.int_]) -> Array:
     """Ends per hour by (one of the given hours of the day, regime, kind of spell, age class)."""
     daily = law.by_hour[:, hours].T
     result: Array = daily[:, None, :, None] * learning.regimes()[None, :, :, None] * law.by_age[None, None, :, :]
