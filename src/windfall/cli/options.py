@@ -16,15 +16,17 @@ from windfall.bags.settings import Settings, Text
 from windfall.bags.submission import Request
 from windfall.cli.help import SectionedCommand
 from windfall.client import Client, Job
-from windfall.client.local import LocalServer, here, running_server, state_directory
+from windfall.client.local import LocalServer, here, running_server, state_location
 from windfall.errors import BadInput, Unreachable, WindfallError
+from windfall.store import holds_state
+from windfall.store.location import shown
 from windfall.units import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Place(Struct):
-    """Where the server is: at an address, or on a state directory."""
+    """Where the server is: at an address, or on a state."""
 
     server: str | None = None
     token: str | None = None
@@ -33,7 +35,7 @@ class Place(Struct):
 
     @property
     def address(self) -> str | None:
-        """The server that was named; a state directory that was named goes before WINDFALL_SERVER."""
+        """The server that was named; a state that was named goes before WINDFALL_SERVER."""
         return self.server or (None if self.state else os.environ.get("WINDFALL_SERVER"))
 
     def open(self, patience_s: float = 0.0) -> Client:
@@ -41,16 +43,18 @@ class Place(Struct):
         if self.address:
             return Client(self.address, self.token, patience_s=patience_s).greet()
         self.require_jobs()
-        return Client(local=LocalServer(state_directory(self.state), worker=False), patience_s=patience_s)
+        return Client(local=LocalServer(state_location(self.state), worker=False), patience_s=patience_s)
 
     def require_jobs(self) -> None:
         """Refuse to look where nothing was ever kept: a server started there would leave an empty directory behind."""
-        directory = state_directory(self.state)
-        if not self.address and not (directory / "lock").exists() and running_server(directory) is None:
+        if self.address:
+            return
+        state = state_location(self.state)
+        if running_server(state.directory) is None and not holds_state(state):
             if self.state:
-                raise Unreachable(f"{directory} holds no jobs", hint="is it the right directory? See --state")
+                raise Unreachable(f"{state} holds no jobs", hint="is it the right one? See --state")
             raise Unreachable(
-                f"no server is known: {directory} holds no jobs, and neither --server nor WINDFALL_SERVER is set",
+                f"no server is known: {state} holds no jobs, and neither --server nor WINDFALL_SERVER is set",
                 hint="try: windfall run tasks.txt (all in one), or --server URL --token T",
             )
 
@@ -61,7 +65,9 @@ class Place(Struct):
             return ""
         if self.server:
             return f" --server {self.server}"
-        return f" --state {shlex.quote(self.state)}" if self.state else ""
+        if not self.state:
+            return ""
+        return f" --state {shlex.quote(shown(self.state))}"
 
 
 def place_options(command: F) -> F:
@@ -80,8 +86,8 @@ def _place_options(command: F, *names: str) -> F:
     @click.option(
         *names,
         "directory",
-        metavar="DIR",
-        help="State directory, without a server.  [env: WINDFALL_STATE; default: .windfall]",
+        metavar="STATE",
+        help="Directory or postgresql://..., without a server.  [env: WINDFALL_STATE; default: .windfall]",
     )
     @functools.wraps(command)
     def wrapped(*args: Any, server: str | None, token: str | None, directory: str | None, **kwargs: Any) -> Any:

@@ -18,7 +18,7 @@ from windfall.bags.submission import Request, Submission
 from windfall.client.calls import Calls
 from windfall.client.executor import Executor
 from windfall.client.job import Job
-from windfall.client.local import LocalServer, here, state_directory
+from windfall.client.local import LocalServer, here, state_location
 from windfall.client.making import call_bag, command_bag, settings_of
 from windfall.client.sending import Sent, put_blob, send, send_file
 from windfall.client.transport import Transport
@@ -33,7 +33,8 @@ class Client:
     """A connection to a server; everything else comes from here.
 
     server, token   where to; WINDFALL_SERVER and WINDFALL_TOKEN stand in for them
-    state           without a server: the directory that holds everything (WINDFALL_STATE, else `.windfall`)
+    state           without a server: where everything is kept, a directory or `postgresql://USER@HOST/DATABASE`
+                    (WINDFALL_STATE, else `.windfall`)
     slots           tasks at once on this host, if a worker is started here (one per core)
     pools           without a server: a pools.toml; tasks then run on what its pools give, and not here
     patience_s      how long to go on when the server is away
@@ -247,10 +248,10 @@ def _local_server(
 ) -> LocalServer:
     env = {"PYTHONPATH": _importable_here()}
     if pools is None:
-        return LocalServer(state_directory(state), worker=True, slots=slots, env=env)
+        return LocalServer(state_location(state), worker=True, slots=slots, env=env)
     from windfall.pools.config import read_pools
 
-    return LocalServer(state_directory(state), worker=False, env=env, pools=read_pools(Path(pools)))
+    return LocalServer(state_location(state), worker=False, env=env, pools=read_pools(Path(pools)))
 
 
 def _importable_here() -> str:

@@ -1,7 +1,7 @@
-"""The server of a state directory: the one that runs there, or one in this process. Touches processes and files.
+"""The server of a state: the one that runs on it, or one in this process. Touches processes and files.
 
-Two runs in one directory share one server. When the process that holds it goes, the next one that asks takes over: the
-log under the directory is all there is to take over.
+Two runs on one state share one server. When the process that holds it goes, the next one that asks takes over: the log
+is all there is to take over.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from windfall.errors import BadInput, Unreachable, WindfallError
+from windfall.store.location import StateLocation, locate
 
 DEFAULT_STATE = ".windfall"
 _HEALTH_TIMEOUT_S = 2.0
@@ -40,9 +41,10 @@ def here() -> Path:
         raise BadInput("the directory that you are in is gone", hint="try: cd to another one") from None
 
 
-def state_directory(state: str | os.PathLike[str] | None = None) -> Path:
-    """The directory that was named, else WINDFALL_STATE, else `.windfall` here."""
-    return here() / (state or os.environ.get("WINDFALL_STATE") or DEFAULT_STATE)
+def state_location(state: str | os.PathLike[str] | None = None) -> StateLocation:
+    """The state that was named, else WINDFALL_STATE, else `.windfall` here: a directory, or `postgresql://...`."""
+    found = locate(state or os.environ.get("WINDFALL_STATE") or DEFAULT_STATE)
+    return found if found.url else StateLocation(here() / found.directory)
 
 
 def running_server(directory: Path) -> tuple[str, str] | None:
@@ -80,11 +82,11 @@ def _answers(url: str) -> bool:
 
 
 class LocalServer:
-    """A server on a state directory, and a worker on this host if one is wanted and the server is ours."""
+    """A server on a state, and a worker on this host if one is wanted and the server is ours."""
 
     def __init__(
         self,
-        directory: Path,
+        state: StateLocation,
         *,
         worker: bool,
         slots: int | None = None,
@@ -92,7 +94,8 @@ class LocalServer:
         idle: bool = False,
         pools: Sequence[Any] = (),
     ) -> None:
-        self.directory = directory
+        self.state = state
+        self.directory = state.directory
         self._wants_worker = worker
         self._slots = slots
         self._env = env or {}
@@ -132,7 +135,7 @@ class LocalServer:
             if found := running_server(self.directory):
                 return found
             try:
-                self._server = embedded.start(self.directory, pools=self._pools, release=True)
+                self._server = embedded.start(self.directory, store=self.state.url, pools=self._pools, release=True)
             except WindfallError as error:
                 # Somebody was quicker, or the one before has not quite gone.
                 if error.code != "state-in-use" or time.monotonic() > until:

@@ -40,6 +40,7 @@ from windfall.server.sites.keeper import SiteKeeper
 from windfall.store import open_store
 from windfall.store.contract import Store
 from windfall.store.files import make_directory
+from windfall.store.location import StateLocation
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ class Options:
 
     state: Path
     listen: str = "127.0.0.1:0"
-    store: str = ""
+    store: str = field(default="", repr=False)
+    """The URL of a PostgreSQL database, if the log is kept there and not in `state`. May hold a password."""
     lease_s: float = 60.0
     tls_cert: str = ""
     tls_key: str = ""
@@ -89,7 +91,7 @@ class Server:
         self.host, self.port = split_listen(options.listen)
         if bool(options.tls_cert) != bool(options.tls_key):
             raise BadInput("--tls-cert and --tls-key go together")
-        make_directory(options.state)
+        make_directory(options.state, "set XDG_STATE_HOME to another directory" if options.store else "")
         self._socket = self._bind()
         try:
             self.store: Store = open_store(options.store or options.state)
@@ -211,9 +213,10 @@ class Server:
         """The owner's token, and the refusal to be reachable from elsewhere before anybody was given one."""
         others = [row for row in service.tokens.listing() if row["name"] != OWNER]
         if not is_loopback(self.host) and not others:
+            location = StateLocation(self.options.state, self.options.store)
             raise BadInput(
                 f"refusing to listen on {self.host}, beyond this machine, while no token has been made",
-                hint=f"make one first: windfall token create --role worker --state {self.options.state}",
+                hint=f"make one first: windfall token create --role worker --state {location}",
                 code="no-tokens",
             )
         self.token = _owner_token(service, self.options.state)

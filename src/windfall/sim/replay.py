@@ -32,6 +32,8 @@ from windfall.errors import BadInput
 from windfall.sim.run import RunOutcome
 from windfall.sim.scenario import Scenario, change, check
 from windfall.sim.sweep import interval
+from windfall.store import holds_state, open_store
+from windfall.store.location import StateLocation, locate
 from windfall.wire.messages import CAUSES, DONE, LOSSES
 
 DONE_CODE = CAUSES.index(DONE)
@@ -157,19 +159,18 @@ def _law(values: Sequence[float]) -> dict[str, Any]:
     return {"law": "seen", "values": [_seconds(max(0.0, float(value))) for value in np.quantile(values, at)]}
 
 
-def fit(state: Path) -> Fitted:
-    """Read the log of a state directory. BadInput where there is none, or nothing has run yet."""
-    if not (state / "lock").is_file():
-        raise BadInput(f"{state} is no state directory", hint="a live server keeps one: windfall server --state DIR")
+def fit(named: str | Path) -> Fitted:
+    """Read the log of a state. BadInput where there is none, or nothing has run yet."""
+    state = locate(named)
+    if not holds_state(state):
+        raise BadInput(f"{state} holds no state", hint="a live server keeps one: windfall server --state DIR")
     fitted = fit_records(str(state), _records(state))
     if not any(job.runs_s for job in fitted.jobs.values()):
         raise BadInput(f"{state}: no task has been done in this log", hint="replay a state in which a job has run")
     return fitted
 
 
-def _records(state: Path) -> Iterator[Record]:
-    from windfall.store import open_store
-
+def _records(state: StateLocation) -> Iterator[Record]:
     store = open_store(state)
     try:
         after = 0

@@ -5,22 +5,35 @@ Contract of every store: `contract.Store`, held by tests/contract/test_store.py.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from windfall.store.contract import Store
+from windfall.store.files import naming
+from windfall.store.location import StateLocation, database_url
 
 
-def open_store(where: str | Path) -> Store:
+def open_store(where: str | Path | StateLocation) -> Store:
     """The store at a directory, at `memory:` or at `postgresql://...`; made if it is not there yet."""
-    text = str(where)
+    text = where.store if isinstance(where, StateLocation) else str(where)
     if text == "memory:":
         from windfall.store.memory import MemoryStore
 
         return MemoryStore()
-    if text.startswith(("postgresql://", "postgres://")):
+    if url := database_url(text):
         from windfall.store.postgres import PostgresStore
 
-        return PostgresStore(text)
+        return PostgresStore(url)
     from windfall.store.sqlite import SqliteStore
 
     return SqliteStore(Path(text))
+
+
+def holds_state(where: StateLocation) -> bool:
+    """Whether a state was ever kept there. Makes nothing; BadInput if that cannot be found out."""
+    if where.url:
+        from windfall.store.postgres import holds_tables
+
+        return holds_tables(where.url)
+    with naming(where.directory):
+        return any(os.path.lexists(where.directory / name) for name in ("lock", "windfall.db"))

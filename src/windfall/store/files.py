@@ -28,15 +28,18 @@ _PIECE_BYTES = 1 << 20
 _KEPT_SNAPSHOTS = 2
 
 
-def make_directory(path: Path) -> None:
-    """The state directory, private to its owner if we make it."""
+def make_directory(path: Path, hint: str = "") -> None:
+    """The state directory, private to its owner if we make it. `hint`: how to name another one."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
-        raise BadInput(f"{path} is a file; the state needs a directory", hint="name another one: --state DIR") from None
+        raise BadInput(
+            f"{path} is a file; the state needs a directory", hint=hint or "name another one: --state DIR"
+        ) from None
     except OSError as error:
         raise BadInput(
-            f"{path}: {error.strerror}; the state cannot be kept there", hint="name another directory: --state DIR"
+            f"{path}: {error.strerror}; the state cannot be kept there",
+            hint=hint or "name another directory: --state DIR",
         ) from error
 
 

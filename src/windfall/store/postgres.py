@@ -42,12 +42,13 @@ from windfall.store.contract import (
     TokenRow,
 )
 from windfall.store.files import Hashed, naming
+from windfall.store.location import needs_psycopg, without_password
 
 try:
     import psycopg
     from psycopg import errors
 except ImportError as error:
-    raise BadInput("a state in PostgreSQL needs psycopg", hint="pip install 'windfall[postgres]'") from error
+    raise needs_psycopg() from error
 
 T = TypeVar("T")
 Sql = LiteralString
@@ -144,6 +145,7 @@ REMOVE_TOKEN: Sql = "DELETE FROM windfall.tokens WHERE id = %s"
 _PAGE = 2000
 _SPOOL_BYTES = 8 << 20
 _PART_BYTES = 1 << 20
+_CONNECT_S = 10
 _RAW = (psycopg.Error, OverflowError, TypeError, UnicodeError)
 """What psycopg raises, for the database's reasons or for its own."""
 
@@ -159,6 +161,7 @@ class PostgresStore:
     """The contract on a database: the writer's connection holds the lock, each reading thread has its own."""
 
     def __init__(self, url: str) -> None:
+        self.shown = without_password(url)
         self._url = url
         self._writing = threading.Lock()
         self._writer: Connection | None = None
@@ -168,15 +171,15 @@ class PostgresStore:
             self._commit(self._prepare)
         except BaseException as error:
             self.close()
-            if not isinstance(error, StoreError) or not error.retryable:
+            if not isinstance(error, StoreError):
                 raise
-            raise BadInput(error.message, hint="is the server running, and are user and database right?") from error
+            raise _unreached(error, self.shown) from error.__cause__
 
     # Connections
 
     def _connect(self) -> Connection:
         name = f"windfall: process {os.getpid()} on {socket.gethostname()}"
-        return psycopg.connect(self._url, application_name=name[:63], autocommit=True, connect_timeout=10)
+        return psycopg.connect(self._url, application_name=name[:63], autocommit=True, connect_timeout=_CONNECT_S)
 
     def _connect_writer(self) -> Connection:
         connection = self._connect()
@@ -398,6 +401,23 @@ class PostgresStore:
                 if connection is not None:
                     connection.close()
             self._writer = None
+
+
+def holds_tables(url: str) -> bool:
+    """Whether a state is kept in the database. Makes nothing; BadInput if it cannot be reached."""
+    shown = without_password(url)
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_S) as connection:
+            return bool(connection.execute(HAS_SCHEMA).fetchone()[0])  # type: ignore[index]
+    except _RAW as error:
+        raise _unreached(_named(error), shown) from error
+
+
+def _unreached(error: StoreError, shown: str) -> StoreError | BadInput:
+    """The same error, said of a database that is about to be used for the first time."""
+    if not error.retryable:
+        return error
+    return BadInput(f"{shown}: {error.message}", hint="is the server running, and are user and database right?")
 
 
 def _add(

@@ -13,7 +13,7 @@ import pytest
 from tests.support.stub_server import StubServer, as_json, error
 from windfall.client.calls import Calls
 from windfall.client.executor import Executor
-from windfall.client.local import running_server, state_directory
+from windfall.client.local import running_server, state_location
 from windfall.client.transport import Transport
 from windfall.errors import Unreachable
 
@@ -51,10 +51,10 @@ def test_a_broken_note_is_no_server(tmp_path, text):
 def test_the_state_directory_is_the_named_one_else_the_environments_else_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WINDFALL_STATE", raising=False)
-    assert state_directory() == tmp_path / ".windfall"
+    assert state_location().directory == tmp_path / ".windfall"
     monkeypatch.setenv("WINDFALL_STATE", "/elsewhere")
-    assert str(state_directory()) == "/elsewhere"
-    assert state_directory("mine") == tmp_path / "mine"
+    assert str(state_location()) == "/elsewhere"
+    assert state_location("mine").directory == tmp_path / "mine"
 
 
 def test_when_the_server_refuses_every_future_says_so():

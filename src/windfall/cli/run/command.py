@@ -22,8 +22,9 @@ from windfall.cli.show.output import console, deadline_words, note, plural, prin
 from windfall.cli.show.summary import INTERRUPTED, document, exit_code, print_summary
 from windfall.client import Client, Job
 from windfall.client.job import ENDED
-from windfall.client.local import LocalServer, here, running_server, state_directory
+from windfall.client.local import LocalServer, here, running_server, state_location
 from windfall.errors import BadInput
+from windfall.store.location import StateLocation
 
 Json = dict[str, Any]
 _UNFINISHED = ("running", "paused", "open")
@@ -124,9 +125,9 @@ def submit(request: Request, place: Place, as_json: bool) -> None:
       windfall submit --class nightly --deadline 2h --input raw.csv=tuesday.csv
     """
     read = _read(request)
-    directory = None if place.address else state_directory(place.state)
-    idle = directory is not None and running_server(directory) is None
-    with _client_for(place, directory) as client:
+    state = None if place.address else state_location(place.state)
+    idle = state is not None and running_server(state.directory) is None
+    with _client_for(place, state) as client:
         bag = _of_class(client, read)
         bag.spec = msgspec.structs.replace(bag.spec, key=f"submit-{secrets.token_hex(12)}")
         sent = _send(client, bag)
@@ -135,17 +136,20 @@ def submit(request: Request, place: Place, as_json: bool) -> None:
         return
     click.echo(sent.id)
     if idle:
-        note(f"no server runs on {directory}: start one (windfall server), or windfall run --resume {sent.id}")
+        where = place.words
+        note(
+            f"no server runs on {state}: start one (windfall server{where}), or windfall run --resume {sent.id}{where}"
+        )
     else:
         due = "" if bag.spec.deadline_s is None else f", deadline {deadline_words(time.time() + bag.spec.deadline_s)}"
         note(f"job {sent.id} '{sent.name}', {plural(bag.count, 'task')}{due}")
         note(f"  try: windfall status {sent.id}{place.words}")
 
 
-def _client_for(place: Place, directory: Any) -> Client:
-    if directory is None:
+def _client_for(place: Place, state: StateLocation | None) -> Client:
+    if state is None:
         return place.open(patience_s=30.0)
-    return Client(local=LocalServer(directory, worker=False), patience_s=30.0)
+    return Client(local=LocalServer(state, worker=False), patience_s=30.0)
 
 
 # -- before ----------------------------------------------------------------------------------------------------------
@@ -217,7 +221,7 @@ class Session:
             self.client = place.open(patience_s=60.0)
         else:
             # With pools, hosts come from there: one that nobody planned with would take what is meant for others.
-            state = state_directory(place.state)
+            state = state_location(place.state)
             self.local = LocalServer(state, worker=not pools, slots=slots, idle=True, pools=pools)
             self.client = Client(local=self.local, patience_s=60.0)
         self.job: Job | None = None

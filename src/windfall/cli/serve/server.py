@@ -11,8 +11,9 @@ from pathlib import Path
 import click
 
 from windfall.cli.show.output import note, print_json
-from windfall.client.local import state_directory
+from windfall.client.local import state_location
 from windfall.errors import BadInput
+from windfall.store.location import StateLocation
 from windfall.units import parse_duration
 
 
@@ -20,7 +21,13 @@ from windfall.units import parse_duration
 @click.option(
     "--listen", default="127.0.0.1:7272", show_default=True, metavar="HOST:PORT", help="Port 0 takes a free one."
 )
-@click.option("--state", "--state-dir", "state", metavar="DIR", help="Where all is kept.  [default: .windfall]")
+@click.option(
+    "--state",
+    "--state-dir",
+    "state",
+    metavar="STATE",
+    help="A directory, or postgresql://USER@HOST/DATABASE.  [env: WINDFALL_STATE; default: .windfall]",
+)
 @click.option("--tls-cert", metavar="FILE", help="Certificate (PEM): serve https.")
 @click.option("--tls-key", metavar="FILE", help="Its key (PEM).")
 @click.option("--lease", default="60s", show_default=True, metavar="TIME", help="Silence that makes a host unknown.")
@@ -81,10 +88,12 @@ def server(
         raise BadInput(f"--tail-leave {tail_leave:g} is less than --tail-enter {tail_enter:g}", hint="it would flap")
     settings = Settings(tail_enter=tail_enter, tail_leave=tail_leave, failover_pool=failover_pool)
     configured = read_pools(Path(pools), time_scale) if pools else []
-    directory = state_directory(state)
+    location = state_location(state)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    made = Server(Options(directory, listen, "", lease_s, tls_cert or "", tls_key or "", settings, configured))
-    run(_serve(made, directory, as_json))
+    made = Server(
+        Options(location.directory, listen, location.url, lease_s, tls_cert or "", tls_key or "", settings, configured)
+    )
+    run(_serve(made, location, as_json))
     if made.unwritten:
         note(
             f"windfall: the server has stopped; {made.unwritten} records could not be written: nobody was told of them"
@@ -93,10 +102,10 @@ def server(
         note("windfall: the server has stopped; everything is kept")
     if made.machines_left:
         what = "machine goes" if made.machines_left == 1 else "machines go"
-        note(f"  {made.machines_left} rented {what} on, and will be found by the next server on {directory}")
+        note(f"  {made.machines_left} rented {what} on, and will be found by the next server on {location}")
 
 
-async def _serve(made: object, directory: Path, as_json: bool) -> None:
+async def _serve(made: object, location: StateLocation, as_json: bool) -> None:
     from windfall.server.embedded import Server
 
     assert isinstance(made, Server)
@@ -107,16 +116,17 @@ async def _serve(made: object, directory: Path, as_json: bool) -> None:
     while not made.ready.is_set() and not serving.done():
         await asyncio.sleep(0.01)
     if made.ready.is_set():
-        _announce(made.url, directory, made.warnings, as_json)
+        _announce(made.url, location, made.warnings, as_json)
     await serving
 
 
-def _announce(url: str, directory: Path, warnings: list[str], as_json: bool) -> None:
+def _announce(url: str, location: StateLocation, warnings: list[str], as_json: bool) -> None:
     if as_json:
-        print_json({"url": url, "state": str(directory), "pid": os.getpid(), "warnings": warnings})
+        files = str(location.directory)
+        print_json({"url": url, "state": str(location), "files": files, "pid": os.getpid(), "warnings": warnings})
         return
-    click.echo(f"windfall server on {url}, state in {directory}")
+    click.echo(f"windfall server on {url}, state in {location}")
     for warning in warnings:
         note(f"  {warning}")
-    click.echo(f"  add a worker here: windfall worker --server {url} --token-file {directory}/token")
+    click.echo(f"  add a worker here: windfall worker --server {url} --token-file {location.directory}/token")
     click.echo("  let others in:     windfall token create --role worker|submit|read")

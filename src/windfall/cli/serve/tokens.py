@@ -7,7 +7,7 @@ import click
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import moment, note, print_json, print_table
 from windfall.client import Client
-from windfall.client.local import LocalServer, state_directory
+from windfall.client.local import LocalServer, state_location
 
 ROLES = ("submit", "worker", "read", "admin")
 
@@ -45,7 +45,7 @@ def create(role: str, name: str, place: Place, as_json: bool) -> None:
 def _client(place: Place) -> Client:
     if place.address:
         return place.open()
-    return Client(local=LocalServer(state_directory(place.state), worker=False))
+    return Client(local=LocalServer(state_location(place.state), worker=False))
 
 
 @token.command("list")

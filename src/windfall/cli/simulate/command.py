@@ -42,13 +42,11 @@ simulate.add_command(planners_command)
     "--log", type=click.Path(path_type=Path), metavar="FILE", help="Write the run's log, as windfall events --json."
 )
 @click.option("--report", type=click.Path(path_type=Path), metavar="HTML", help="Write a page of figures of the run.")
-@click.option(
-    "--replay", type=click.Path(path_type=Path), metavar="STATE", help="Fit the world to a live state directory."
-)
+@click.option("--replay", metavar="STATE", help="Fit the world to a live state: a directory or postgresql://...")
 @sweep_options
 def run_command(
     scenario: str | None, listed: bool, seed: int | None, seeds: int | None, log: Path | None, report: Path | None,
-    replay: Path | None, changes: tuple[str, ...], jobs: int | None, server: str | None, as_json: bool,
+    replay: str | None, changes: tuple[str, ...], jobs: int | None, server: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run SCENARIO in virtual time: the same engine and policies as the live server, in a simulated world.
 
@@ -194,7 +192,7 @@ def _how_far(world: Any) -> str:
     return f"{done:,} of {total:,} tasks after {show_duration(world.driver.now)} of virtual time"
 
 
-def _replay(state: Path, changes: list[str], seeds: int, jobs: int | None, server: str | None, as_json: bool) -> None:
+def _replay(state: str, changes: list[str], seeds: int, jobs: int | None, server: str | None, as_json: bool) -> None:
     from windfall.sim.replay import answer, fit
 
     fitted = fit(state)

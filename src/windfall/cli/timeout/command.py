@@ -12,6 +12,7 @@ import msgspec
 
 from windfall.cli.timeout.show import show as show_learned
 from windfall.errors import BadInput
+from windfall.store.location import shown
 
 if TYPE_CHECKING:
     from windfall.timeouts.best import Best
@@ -291,6 +292,7 @@ def fit(file: str, as_json: bool, run_s: float, submit_cost_s: float, **options:
 
     columns = Columns(options["column"], options["censored"], options["pool"], options["submitted"])
     latencies = read_latencies(file, columns)
+    file = shown(file)
     with working(f"learning from {len(latencies.observations.values):,} latencies"):
         report = analyse_file(file, latencies, run_s, submit_cost_s, options)
     document = fit_document(report) | {

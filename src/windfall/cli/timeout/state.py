@@ -23,6 +23,7 @@ from windfall.core.events import (
 from windfall.core.jobs.results import CANCEL, LOSS_CODES
 from windfall.errors import BadInput
 from windfall.store import open_store
+from windfall.store.location import DATABASES, shown
 
 SHORTEST_S = 1e-3
 
@@ -37,7 +38,7 @@ class Latency(Struct, frozen=True):
 
 
 def is_state(path: str) -> bool:
-    return (Path(path) / "windfall.db").is_file()
+    return path.startswith(DATABASES) or (Path(path) / "windfall.db").is_file()
 
 
 def read_log(path: str) -> Iterator[Record]:
@@ -85,5 +86,5 @@ def latencies(records: Iterator[Record], path: str) -> list[Latency]:
     for key in list(out):
         ended(key, last, 0.0, censored=True)
     if not found:
-        raise BadInput(f"{path}: no attempt has been handed out yet", hint="run something first, or give a file")
+        raise BadInput(f"{shown(path)}: no attempt has been handed out yet", hint="run something first, or give a file")
     return sorted(found, key=lambda latency: latency.sent)
