@@ -1,12 +1,13 @@
-"""The pull client: takes tasks from the server, runs them, reports how they ended. Linux; standard library only.
+"""The worker: pulls tasks from the server, runs them, reports how they ended. Linux; standard library only.
 
-One file ships it (`GET /worker.pyz`), so nothing here may import more than `windfall.wire` and the standard library.
+The server ships it as one file (`GET /worker.pyz`), so nothing here may import more than `windfall.wire` and the
+standard library. Called by people, pools and agents of sites.
 
-    agent    one process: exchanges with the server, hands tasks out, keeps results through an outage
-    runner   one lean process per slot: starts processes, watches their limits, gathers their output
+    agent    one process: exchanges with the server, gives tasks to slots, keeps results through an outage
+    runner   one small process per slot: starts processes, enforces their limits, collects their output
     caller   a warm Python process under a runner, started for the first Python call
 
-The agent writes tasks into a queue of packets per slot and keeps its reading end too: what a runner has not
-begun, the agent can take back (`channel`). Whatever dies, nothing stays behind: a runner that loses its agent kills
-what it runs, and orphans fall to the nearest of the two (both are subreapers).
+The agent writes tasks into one queue of packets per slot and also keeps its reading end, so it can take back tasks that
+a runner has not begun (`channel`). If any of these processes dies, no process of a task stays behind: a runner that
+loses its agent kills what it runs, and both adopt orphaned descendants (they are subreapers).
 """

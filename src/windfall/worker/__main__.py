@@ -24,7 +24,7 @@ examples:
 
 
 class Usage(Exception):
-    """Where and what; exit code 2."""
+    """A wrong option or environment; the text says where and what. Exit code 2."""
 
 
 def duration_s(text: str) -> float:
@@ -83,21 +83,28 @@ def parser(prog: str) -> argparse.ArgumentParser:
     add("--token-file", metavar="FILE", help="read the token from a file, so that `ps` does not show it")
     add("--cafile", metavar="FILE", help="certificate of a private authority for https")
     add("--slots", type=_positive, metavar="N", help="how many tasks at once (default: one per core)")
-    add("--tag", type=tag_of, action="append", default=[], metavar="K=V", help="say something of this host; repeatable")
+    add(
+        "--tag",
+        type=tag_of,
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="a label of this host, for policies; repeatable",
+    )
     add("--pool", metavar="NAME", help="the pool that this host belongs to")
-    add("--machine", type=machine_of, metavar="N", help="the rented machine that this host is, by the server's number")
+    add("--machine", type=machine_of, metavar="N", help="number of the rented machine that this host is")
     add(
         "--name", type=name_of, metavar="NAME", help="the host's id (default: a stable one from hardware and host name)"
     )
     add("--dir", metavar="DIR", help=f"where to keep files (default: {identity.default_folder()})")
-    add("--lifetime", type=duration_s, metavar="T", help="leave in good order before so much time has passed")
-    add("--idle-exit", type=duration_s, metavar="T", help="leave after so much time without a task")
-    add("--notice-file", metavar="FILE", help="when this file appears, the machine is about to be taken away")
+    add("--lifetime", type=duration_s, metavar="T", help="end in good order before this time has passed")
+    add("--idle-exit", type=duration_s, metavar="T", help="end after this time without a task")
+    add("--notice-file", metavar="FILE", help="when this file appears, the machine is about to be reclaimed")
     add("--memory", type=int, metavar="MB", help="memory that tasks may share (default: the host's)")
-    add("--grace", type=duration_s, metavar="T", help="tasks get so long when the worker leaves (default: their own)")
-    add("--parent-pid", type=int, metavar="PID", help="end at once when this process does")
-    add("--die-with-parent", action="store_true", help="end at once when the process that started this one does")
-    add("--quiet", action="store_true", help="say nothing but errors")
+    add("--grace", type=duration_s, metavar="T", help="grace time of tasks when the worker ends (default: their own)")
+    add("--parent-pid", type=int, metavar="PID", help="end at once when this process ends")
+    add("--die-with-parent", action="store_true", help="end at once when the process that started this one ends")
+    add("--quiet", action="store_true", help="print errors only")
     return made
 
 
@@ -146,7 +153,7 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "worker.pyz") -> int:
-    """Run a worker; its exit code."""
+    """Run a worker and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
     if "--site" in argv:
         from windfall.worker.site_main import main as offer_this_host
@@ -169,5 +176,5 @@ def main(argv: Sequence[str] | None = None, prog: str = "worker.pyz") -> int:
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    # Threads may be in the middle of a request: nothing of theirs is worth waiting for.
+    # Do not wait for threads that are in the middle of a request: their results are not needed any more.
     os._exit(code)

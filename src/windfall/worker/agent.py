@@ -1,7 +1,7 @@
-"""The worker's main process: speaks with the server, keeps its slots busy, leaves in good order. Touches everything.
+"""The worker's main process: exchanges with the server, keeps its slots busy, ends in good order. Touches everything.
 
-One thread decides (this one); HTTP and blobs have threads of their own that only carry. Short tasks are handled in
-gulps: after a turn with results the loop pauses for a moment, so that what gathers meanwhile costs one wake-up.
+One thread decides (this one); HTTP and blobs have threads that only transfer. Short tasks are handled in batches: after
+a turn with results the loop pauses for a moment, so that the results that gather meanwhile cost one wake-up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AD_EVERY_S = 60.0
 
 @dataclass
 class Options:
-    """What the command line says."""
+    """The options of the command line."""
 
     address: Address
     folder: str
@@ -96,7 +96,7 @@ class Agent:
     # -- the loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Until there is a reason to go; the exit code."""
+        """Run until there is a reason to end; return the exit code."""
         self._set_up_signals()
         system.become_subreaper()
         self._selector.register(self._link, selectors.EVENT_READ, self._on_answer)
@@ -106,7 +106,7 @@ class Agent:
             while self._exit_code is None:
                 registered = self._selector.get_map()
                 for key, _ in self._wait(self._timeout_s()):
-                    # What one event does may close what another one of the same batch is about.
+                    # Handling one event may close the descriptor of another event of the same batch.
                     if registered.get(key.fd) is key:
                         key.data()
                 self._turn()
@@ -118,7 +118,7 @@ class Agent:
         return self._exit_code
 
     def _wait(self, timeout_s: float) -> list[tuple[selectors.SelectorKey, int]]:
-        """Until something happens. If this host was hibernated meanwhile, that was no time for anybody."""
+        """Wait for events. If this host was hibernated meanwhile, shift all deadlines by that time."""
         before_s = time.monotonic()
         ready = self._selector.select(timeout_s)
         if slept_s := system.frozen_s(time.monotonic() - before_s, timeout_s):
@@ -148,7 +148,7 @@ class Agent:
         self._speak(now_s)
 
     def _tick(self, now_s: float) -> None:
-        """What may wait for half a second: outages, lifetimes, notices, parents, checkpoints."""
+        """Checks made every half second: outages, lifetimes, notices, parents, checkpoints."""
         self._slots.balance()
         self._slots.look_at_checkpoints(now_s)
         down_since_s = self._link.down_since_s
@@ -201,7 +201,7 @@ class Agent:
     # -- leaving ----------------------------------------------------------------------------------------------------
 
     def _leave(self, reason: str, grace_s: float | None, notice: bool = False) -> None:
-        """Hand back what waits, end what runs with its grace time, report it all, go."""
+        """Hand back waiting tasks, end running ones with their grace time, report all of them, end."""
         self._begin_to_leave(reason)
         grace_s = self._options.grace_s if grace_s is None else grace_s
         self._slots.preempt(f"the worker leaves: {reason}", grace_s, notice)
@@ -214,7 +214,7 @@ class Agent:
         self._leave_by_s = time.monotonic() + self._slots.longest_grace_s() + patience_s
 
     def _is_orphan(self) -> bool:
-        """Whether the process that we are to die with has ended (a dead child of somebody else still has a number)."""
+        """Whether the parent process has ended (a zombie keeps its number, so the number alone does not tell)."""
         parent_pid = self._options.parent_pid
         if parent_pid is None:
             return False
@@ -229,7 +229,7 @@ class Agent:
         return False
 
     def _abandon(self) -> None:
-        """The process that we belong to has gone, and its server with it: end now, keep the results."""
+        """The parent process has ended, and its server with it: end now, keep the results."""
         self._slots.preempt("the process that started this worker has ended", 0.0, False)
         self._exit_code = 0
 
@@ -238,18 +238,18 @@ class Agent:
         return None if lifetime_s is None else self._started_s + lifetime_s - now_s
 
     def _margin_s(self) -> float:
-        """What the end of the lifetime takes: the tasks' grace and a last exchange."""
+        """Seconds needed to end in good order: the longest grace time of the tasks and a last exchange."""
         return min(self._slots.longest_grace_s() + 2.0, (self._options.lifetime_s or 0.0) / 4)
 
     def _lifetime_is_over(self, now_s: float) -> bool:
-        """Time to end what runs; earlier if nothing runs and nothing more fits in."""
+        """Whether to end running tasks now; earlier if none runs and no further task would finish in time."""
         left_s = self._lifetime_left_s(now_s)
         if left_s is None:
             return False
         return left_s < self._margin_s() or (not len(self._slots) and self._lifetime_is_short(now_s))
 
     def _lifetime_is_short(self, now_s: float) -> bool:
-        """Less is left than a task would need, going by those that we have seen."""
+        """Whether less time is left than the mean run time of the tasks so far."""
         left_s = self._lifetime_left_s(now_s)
         if left_s is None:
             return False
@@ -274,7 +274,7 @@ class Agent:
         self._outbox.add(result)
 
     def _speak(self, now_s: float) -> None:
-        """Exchange if it is time; break a long poll off if there is something to say."""
+        """Exchange if it is due; break off a long poll if there are results or a goodbye to send."""
         if self._in_flight:
             urgent = self._outbox.waiting or (self._leaving and not len(self._slots))
             if urgent and self._wait_s > 2 * pace.GAP_S and not self._nudged:
@@ -354,7 +354,7 @@ class Agent:
             self._say(str(outcome), always=True)
             self._exit_code = outcome.exit_code
         elif isinstance(outcome, TooLarge):
-            # Not taken, so not counted: the same number again with less in it.
+            # The server has not counted the exchange: send the same number again with fewer results.
             self._outbox.too_large(outcome.limit_bytes)
             self._n -= 1
         elif isinstance(outcome, Exception):
@@ -376,7 +376,7 @@ class Agent:
         if tasks or cancel or self._nudged or empty_s >= self._wait_s / 2:
             self._gap_s = pace.GAP_S
         else:
-            # A server that does not hold its answer must not be asked in a tight loop.
+            # If the server answers a long poll at once, do not ask again in a tight loop.
             self._gap_s = min(1.0, self._gap_s * 2)
         if tasks:
             self._slots.accept(tasks, answer["jobs"], payloads)

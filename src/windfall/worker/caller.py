@@ -1,7 +1,7 @@
 """A warm Python process: unpickles calls, makes them, sends values back. Touches whatever the calls touch.
 
-It talks to the agent itself; a runner keeps it (limits, death, leftovers). Standard output and error are files that
-are read and emptied after each call: a pipe would need somebody to read it while the call runs.
+It exchanges messages with the agent directly; a runner enforces its limits, notices its death and clears up after it.
+Standard output and error are files, read and emptied after each call: a pipe would need a reader during the call.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Caller:
             os.close(file)
 
     def run(self) -> None:
-        """Until the agent closes the queue or dies."""
+        """Run calls until the agent closes the queue or dies."""
         self._line.send(("up",))
         while (message := self._inbox.next()) is not None:
             if message[0] == "call":
@@ -105,7 +105,7 @@ class Caller:
                 self._own.step_out()
                 os.chdir(folder)
             else:
-                # A call may go elsewhere and forget to come back.
+                # A call may have changed the working directory.
                 self._own.step_out()
                 folder = os.environ["WINDFALL_DIR"] = self._own.enter()
         except OSError as error:
@@ -118,19 +118,19 @@ class Caller:
         return folder
 
     def _evaluate(self, payload: bytes, limited: bool) -> tuple[str, bytes, str]:
-        """Cause, pickled value and a line of text of one call."""
+        """Make one call; return its cause, its pickled value and a line of text."""
         try:
             function, args, kwargs = pickle.loads(payload)
             result = self._function(function)(*args, **kwargs)
             return m.DONE, _dumps((True, result)), ""
         except BaseException as error:
-            # SystemExit and KeyboardInterrupt too: a call must not end the process that others wait for.
+            # SystemExit and KeyboardInterrupt too: a call must not end the process that runs the next calls.
             text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
             cause = m.OOM if limited and isinstance(error, MemoryError) else m.PYTHON
             return cause, _failure(error), text
 
     def _function(self, reference: Any) -> Any:
-        """The callable that the bytes hold, or the blob that the string names; kept for the next call."""
+        """The callable in these bytes, or in the blob with this name; cached for the next call."""
         found = self._functions.get(reference)
         if found is not None:
             return found
@@ -170,7 +170,7 @@ def _dumps(value: object) -> bytes:
 
 
 def _failure(error: BaseException) -> bytes:
-    # The frames of this file say nothing to the person who wrote the call.
+    # Leave out the frames of this file: they do not help the author of the call.
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
@@ -185,7 +185,7 @@ def _failure(error: BaseException) -> bytes:
 
 
 def _take_output(stream: Any, fd: int, cap_bytes: int) -> tuple[bytes, int]:
-    """What the call wrote, head and tail under the cap, and how much was dropped; the file is empty afterwards."""
+    """Output of the call (head and tail, at most the cap) and how many bytes were dropped. Empties the file."""
     with contextlib.suppress(Exception):
         stream.flush()
     size = os.fstat(fd).st_size
@@ -203,12 +203,12 @@ def _take_output(stream: Any, fd: int, cap_bytes: int) -> tuple[bytes, int]:
 
 
 def main() -> None:
-    """Entry point of the process: where this code lies, a directory, a label, descriptors of queue and line."""
+    """Entry point. Arguments: path of this code, a directory, a label, descriptors of queue and line."""
     source, directory, label, queue_fd, line_fd = *sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for fd in (queue_fd, line_fd):
         os.set_inheritable(fd, False)
-    # A call that imports windfall wants the interpreter's own, whole package, not the few modules of the worker.
+    # A call that imports windfall must get the installed package, not the few modules shipped with the worker.
     sys.path.remove(source)
     sys.path.append(source)
     for name in [name for name in sys.modules if name.partition(".")[0] == "windfall"]:

@@ -1,9 +1,9 @@
 """Packets and messages between the agent and its runners. Touches sockets; trusts both ends (they are one program).
 
-The queue is a socket that keeps packets whole. The agent holds both of its ends: it may take back what was not read,
-so a packet is either begun by the other side or ours again, never in between. The line is a byte stream with framed
-messages: results come up, orders go down. Messages are marshalled (version 2: every Python 3 reads it, and it is the
-quickest of the standard library).
+The queue is a socket that preserves packet boundaries. The agent holds both ends, so it can take back unread packets: a
+packet is either begun by the runner or back with the agent. The line is a byte stream with framed messages: results
+upwards, orders downwards. Messages are marshalled (version 2: every Python 3 reads it, and it is the fastest serializer
+of the standard library).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ decode = marshal.loads
 
 
 def unfold(argv: Any, payload: bytes) -> tuple[Any, bytes]:
-    """The argument list and the payload of a task: themselves, or from the file that a large task came in."""
+    """The argument list and the payload of a task, read from a file if the task was too large for a packet."""
     if not isinstance(argv, str):
         return argv, payload
     with open(argv, "rb") as file:
@@ -47,7 +47,7 @@ class Queue:
         self._write.setblocking(False)
 
     def put(self, packet: bytes) -> bool:
-        """False when the buffer is full (or nobody reads any more): keep the packet and try later."""
+        """Send a packet; False if the buffer is full or the reader is gone: keep the packet and try later."""
         try:
             self._write.send(packet)
         except (BlockingIOError, ConnectionError):
@@ -55,7 +55,7 @@ class Queue:
         return True
 
     def put_descriptors(self, fds: list[int]) -> None:
-        """A packet of nothing but descriptors."""
+        """Send a packet that holds only descriptors."""
         socket.send_fds(self._write, [b"fds"], fds)
 
     def take_back(self) -> list[bytes]:
@@ -69,7 +69,7 @@ class Queue:
         return packets
 
     def close(self) -> None:
-        """The other side reads to the end, then sees that there is no more."""
+        """Close the queue: the other side reads what is left, then sees its end."""
         self._write.close()
         self.read_end.close()
 
@@ -82,7 +82,7 @@ class Inbox:
         self._buffer = memoryview(bytearray(_ROOM))
 
     def next(self, before_waiting: Callable[[], None] | None = None) -> Any:
-        """The next packet, waiting for it if there is none; `None` when the agent has gone."""
+        """Wait for the next packet; `None` when the agent has ended."""
         try:
             try:
                 size = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
@@ -95,7 +95,7 @@ class Inbox:
         return decode(self._buffer[:size]) if size else None
 
     def descriptors(self) -> list[int]:
-        """Those of the packet that follows one which announces them."""
+        """The descriptors in the next packet; the packet before it announced them."""
         _, fds, _, _ = socket.recv_fds(self._socket, 16, 4)
         return list(fds)
 
@@ -113,12 +113,12 @@ class Line:
         return self._socket.fileno()
 
     def send(self, message: object) -> None:
-        """Waits when the other side is behind; raises `OSError` when it has gone."""
+        """Send a message; blocks while the other side is behind, raises `OSError` when it has ended."""
         self.post(message)
         self.flush()
 
     def post(self, message: object) -> int:
-        """Send with the next `flush`; how many messages wait for that."""
+        """Queue a message for the next `flush`; return how many messages are queued."""
         data = encode(message)
         self._posted.append(_LENGTH.pack(len(data)) + data)
         return len(self._posted)

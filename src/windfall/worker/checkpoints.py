@@ -1,7 +1,7 @@
 """Checkpoints of running attempts: sent to the server when they have changed, brought back before the next attempt.
 
-A task that checkpoints writes to the file that `WINDFALL_CHECKPOINT` names, best by renaming a finished one over it,
-and looks there when it begins. Touches one folder and, through transfers, the network.
+A task that checkpoints writes to the file that `WINDFALL_CHECKPOINT` names, best by renaming a finished file over it,
+and reads that file when it starts. Touches one folder and, through transfers, the network.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from windfall.worker.slots import Held
 from windfall.worker.transfers import Failed, Transfers
 
 Row = list[Any]
-"""[job, task, attempt, sha256, bytes, run_s]: what had been done after `run_s` seconds of this attempt is safe."""
+"""[job, task, attempt, sha256, bytes, run_s]: the progress of the first `run_s` seconds of this attempt is saved."""
 
 
 class Checkpoints:
-    """The checkpoint files of this worker. Those that come here belong to attempts that have begun."""
+    """The checkpoint files of the attempts that this worker has begun."""
 
     def __init__(self, folder: str, transfers: Transfers) -> None:
         self.folder = folder
@@ -31,15 +31,15 @@ class Checkpoints:
         self._looked_s: dict[int, float] = {}
         self._sent: dict[int, int] = {}
         self._sending: dict[int, Callable[[], None]] = {}
-        """By attempt, what is to be done when its file has been sent."""
+        """By attempt, the call to make when its file has been sent."""
         self.rows: list[Row] = []
-        """To be told in the next exchange."""
+        """Rows for the next exchange."""
 
     def path(self, held: Held) -> str:
         return os.path.join(self.folder, name_of(held.job, held.task))
 
     def place(self, held: Held, blob: str | None) -> None:
-        """What the attempt finds when it begins: what the server says that was saved, or nothing."""
+        """Put the checkpoint that the server sent, if any, where the attempt will look for it."""
         path = self.path(held)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -48,7 +48,7 @@ class Checkpoints:
             self._sent[held.ident] = os.stat(path).st_mtime_ns
 
     def look(self, held: Held, now_s: float, run_s: float) -> None:
-        """Send the file of a running attempt if its time has come and it has changed."""
+        """Send the file of a running attempt if that is due and the file has changed."""
         every_s = held.spec.checkpoint_s
         if every_s is None or now_s - self._looked_s.get(held.ident, now_s - run_s) < every_s:
             return
@@ -57,9 +57,9 @@ class Checkpoints:
             self.send(held, run_s, lambda: None)
 
     def send(self, held: Held, run_s: float, then: Callable[[], None]) -> None:
-        """Send it now if it has changed, then go on. What cannot be sent is no progress, and no failure."""
+        """Send the file now if it has changed, then call `then`. A failed transfer is ignored."""
         if held.ident in self._sending:
-            # What is under way may be older than the file is now.
+            # The copy being sent may be older than the file.
             self._sending[held.ident] = lambda: self.send(held, run_s, then)
             return
         try:
@@ -69,7 +69,7 @@ class Checkpoints:
         if changed_ns is None or changed_ns == self._sent.get(held.ident):
             then()
             return
-        # A copy that keeps still while it is sent; the task may replace its file meanwhile.
+        # Send a copy: the task may replace its file meanwhile.
         copy = f"{self.path(held)}.{held.ident}"
         try:
             shutil.copyfile(self.path(held), copy)

@@ -1,4 +1,4 @@
-"""Who this worker is: a stable id, its folder, what it says of its host. Touches the host's files and one lock."""
+"""The worker's identity: a stable id, its folder, the ad of its host. Touches the host's files and one lock."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from typing import IO, Any
 
 _MAX_INSTANCES = 4096
 _REFERENCE_S = 0.016
-"""What the benchmark takes on a core of speed 1.0 (a cloud core of the early 2020s)."""
+"""Seconds that the benchmark takes on a core of speed 1.0 (a cloud core of the early 2020s)."""
 
 
 class Taken(Exception):
-    """Another worker on this host goes by this name."""
+    """Another worker on this host uses this name."""
 
 
 class Identity:
-    """The id and the lock that makes it this process's own."""
+    """The id, and the lock that reserves it for this process."""
 
     def __init__(self, host: str, lock: IO[str]) -> None:
         self.host = host
@@ -38,7 +38,7 @@ class Identity:
 def claim(name: str | None, server: str) -> Identity:
     """An id that is the same after a restart and on a wiped disk, and not used by another worker on this host.
 
-    A name is one's own towards one server; workers of two servers may go by the same.
+    A name is unique per server; workers of two servers may use the same.
     """
     folder = _lock_folder()
     if name is not None:
@@ -63,7 +63,7 @@ def _hardware() -> str:
     node = uuid.getnode()
     if not node >> 40 & 1:
         return f"{node:012x}"
-    # No network card: uuid made a number up, another one each time.
+    # No network card: `uuid` returns another random number each time.
     for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         with contextlib.suppress(OSError), open(path) as file:
             return file.read().strip()
@@ -91,7 +91,7 @@ def _lock(path: str) -> IO[str] | None:
 
 
 def default_folder() -> str:
-    """Where workers keep their files unless told otherwise: survives a reboot where the system lets it."""
+    """Default folder of workers; survives a reboot where possible."""
     parent = os.environ.get("TMPDIR") or "/var/tmp"
     return os.path.join(parent, f"windfall-worker-{os.getuid()}")
 
@@ -110,7 +110,7 @@ def memory_mb() -> int:
 
 
 def speed(folder: str) -> float:
-    """How fast a core is (1.0: a cloud core of the early 2020s), by a short fixed piece of work; kept in the folder."""
+    """Speed of a core (1.0: a cloud core of the early 2020s), measured by a short benchmark; cached in the folder."""
     path = os.path.join(folder, "speed.json")
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(path) as file:
         kept = json.load(file)

@@ -1,6 +1,6 @@
 """Memory limits of an attempt: a control group where we may make one, else watching and an rlimit. Touches /sys, /proc.
 
-Whatever stops the attempt, the answer is one word: out of memory, or not.
+Whichever of these stops the attempt, its cause is the same: out of memory.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import time
 from windfall.worker import system
 
 WATCH_S = 0.05
-"""How often the memory of a limited attempt is looked at where there is no control group."""
+"""Seconds between two checks of an attempt's memory where there is no control group."""
 
 PREFIX = "windfall-"
-"""Begins the name of every group of ours; the process id of its runner ends it."""
+"""Prefix of the names of our groups; the process id of the runner is the suffix."""
 
 _SIGNS = (b"MemoryError", b"bad_alloc", b"Cannot allocate memory", b"out of memory", b"Out of memory")
 
@@ -34,7 +34,7 @@ class MemoryGroup:
         self._kills_before = self._kills()
 
     def limit(self, limit_bytes: int) -> None:
-        # What the attempt before left in the page cache counts against the new one unless it is given back.
+        # Page cache left by the previous attempt counts against the new one unless it is freed.
         with contextlib.suppress(OSError):
             self._write("memory.reclaim" if self._is_v2 else "memory.force_empty", "0")
         self._write(self._limit_file, str(limit_bytes))
@@ -44,7 +44,7 @@ class MemoryGroup:
         self._kills_before = self._kills()
 
     def enter(self) -> None:
-        """This process goes in, so that the child it starts next is born there."""
+        """Move this process into the group, so that the child it starts next is in the group."""
         self._write("cgroup.procs", str(os.getpid()))
 
     def leave(self) -> None:
@@ -52,7 +52,7 @@ class MemoryGroup:
             file.write(str(os.getpid()))
 
     def killed(self) -> bool:
-        """Whether the kernel has killed something in here since the limit was set."""
+        """Whether the kernel has killed a process of the group since the limit was set."""
         return self._kills() > self._kills_before
 
     def remove(self) -> None:
@@ -76,12 +76,12 @@ class MemoryGroup:
 
 
 def memory_group(label: str) -> MemoryGroup | None:
-    """A group of this name next to (or below) the one that this process is in; `None` where we may not make one."""
+    """A group of this name beside (or below) that of this process; `None` if we may not create one."""
     for home, folder, is_v2 in _places():
         _sweep(folder)
         try:
             group = MemoryGroup(os.path.join(folder, label), home, is_v2)
-            # In and out once: what fails here would fail with a task in hand.
+            # Enter and leave once: an error shall occur here, not while a task runs.
             group.enter()
             group.leave()
             return group
@@ -102,7 +102,7 @@ def _sweep(folder: str) -> None:
 
 
 def _places() -> list[tuple[str, str, bool]]:
-    """Where a group could be made: `(the group that this process is in, folder for the new one, is it version 2)`."""
+    """Where a group could be created: `(group of this process, folder for the new group, is it version 2)`."""
     try:
         with open("/proc/self/cgroup") as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
@@ -117,7 +117,7 @@ def _places() -> list[tuple[str, str, bool]]:
                 home = _existing(point + path)
                 places.append((home, home, False))
             elif kind == "cgroup2" and number == "0":
-                # Version 2 has no processes in inner groups: ours lives beside its parent's other children.
+                # In version 2 inner groups hold no processes, so the new group is a sibling of ours.
                 home = _existing(point + path)
                 places += [(home, folder, True) for folder in (home, os.path.dirname(home)) if _hands_memory_on(folder)]
     return places
@@ -132,14 +132,14 @@ def _hands_memory_on(folder: str) -> bool:
 
 
 def _existing(path: str) -> str:
-    """Inside a container the path of the host is not there: the mount point itself is then our group."""
+    """The path, or the mount point: in a container the host's path does not exist and the mount point is our group."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path.rstrip("/") or "/"
 
 
 class MemoryLimit:
-    """Keeps one attempt after the other under its limit, by the best means that this host allows."""
+    """Enforces the memory limit of one attempt at a time, by the best means that this host allows."""
 
     def __init__(self, label: str) -> None:
         self._label = f"{PREFIX}{label}-{os.getpid()}"
@@ -165,12 +165,12 @@ class MemoryLimit:
                 self._group = None
 
     def started(self, pid: int) -> None:
-        """Right after the start: we step out of the group, the child stays."""
+        """Right after the start: move this process out of the group; the child stays."""
         if self._group:
             self._group.leave()
             return
         self._next_look_s = time.monotonic() + WATCH_S
-        # A back-stop against one huge allocation between two looks; generous, because reserved is not yet used.
+        # Stops one huge allocation between two checks; generous, because reserved memory is not yet used.
         back_stop_bytes = 2 * self._limit_bytes + (256 << 20)
         with contextlib.suppress(OSError, ValueError):
             resource.prlimit(pid, resource.RLIMIT_DATA, (back_stop_bytes, back_stop_bytes))
@@ -180,7 +180,7 @@ class MemoryLimit:
             self._group.leave()
 
     def over(self, pid: int, now_s: float) -> bool:
-        """Whether the attempt holds too much (only where nothing else would stop it)."""
+        """Whether the attempt exceeds its limit; always False where a control group enforces it."""
         if self._group or now_s < self._next_look_s:
             return False
         self._next_look_s = now_s + WATCH_S
@@ -192,7 +192,7 @@ class MemoryLimit:
         return None if self._group else WATCH_S
 
     def judge(self, failed: bool, peak_bytes: int, stderr: bytes) -> bool:
-        """After the end: was it memory? `peak_bytes` is what the system says of the largest process."""
+        """Whether an ended attempt ran out of memory. `peak_bytes`: the kernel's figure for its largest process."""
         if self._group:
             return self._group.killed()
         if not failed:

@@ -1,7 +1,7 @@
-"""HTTP to the server: one thread that carries exchanges, and what blobs need. Touches the network, decides nothing.
+"""HTTP to the server: one thread for exchanges, and requests for blobs. Touches the network, decides nothing.
 
-An exchange is repeated until it is answered. A repeat asks for an answer at once (`wait_s` 0): that is also how we
-break off a long poll when there is suddenly something to say.
+An exchange is repeated until it is answered. A repeat asks for an answer at once (`wait_s` 0), which is also how the
+worker breaks off a long poll when it has results to send.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from windfall.worker.pace import Backoff
 
 CONNECT_S = 10.0
 ANSWER_S = 30.0
-"""How long an answer may take beyond what we allowed the server to hold it."""
+"""Seconds that an answer may take beyond the time that the server may hold it."""
 
 
 class Refused(Exception):
-    """The server will not have us: what it says, and our exit code."""
+    """The server refuses this worker: its message, and the exit code to end with."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class TooLarge(Exception):
 
 
 class Unavailable(Exception):
-    """No answer that counts; trying again makes sense."""
+    """No usable answer; a retry may help."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Address:
-    """Where the server is and how to get in."""
+    """The server's URL, the token and the certificate."""
 
     url: str
     token: str
@@ -76,7 +76,7 @@ class Address:
 
 
 def check(status: int, body: bytes, headers: Any) -> None:
-    """Raise what an answer other than success means to a worker (docs/reference/protocol.md)."""
+    """Raise the error that belongs to an HTTP status other than success (docs/reference/protocol.md)."""
     if status < 300:
         return
     error: dict[str, Any] = {}
@@ -99,7 +99,7 @@ def check(status: int, body: bytes, headers: Any) -> None:
 
 
 class Link:
-    """Carries one exchange at a time in a thread of its own; tells by a byte in a pipe when there is an answer."""
+    """Sends one exchange at a time in a thread of its own; writes a byte into a pipe when there is an answer."""
 
     def __init__(self, address: Address, generator: random.Random, path: str = "/v1/exchange") -> None:
         self._address = address
@@ -121,12 +121,12 @@ class Link:
         return self._wake_read
 
     def send(self, first: bytes, repeat: bytes, hold_s: float) -> None:
-        """An exchange: its body, the body of a repeat, and how long the server may take over the first."""
+        """Start an exchange. `repeat`: body of retries; `hold_s`: how long the server may hold the first answer."""
         self._nudged.clear()
         self._requests.put((first, repeat, hold_s))
 
     def nudge(self) -> None:
-        """Have the answer soon: break a long poll off, or try again at once."""
+        """Get an answer soon: break off a long poll, or end a back-off."""
         self._nudged.set()
         connection = self._connection
         sock = connection.sock if connection else None
@@ -135,7 +135,7 @@ class Link:
                 sock.shutdown(socket.SHUT_RDWR)
 
     def answer(self) -> bytes | Exception | None:
-        """The answer that has come, if one has."""
+        """The answer, or None if there is none yet."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 64)
         with contextlib.suppress(queue.Empty):

@@ -1,4 +1,4 @@
-"""Results on their way to the server: gathered, numbered into requests, kept on disk when it cannot be reached.
+"""Results on their way to the server: gathered, sent with exchanges, kept on disk while it cannot be reached.
 
 Touches the spool only. A result leaves the outbox when the exchange that carried it has been answered.
 """
@@ -19,7 +19,7 @@ START_LIMIT_BYTES = 8 << 20
 
 
 class Result(NamedTuple):
-    """How an attempt ended. `ended_s` is of the monotonic clock (Unix time in the spool, which outlives the host)."""
+    """How an attempt ended. `ended_s` is monotonic time (Unix time in the spool, which survives a reboot)."""
 
     job: Any
     task: Any
@@ -48,7 +48,7 @@ class Result(NamedTuple):
 
 
 class Outbox:
-    """What has not been acknowledged: waiting, or in the exchange under way."""
+    """Results that are not acknowledged: waiting, or in the present exchange."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -85,7 +85,7 @@ class Outbox:
         return self._sent
 
     def acknowledged(self) -> None:
-        """The exchange has been answered: what it carried is the server's."""
+        """The exchange has been answered: forget the results that it carried."""
         if self._unsaved:
             sent = set(map(id, self._sent))
             self._unsaved = [result for result in self._unsaved if id(result) not in sent]
@@ -95,7 +95,7 @@ class Outbox:
             self._on_disk = 0
 
     def too_large(self, limit_bytes: int | None) -> None:
-        """The server takes less: put the results back, and send fewer, or the one that is too large, cut."""
+        """The exchange was too large: put its results back and send fewer next time; cut a single large one."""
         sent, self._sent = self._sent, []
         if len(sent) > 1:
             self._max_rows = max(1, len(sent) // 2)
@@ -106,7 +106,7 @@ class Outbox:
         self._waiting.extendleft(reversed(sent))
 
     def save(self) -> None:
-        """Put on disk what is not there yet."""
+        """Write the results to disk that are not there yet."""
         if self._unsaved:
             unsaved, self._unsaved = self._unsaved, []
             self._on_disk += len(unsaved)

@@ -1,22 +1,22 @@
-"""How much work to have ready, when to speak to the server, how long to back off. Pure but for the given generator."""
+"""How many tasks to hold ready, when to exchange, how long to back off. Pure but for the given generator."""
 
 from __future__ import annotations
 
 import random
 
 AHEAD_S = 0.6
-"""Work that each slot likes to have ready: enough for an exchange whose commit waits half a second for the disk."""
+"""Seconds of work to hold ready per slot: enough for an exchange whose commit waits half a second for the disk."""
 
 MAX_READY_PER_SLOT = 2048
 GAP_S = 0.04
-"""Least time between two exchanges: what gathers in it travels together."""
+"""Least time between two exchanges: results of this time are sent together."""
 
 FORGET = 0.15
 """Weight of the newest duration in the running mean."""
 
 
 class Durations:
-    """A running mean of how long tasks take, quick to notice that they got longer."""
+    """A running mean of run times that reacts fast when tasks get longer."""
 
     def __init__(self) -> None:
         self._mean_s: float | None = None
@@ -26,14 +26,14 @@ class Durations:
         self._mean_s = run_s if mean_s is None else mean_s + FORGET * (run_s - mean_s)
 
     def mean_s(self, longest_running_s: float = 0.0) -> float | None:
-        """`None` while nothing is known. A task that runs for longer than the mean says that the mean is outdated."""
+        """Mean run time, at least the age of the longest running task; `None` before the first result."""
         if self._mean_s is None:
             return longest_running_s if longest_running_s >= 1.0 else None
         return max(self._mean_s, longest_running_s)
 
 
 def ready_target(slots: int, mean_s: float | None) -> int:
-    """How many tasks to hold beyond those that run: none until a task has ended, none for tasks of a second."""
+    """Tasks to hold beyond the running ones: none before the first result, none for tasks of a second or longer."""
     if mean_s is None or mean_s >= 1.0:
         return 0
     per_slot = min(MAX_READY_PER_SLOT, int(AHEAD_S / max(mean_s, 1e-6)))
@@ -45,21 +45,21 @@ def want(slots: int, held: int, mean_s: float | None) -> int:
 
 
 def hand_ahead(mean_s: float | None) -> int:
-    """How many tasks a runner gets at once, the running one included: some 40 ms of work, so it never waits for us."""
+    """Tasks that a runner holds, the running one included: about 40 ms of work, so it does not wait for the agent."""
     if mean_s is None or mean_s >= 0.1:
         return 1
     return max(2, min(128, int(0.04 / max(mean_s, 1e-6))))
 
 
 def pause_s(least_in_hand: int, mean_s: float | None) -> float:
-    """How long the agent may look away: results gather, and no slot runs dry meanwhile."""
+    """How long the agent may pause so that results gather and no slot becomes idle."""
     if mean_s is None or least_in_hand < 2:
         return 0.0
     return min(0.01, 0.4 * least_in_hand * max(mean_s, 30e-6))
 
 
 def wait_s(held: int, mean_s: float | None, next_s: float) -> float:
-    """For how long the server may hold its answer: briefly while results are about to come, else nearly `next_s`."""
+    """How long the server may hold its answer: briefly while results are expected, else nearly `next_s`."""
     if held and (mean_s is None or mean_s < 1.0):
         return 0.05
     return max(0.05, min(20.0, next_s * 0.8))

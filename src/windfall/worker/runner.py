@@ -1,8 +1,8 @@
-"""A slot's runner: starts one process after the other, watches its limits, gathers its output. Touches processes.
+"""A slot's runner: starts one process after the other, enforces its limits, collects its output. Touches processes.
 
-Written for short tasks: one process spawned by `posix_spawn` (which shares our memory until exec, so this process
-stays small), pipes and directory used again while nobody else can hold them, the child's end told by SIGCHLD.
-A runner is a process of its own because the interpreter holds its lock while it spawns.
+Built for short tasks: one `posix_spawn` per task (it shares our memory until exec, so this process stays small); pipes
+and directory are reused while no other process can hold them; SIGCHLD reports the end of the child. A runner is a
+process of its own because the interpreter holds its lock while it spawns.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from windfall.worker.window import OutputWindow
 _READ_BYTES = 1 << 16
 _MAX_POSTED = 16
 _POSTED_S = 0.005
-"""Results of short tasks travel together: so many, or as many as there are after so much time, or before we wait."""
+"""Results of short tasks are sent together: after 16 of them (`_MAX_POSTED`), after 5 ms, or before waiting."""
 
 _LOOK_S = 1.0
-"""How often we look after a process of which we hear nothing."""
+"""Seconds between two checks of a process that is silent."""
 
 
 class Spec:
-    """What the tasks of a job have in common, prepared once."""
+    """Settings common to the tasks of a job, prepared once."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.cwd: str | None = fields["cwd"]
@@ -66,7 +66,7 @@ class NotStarted(Exception):
 
 
 class Attempt:
-    """One running process: how it shall end, and what it has written."""
+    """One running process: its limits, how it is to end, and its output."""
 
     __slots__ = (
         "cause", "cpu_s", "deadline_s", "exit_code", "ident", "kill_at_s", "pid", "rss_bytes", "run_s", "spec",
@@ -79,7 +79,7 @@ class Attempt:
         self.spec = spec
         self.started_s = started_s = time.monotonic()
         self.deadline_s = started_s + spec.wall_s if spec.wall_s else None
-        # Made when there is something to keep: most short tasks write little or nothing.
+        # Created when there is output: most short tasks write little or nothing.
         self.windows: list[OutputWindow | None] = [None, None]
         self.cause: str | None = None
         self.text = ""
@@ -99,7 +99,7 @@ class Attempt:
         return window
 
     def output(self, which: int) -> tuple[bytes, int]:
-        """What is kept of a stream, and how much was dropped."""
+        """The kept part of a stream, and how many bytes were dropped."""
         window = self.windows[which]
         return (window.value(), window.dropped_bytes) if window else (b"", 0)
 
@@ -115,7 +115,7 @@ class Attempt:
             self.signal(signum)
 
     def was_frozen(self, seconds: float) -> None:
-        """That time does not count."""
+        """Shift the deadlines of the attempt by the time that it was frozen."""
         self.started_s += seconds
         if self.deadline_s is not None:
             self.deadline_s += seconds
@@ -137,7 +137,7 @@ class Runner:
         self._memory = limits.MemoryLimit(label)
         self._specs: dict[int, Spec | NotStarted] = {}
         self._home = directory
-        # A child inherits descriptors 0, 1 and 2 as they are here: nothing, and two pipes. No action per spawn.
+        # A child inherits descriptors 0, 1 and 2 as they are here (/dev/null and two pipes): no file action per spawn.
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.close(null)
@@ -147,11 +147,11 @@ class Runner:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         for signum in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(signum, lambda *_: None)
-        # Python ignores these, and what is ignored stays so over exec: a task gets the defaults.
+        # Python ignores these signals, and exec keeps that: restore the defaults for tasks.
         for signum in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(signum, signal.SIG_DFL)
         self._poll = select.epoll()
-        # By its edge: a byte that is not read again and again is a call less for each task.
+        # Edge-triggered: the byte need not be read, which saves a system call per task.
         self._poll.register(self._wake, select.EPOLLIN | select.EPOLLET)
         self._poll.register(line.fileno(), select.EPOLLIN)
         self._wakes = 0
@@ -160,7 +160,7 @@ class Runner:
         self._open_pipes()
 
     def run(self) -> None:
-        """Until the agent closes the queue or dies."""
+        """Run tasks until the agent closes the queue or dies."""
         while (message := self._inbox.next(self._line.flush)) is not None:
             kind = message[0]
             if kind == "task":
@@ -214,7 +214,7 @@ class Runner:
             self._own.leave(started_ns)
 
     def _enter(self, spec: Spec) -> str | None:
-        """Go to where the attempt runs; its own directory, if it gets one."""
+        """Change to the attempt's directory; return it if it is the attempt's own, else None."""
         if spec.cwd is not None:
             self._own.step_out()
             try:
@@ -258,7 +258,7 @@ class Runner:
         return running
 
     def _find(self, spec: Spec, name: str) -> str:
-        """Where the program is, by the task's own PATH."""
+        """Path of the program, searched in the task's own PATH."""
         if "/" in name:
             return name
         for folder in os.fsdecode(spec.env.get(b"PATH", os.defpath.encode())).split(":"):
@@ -270,11 +270,11 @@ class Runner:
         raise NotStarted(m.NO_COMMAND, f"{name!r} is not on the PATH of this host")
 
     def _watch(self, running: Attempt) -> None:
-        """Until the process has ended: pass its output on, keep its limits, obey the agent."""
+        """Until the process has ended: collect its output, enforce its limits, follow the agent's orders."""
         poll, wake, line = self._poll.poll, self._wake, self._line.fileno()
         spec, pid = running.spec, running.pid
         limited = bool(spec.memory_bytes or spec.wall_s)
-        # What was posted before must not wait for a long task.
+        # Results queued before must not wait for a long task.
         timeout_s, now_s = _POSTED_S, running.started_s
         while True:
             if limited or running.kill_at_s:
@@ -299,13 +299,13 @@ class Runner:
                 timeout_s = _LOOK_S
         running.ended(status, usage)
         self._clear_up(running)
-        # Whoever could write is gone: what is in the pipes now is all there will be.
+        # All writers have ended: the pipes hold the rest of the output.
         for fd, _ in poll(0):
             if fd != wake and fd != line:
                 self._read(running, fd)
 
     def _drain_wakes(self) -> None:
-        """Now and then, so that the pipe of wake-ups never fills."""
+        """Empty the wake-up pipe once in 1,000 wake-ups, so that it never fills."""
         self._wakes += 1
         if self._wakes >= 1_000:
             self._wakes = 0
@@ -330,7 +330,7 @@ class Runner:
             running.end(m.OOM, _memory_text(running.spec.memory_bytes), 0)
 
     def _read(self, running: Attempt, fd: int) -> None:
-        """What is in a pipe now. Bounded per turn: a task that never stops writing must not keep us from its limits."""
+        """Read what is in a pipe. Bounded per turn: the limits of a task that never stops writing are still checked."""
         which = self._pipes.index(fd)
         window = running.window(which)
         for _ in range(64):
@@ -358,14 +358,14 @@ class Runner:
                     for offset, data in running.window(which).pieces():
                         self._line.send(("o", running.ident, which, offset, data))
         if self._line.at_end:
-            # The agent is dead: nobody wants the result, and nothing may stay behind.
+            # The agent is dead: kill the task and everything it started; the result is not needed.
             running.signal(signal.SIGKILL)
             system.kill_orphans()
             self._memory.close()
             os._exit(1)
 
     def _clear_up(self, running: Attempt) -> None:
-        """Nothing that the attempt started outlives it."""
+        """Kill every process that the attempt started and left behind."""
         if self._subreaper:
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
@@ -374,11 +374,11 @@ class Runner:
                 return
         running.signal(signal.SIGKILL)
         if not (self._subreaper and system.kill_orphans()):
-            # Something may still hold our pipes: the next attempt gets new ones.
+            # A process may still hold the pipes: the next attempt gets new ones.
             self._open_pipes()
 
     def _open_pipes(self) -> None:
-        """New pipes behind descriptors 1 and 2; we read their other ends."""
+        """Put new pipes behind descriptors 1 and 2 and keep their reading ends."""
         for fd in self._pipes:
             self._poll.unregister(fd)
             os.close(fd)
@@ -417,7 +417,7 @@ class Runner:
             self._line.flush()
 
     def _judge(self, running: Attempt, stderr: bytes) -> tuple[str, str]:
-        """Why it ended: what we did to it, else its memory, else what it says itself."""
+        """Cause and text of the end: what the runner did to it, else out of memory, else its exit code."""
         limit_bytes, largest_bytes = running.spec.memory_bytes, running.rss_bytes
         if limit_bytes:
             running.rss_bytes = max(largest_bytes, self._memory.peak_bytes)
@@ -430,7 +430,7 @@ class Runner:
     # -- a warm Python process --------------------------------------------------------------------------------------
 
     def _run_warm(self, ident: int, fields: dict[str, Any], argv: list[str]) -> None:
-        """Keep a Python process that talks to the agent by itself, over the descriptors that come next."""
+        """Start and watch a Python process that exchanges messages with the agent over the descriptors that follow."""
         fds = self._inbox.descriptors()
         spec = Spec(fields)
         self._own.step_out()
@@ -456,12 +456,12 @@ def _spawn(program: str, argv: list[str], env: dict[bytes, bytes], actions: list
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-    # A script without a first line that names its interpreter: the shell runs it, as it would from a terminal.
+    # A script without an interpreter line: run it with the shell, as a terminal would.
     return os.posix_spawn("/bin/sh", ["sh", program, *argv[1:]], env, file_actions=actions, setpgroup=0)
 
 
 def _file_with(data: bytes) -> int:
-    """A descriptor to read the data from: in memory, so that nobody has to feed it."""
+    """A descriptor from which the data can be read: a file in memory, so no process has to write it."""
     fd = os.memfd_create("stdin")
     with open(fd, "wb", closefd=False) as file:
         file.write(data)
@@ -493,9 +493,9 @@ def _memory_text(limit_bytes: int) -> str:
 
 
 def main() -> None:
-    """Entry point of the process: descriptors of the queue and of the line, a directory, a label."""
+    """Entry point. Arguments: descriptors of the queue and of the line, a directory, a label."""
     queue_fd, line_fd, directory, label = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-    # Descriptor 2 becomes a task's: what we have to say of ourselves goes where it pointed before.
+    # Descriptor 2 becomes that of the tasks: our own errors go where it pointed before.
     sys.stderr = open(os.dup(2), "w", buffering=1)  # noqa: SIM115
     for fd in (queue_fd, line_fd):
         os.set_inheritable(fd, False)

@@ -1,8 +1,8 @@
-"""The agent of a host of a site: offers what the host has, starts and ends instances as it is told. Touches processes.
+"""The agent of a host of a site: offers the host's resources, starts and ends instances on order. Touches processes.
 
-It pulls, like a worker: each exchange says what has started and ended, each answer lists all that shall run here
-(docs/reference/protocol.md). So an answer may come twice or late and does no harm. Whatever dies, nothing stays behind:
-workers and runners die with this process, and orphans fall to it.
+It pulls, like a worker: each exchange reports what has started and ended, each answer lists everything that shall run
+here (docs/reference/protocol.md), so an answer that comes twice or late does no harm. No process stays behind: workers
+and runners die with this process, and it adopts orphaned descendants.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TICK_S = 0.5
 _GAP_S = 0.04
 _LEAVE_PATIENCE_S = 10.0
 _ENDS_PER_EXCHANGE = 16
-"""With the outputs of so many commands an exchange stays well below the server's limit."""
+"""Commands whose ends are reported in one exchange: their outputs stay well below the server's limit."""
 
 
 @dataclass
 class SiteOptions:
-    """What the command line says."""
+    """The options of the command line."""
 
     address: Address
     folder: str
@@ -59,11 +59,11 @@ class SiteAgent:
         self._link = Link(options.address, random.Random(), "/v1/site/exchange")
         self._cores = Cores()
         self._waiting: dict[int, dict[str, Any]] = {}
-        """Orders to start something when those before it have gone."""
+        """Orders whose instances start when the instances before them have ended."""
         self._running: dict[int, WorkerInstance | CommandInstance] = {}
         self._started: dict[int, float] = {}
         self._ends: dict[int, End] = {}
-        """What has not been reported yet, or not been acknowledged."""
+        """Ends that are not reported yet, or not acknowledged."""
         self._sent: tuple[list[int], list[int]] = ([], [])
         self._n = 0
         self._version = ""
@@ -80,7 +80,7 @@ class SiteAgent:
     # -- the loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Until there is a reason to go; the exit code."""
+        """Run until there is a reason to end; return the exit code."""
         self._set_up_signals()
         system.become_subreaper()
         self._selector.register(self._link, selectors.EVENT_READ, self._on_answer)
@@ -127,7 +127,7 @@ class SiteAgent:
             signal.signal(signum, lambda number, _: self._signals.append(number))
 
     def _on_signal(self, signum: int) -> None:
-        """The first time all instances are told to leave; the second time they are killed."""
+        """First signal: all instances end with their grace time. Second signal: they are killed."""
         grace_s = self._longest_grace_s if self._leaving is None else 0.0
         if self._leaving is None:
             self._leaving = "signal"
@@ -156,7 +156,7 @@ class SiteAgent:
                     self._never_began(number, m.PREEMPTED, "the agent of its host leaves")
 
     def _begin_anew(self) -> None:
-        """The server gave this host up and lost count of it: nothing may run that it does not know of."""
+        """The server had given this host up: end every instance, because the server does not know of any."""
         self._say("the server had given this host up; ending what runs and beginning anew")
         system.kill_orphans()
         for one in self._running.values():
@@ -201,7 +201,7 @@ class SiteAgent:
         self._say(f"started {order['name']}")
 
     def _clear_up(self, one: WorkerInstance | CommandInstance, end: End) -> None:
-        """Nothing that it started outlives it; what waited for its room may start."""
+        """Kill what the instance left behind; start instances that waited for its resources."""
         del self._running[one.number]
         one.close()
         system.kill_orphans(frozenset(other.pid for other in self._running.values()))
@@ -213,7 +213,7 @@ class SiteAgent:
     # -- exchanges --------------------------------------------------------------------------------------------------
 
     def _has_news(self) -> bool:
-        """Is there something to tell beyond what the exchange under way tells?"""
+        """Whether there is news that the present exchange does not contain."""
         started, ends = self._sent
         return len(self._started) > len(started) or len(self._ends) > len(ends)
 

@@ -1,6 +1,6 @@
-"""What the agent of a host runs: a worker (preemptible) or somebody's command (normal). Touches processes.
+"""Instances on a host of a site: a worker (preemptible) or a user's command (normal). Touches processes.
 
-Both end in the same way: told once, with a grace time, then killed; `ended` says how, once nothing of them is left.
+Both end in the same way: a signal, a grace time, then a kill; `ended` tells how, once all their processes have ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ os._exit(code)
 """
 _LAST_WORDS_BYTES = 2000
 _MARGIN = 0.2
-"""The part of an instance's grace that a worker keeps for itself, to report what its tasks came to."""
+"""Fraction of an instance's grace time that the worker keeps for itself, to report how its tasks ended."""
 
 
 @dataclass
@@ -50,13 +50,13 @@ class End:
 
 
 class Cores:
-    """Which cores instances are held to: as many as they have vCPUs, the least used ones."""
+    """Assigns cores to instances: as many as they have vCPUs, the least used ones."""
 
     def __init__(self) -> None:
         self._users = dict.fromkeys(sorted(os.sched_getaffinity(0)), 0)
 
     def take(self, vcpu: float) -> list[int]:
-        """Cores for an instance; none where it may use all of them."""
+        """Cores for an instance; empty if it may use all of them."""
         count = max(1, -int(-vcpu // 1))
         if count >= len(self._users):
             return []
@@ -71,7 +71,7 @@ class Cores:
 
 
 class WorkerInstance:
-    """A pull client in a process of its own, which dies with the agent."""
+    """A worker in a process of its own, which dies with the agent."""
 
     def __init__(self, order: dict[str, Any], address: Address, folder: str, cores: list[int]) -> None:
         self.number: int = order["id"]
@@ -101,7 +101,7 @@ class WorkerInstance:
         return self._process.pid
 
     def leave(self, cause: str, text: str, grace_s: float) -> None:
-        """A notice: the worker ends its tasks with their grace time and hands the rest back."""
+        """Give notice: the worker ends its tasks with their grace time and hands the rest back."""
         if self._kill_at_s is None or grace_s <= 0:
             self._cause, self._text = self._cause or cause, self._text or text
             self._kill_at_s = time.monotonic() + grace_s
@@ -137,7 +137,7 @@ class WorkerInstance:
 
 
 class CommandInstance:
-    """A command under the same runner that runs tasks: limits, output and escapes are its business."""
+    """A command under the same runner that runs tasks; the runner handles limits, output and stray processes."""
 
     def __init__(
         self, order: dict[str, Any], host: str, folder: str, cores: list[int], selector: selectors.BaseSelector
@@ -153,7 +153,7 @@ class CommandInstance:
         self._slot.start()
         assert self._slot.process and self._slot.line
         if cores:
-            # Before it has anything to run, so that whatever it runs is held to these cores too.
+            # Before the runner starts anything, so that its children are restricted to these cores too.
             os.sched_setaffinity(self._slot.process.pid, cores)
         selector.register(self._slot.line, selectors.EVENT_READ, self._hear)
         spec = JobSpec(1, order["name"], host, order, sys.executable)

@@ -61,10 +61,10 @@ def parser(prog: str) -> argparse.ArgumentParser:
         metavar="NAME=AMOUNT",
         help="anything else; repeatable",
     )
-    add("--tag", type=tag_of, action="append", default=[], metavar="K=V", help="say something of this host; repeatable")
+    add("--tag", type=tag_of, action="append", default=[], metavar="K=V", help="a label of this host; repeatable")
     add("--name", type=name_of, metavar="NAME", help="the host's id (default: a stable one)")
     add("--dir", metavar="DIR", help=f"where to keep files (default: {identity.default_folder()})")
-    add("--quiet", action="store_true", help="say nothing but errors")
+    add("--quiet", action="store_true", help="print errors only")
     return made
 
 
@@ -84,7 +84,7 @@ def _options(args: argparse.Namespace) -> SiteOptions:
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "worker.pyz --site") -> int:
-    """Run an agent; its exit code."""
+    """Run an agent and return its exit code."""
     args = parser(prog).parse_args(argv)
     try:
         if not sys.platform.startswith("linux"):

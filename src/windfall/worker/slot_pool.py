@@ -1,6 +1,6 @@
-"""Where attempts are run: hands tasks to slots, takes back what is not begun, judges what the slots say. Touches slots.
+"""All slots of a worker: gives tasks to them, takes back unbegun ones, turns reports into results. Touches slots.
 
-Every attempt that comes in leaves through `on_result` exactly once, whatever happens to the process that ran it.
+Every attempt that is accepted leaves through `on_result` exactly once, whatever happens to the process that ran it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from windfall.worker.window import shrink
 
 _MAX_JOB_SPECS = 1_000
 _MAX_LIVE = 256
-"""Pieces of live output that are kept for the next exchange; somebody who follows can do without the rest."""
+"""Pieces of live output kept for the next exchange; further pieces are dropped."""
 
 _BALANCE_S = 0.05
-"""An attempt at the head for so long: what waits behind it may go to an idle slot."""
+"""Seconds that an attempt has to run before tasks waiting behind it move to an idle slot."""
 
 
 class SlotPool:
@@ -67,7 +67,7 @@ class SlotPool:
         return len(self._held)
 
     def keys(self) -> list[tuple[Any, Any, int]]:
-        """Everything in hand: what waits and what runs."""
+        """Keys of all held attempts, waiting and running."""
         return list(self._held)
 
     def accept(self, rows: list[list[Any]], jobs: dict[str, dict[str, Any]], payloads: memoryview) -> None:
@@ -100,7 +100,7 @@ class SlotPool:
             self._backlog.append(held)
 
     def _restore(self, held: Held, saved: str | None) -> None:
-        """Bring the checkpoint of an earlier attempt here first. Without it the task begins at its beginning."""
+        """Fetch the checkpoint of an earlier attempt first. If that fails, the task starts from its beginning."""
 
         def fetched(found: str | Failed) -> None:
             if self._held.get(held.key) is held:
@@ -132,7 +132,7 @@ class SlotPool:
         return spec
 
     def _stage(self, held: Held) -> None:
-        """Fetch the inputs first; the attempt joins the others when all are here."""
+        """Fetch the inputs first; the attempt is queued when all have arrived."""
         spec = held.spec
         if spec.failure:
             self._fail(held, m.INPUTS, spec.failure)
@@ -157,7 +157,7 @@ class SlotPool:
             else:
                 self._backlog.append(held)
         if spec.failure:
-            # Another task of the job may come when the blob is there: try again then.
+            # The blob may exist when another task of the job arrives: try again then.
             spec.missing = {sha for _, sha, _ in spec.inputs}
             spec.fields["inputs"], spec.failure = [], None
         self.dispatch()
@@ -169,7 +169,7 @@ class SlotPool:
         return self.durations.mean_s(oldest_s)
 
     def dispatch(self) -> None:
-        """Give every slot as much as it should have in hand."""
+        """Fill every slot up to its target number of tasks."""
         if not self._backlog:
             return
         ahead = pace.hand_ahead(self.mean_s(time.monotonic()))
@@ -201,7 +201,7 @@ class SlotPool:
                 head = slot.head
                 if head is None or head.spec.warm_key != key or head.spec.cpus > 1:
                     continue
-            # Among equally loaded slots the one whose warm process fits saves the start of another.
+            # Among equally loaded slots, prefer one whose warm process fits: it need not be started.
             load = load * 2 + ((slot.warm.key if slot.warm else None) != key)
             if load < best_load:
                 best, best_load = slot, load
@@ -227,7 +227,7 @@ class SlotPool:
         return True
 
     def _retire(self, slot: Slot) -> None:
-        """End an idle warm process: the slot is wanted for something else."""
+        """End an idle warm process to use its slot for another task."""
         warm = slot.warm
         assert warm and not slot.in_hand
         with contextlib.suppress(KeyError):
@@ -241,20 +241,20 @@ class SlotPool:
         slot.warm = None
 
     def look_at_checkpoints(self, now_s: float) -> None:
-        """Send what running attempts have saved since the last look."""
+        """Send the checkpoints that running attempts have written since the last check."""
         for slot in self.slots:
             head = slot.head
             if head is not None and head.spec.checkpoint_s is not None:
                 self.checkpoints.look(head, now_s, now_s - slot.head_since_s)
 
     def was_frozen(self, seconds: float) -> None:
-        """That time counts against no call; runners see for themselves."""
+        """Shift the deadlines of calls by the frozen time; runners do so for commands."""
         for slot in self.slots:
             slot.head_since_s += seconds
             slot.frozen_s += seconds
 
     def balance(self) -> None:
-        """Give to idle slots what waits behind a long attempt."""
+        """Move tasks that wait behind a long attempt to idle slots."""
         if self._backlog or not any(slot.is_free for slot in self.slots):
             return
         now_s = time.monotonic()
@@ -287,14 +287,14 @@ class SlotPool:
     def _hear_warm(self, slot: Slot, warm: Warm) -> None:
         self._read_warm(slot, warm)
         if warm.line.at_end:
-            # Why it ended, the runner says next.
+            # The runner reports next why it ended.
             self._selector.unregister(warm.line)
         self.dispatch()
 
     def _read_warm(self, slot: Slot, warm: Warm) -> None:
         for message in warm.line.receive():
             if message[0] == "r":
-                # The process that calls does not wait, so it does not see that it was frozen; we do.
+                # The warm process cannot notice that it was frozen, because it does not wait; the agent does.
                 ident, cause, exit_code, run_s, *rest = message[1:]
                 self._ended(slot, ident, cause, exit_code, max(0.0, run_s - slot.frozen_s), *rest)
             elif message[0] == "up":
@@ -326,7 +326,7 @@ class SlotPool:
             held.slot = None
             self._transfers.send(files, lambda sent: self._sent_outputs(held, result, folder, sent))
         elif cause == m.PREEMPTED and held.spec.checkpoint_s is not None:
-            # What it saved in its grace time is worth the most.
+            # The checkpoint written in the grace time holds the most progress.
             held.slot = None
             self.checkpoints.send(held, run_s, lambda: self._finish(held, result))
         else:
@@ -359,7 +359,7 @@ class SlotPool:
         self._on_result(result)
 
     def _fail(self, held: Held, cause: str, text: str, run_s: float = 0.0, **fields: Any) -> None:
-        """An end that no process reports."""
+        """Report an attempt that ended without a report of its process."""
         result = Result(
             held.job,
             held.task,
@@ -380,11 +380,11 @@ class SlotPool:
     def _warm_ended(
         self, slot: Slot, warm: Warm, cause: str, exit_code: int | None, rss_bytes: int, stderr: bytes, text: str
     ) -> None:
-        """A warm process is gone: the call that it was making has ended with it; the others have not been begun."""
+        """A warm process has ended, and its present call with it; its other calls have not begun."""
         self._read_warm(slot, warm)
         waiting = slot.take_back()
         if not warm.up and waiting and cause not in (m.CANCELLED, m.PREEMPTED, m.TIME):
-            # It did not even start: the call that it was started for is told why, else we would try forever.
+            # It did not start: fail the call that it was started for, else it would be tried for ever.
             victim = waiting.pop(0)
             slot.in_hand[victim.ident] = victim
         self._backlog.extendleft(reversed(waiting))
@@ -410,11 +410,11 @@ class SlotPool:
                 os.unlink(path)
 
     def _runner_died(self, slot: Slot) -> None:
-        """Killed from outside: what it ran is lost and its orphans, which fall to us, are killed."""
+        """A runner was killed from outside: its attempt is lost; its orphans, adopted by this process, are killed."""
         assert slot.process and slot.line
         waiting = slot.take_back()
         if not slot.in_hand and waiting:
-            # It died before it began anything. One attempt is charged for that, else we would try forever.
+            # It died before it began anything: charge one attempt, else it would be tried for ever.
             slot.in_hand[waiting[0].ident] = waiting.pop(0)
         self._backlog.extendleft(reversed(waiting))
         self._selector.unregister(slot.line)
@@ -454,7 +454,7 @@ class SlotPool:
         self._backlog.clear()
 
     def preempt(self, reason: str, grace_s: float | None, notice: bool) -> None:
-        """Hand back what waits and end what runs, with its grace time (or the one given)."""
+        """Hand back waiting tasks and end running ones, with their grace time or the one given."""
         self.hand_back(reason)
         self._end(list(self._held.values()), m.PREEMPTED, reason, grace_s, notice)
 
@@ -514,7 +514,7 @@ class SlotPool:
         return rows
 
     def check_calls(self) -> None:
-        """The wall time of calls is ours to keep: the warm process cannot stop itself."""
+        """Enforce the wall time of calls: a warm process cannot stop itself."""
         now_s = time.monotonic()
         for slot in self.slots:
             head, warm = slot.head, slot.warm
@@ -525,7 +525,7 @@ class SlotPool:
 
     @property
     def needs_a_look(self) -> bool:
-        """Whether `check_calls` or `balance` could soon find something: a limited call, work beside an idle slot."""
+        """Whether `check_calls` or `balance` is needed soon: a call with a limit, or work behind a busy slot."""
         idle = waiting = False
         for slot in self.slots:
             if not slot.in_hand:
@@ -543,7 +543,7 @@ class SlotPool:
         return max((slot.head.spec.grace_s for slot in self.slots if slot.head), default=0.0)
 
     def close(self) -> None:
-        """Nothing stays behind."""
+        """Close all slots and kill every process that is left."""
         for slot in self.slots:
             if slot.line:
                 self._selector.unregister(slot.line)

@@ -18,7 +18,7 @@ from windfall.worker import channel
 _MAX_SPECS = 256
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-"""The folder or the zip file that holds this package: runners load it from there."""
+"""The folder or zip file of this package, from which runners load it."""
 
 _START = "import sys; sys.path.insert(0, {source!r}); from windfall.worker.{module} import main; main()"
 
@@ -53,7 +53,7 @@ class JobSpec:
 
 
 class Held:
-    """An attempt that this worker has and has not reported yet."""
+    """An attempt that this worker holds and has not reported yet."""
 
     __slots__ = (
         "argv", "attempt", "ending", "ident", "job", "live_offsets", "payload", "slot", "spec", "start_reported",
@@ -120,7 +120,7 @@ class Slot:
         return not self.in_hand and self.lent_to is None
 
     def start(self) -> None:
-        """Start the runner; the descriptors are the only thing that it shares with us."""
+        """Start the runner; it shares only the descriptors with this process."""
         self.queue = channel.Queue()
         ours, theirs = socket.socketpair()
         fds = (self.queue.read_end.fileno(), theirs.fileno())
@@ -132,7 +132,7 @@ class Slot:
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            # A signal to the worker's group must not hit its runners: they have to clear up.
+            # A signal to the worker's process group must not reach its runners: they have to clear up.
             start_new_session=True,
             env={k: v for k, v in os.environ.items() if k != "WINDFALL_TOKEN"},
         )
@@ -155,7 +155,7 @@ class Slot:
         return warm
 
     def give(self, held: Held) -> bool:
-        """Hand an attempt over; False if it does not fit now."""
+        """Give an attempt to the slot; False if its queue is full."""
         if held.spec.is_call:
             assert self.warm
             queue, known = self.warm.queue, self.warm.known
@@ -186,7 +186,7 @@ class Slot:
         return True
 
     def take_back(self) -> list[Held]:
-        """The attempts that have not been begun, taken out of the slot's hands."""
+        """Take the attempts out of the slot that have not begun, and return them."""
         taken = []
         for queue, known in self._queues():
             for packet in queue.take_back():
@@ -204,19 +204,19 @@ class Slot:
         return [*queues, (self.warm.queue, self.warm.known)] if self.warm else queues
 
     def done(self, ident: int) -> Held | None:
-        """An attempt has ended: the next one in hand runs now."""
+        """An attempt has ended: the next one of the slot runs now."""
         held = self.in_hand.pop(ident, None)
         self.head_since_s, self.frozen_s = time.monotonic(), 0.0
         return held
 
     def order(self, message: tuple[Any, ...]) -> None:
-        """A message to the runner about what it runs; a runner that has just died is noticed elsewhere."""
+        """Send the runner a message about its present attempt; a dead runner is noticed elsewhere."""
         if self.line:
             with contextlib.suppress(OSError):
                 self.line.send(message)
 
     def end_running(self, held: Held, cause: str, text: str, grace_s: float | None, notice: bool = False) -> None:
-        """Have the attempt at the head ended. Of a warm process nothing else is left to end: that is the call."""
+        """End the running attempt. A call is ended by ending its warm process."""
         held.ending = True
         ident = self.warm.ident if held.spec.is_call and self.warm else held.ident
         self.order(("end", ident, cause, text, held.spec.grace_s if grace_s is None else grace_s, notice))

@@ -1,4 +1,4 @@
-"""Results that wait for a server that cannot be reached, kept on disk across our own restart. Touches one folder."""
+"""Results kept on disk while the server cannot be reached; they survive a restart of the worker. Touches one folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SUFFIX = ".spool"
 
 
 class Spool:
-    """An append-only file per boot; a torn last record (we died while writing) is left out."""
+    """An append-only file per boot; an incomplete last record (the worker died while writing) is ignored."""
 
     def __init__(self, folder: str, boot: str) -> None:
         os.makedirs(folder, exist_ok=True)
@@ -21,7 +21,7 @@ class Spool:
         self._path = os.path.join(folder, boot + _SUFFIX)
 
     def load(self) -> list[tuple[Any, ...]]:
-        """What earlier boots could not report."""
+        """Results that earlier boots could not report."""
         results: list[tuple[Any, ...]] = []
         for name in sorted(os.listdir(self._folder)):
             if name.endswith(_SUFFIX):
@@ -39,7 +39,7 @@ class Spool:
             os.fsync(file.fileno())
 
     def clear(self) -> None:
-        """Everything in here has been acknowledged."""
+        """Delete the file: all its results have been acknowledged."""
         for name in os.listdir(self._folder):
             if name.endswith(_SUFFIX):
                 os.unlink(os.path.join(self._folder, name))

@@ -1,4 +1,4 @@
-"""What the standard library lacks of Linux: subreapers, death signals, children and their memory. Touches /proc."""
+"""Linux calls that the standard library lacks: subreapers, death signals, memory of descendants. Touches /proc."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FROZEN_S = 1.0
 
 
 def frozen_s(waited_s: float, timeout_s: float) -> float:
-    """How long this process was frozen, told by a wait that took much longer than it may; 0.0 if it was not.
+    """How long this process was frozen, inferred from a wait that took much longer than its timeout; 0.0 if it was not.
 
-    A machine that hibernates freezes its processes, and the clocks go on: that time counts against no task. What a busy
-    host takes to wake us is not told apart from a short sleep, so less than a second is none.
+    A hibernated machine freezes its processes while the clocks go on; that time must not count against a task. A delay
+    below a second may come from a busy host, so it does not count as frozen.
     """
     late_s = waited_s - timeout_s
     return late_s if late_s > _FROZEN_S else 0.0
@@ -59,7 +59,7 @@ def _parents() -> list[tuple[int, int]]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:
-                # The name in parentheses may hold anything, a closing parenthesis too.
+                # The name in parentheses may contain any character, even a closing parenthesis.
                 pairs.append((int(entry), int(file.read().rpartition(b")")[2].split()[1])))
     return pairs
 
@@ -74,12 +74,12 @@ def family(pid: int) -> list[int]:
 
 
 def family_memory_bytes(pid: int, limit_bytes: int) -> int:
-    """What a process and its descendants hold in memory: shared pages are told apart only near the limit."""
+    """Memory of a process and its descendants; near the limit, shared pages count once (this is slower)."""
     pids = family(pid)
     resident = sum(_resident_bytes(member) for member in pids)
     if resident <= limit_bytes or len(pids) == 1:
         return resident
-    # Forked processes share pages: the sum counts those once each. The proportional share is dearer and right.
+    # Forked processes share pages, which the sum counts once per process. The proportional share is exact but slow.
     return sum(_proportional_bytes(member) for member in pids)
 
 
@@ -103,7 +103,7 @@ def _proportional_bytes(pid: int) -> int:
 
 
 def kill_orphans(spare: frozenset[int] = frozenset(), patience_s: float = 5.0) -> bool:
-    """Kill and reap this process's children (and theirs as they fall to us), except `spare`. True when none is left."""
+    """Kill and reap all descendants of this process except `spare`. True when none is left."""
     end = time.monotonic() + patience_s
     while True:
         left = [pid for pid in children(os.getpid()) if pid not in spare]

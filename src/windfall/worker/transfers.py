@@ -1,7 +1,7 @@
 """Blobs: inputs fetched once into a cache, declared outputs sent before the result. Touches the network and a folder.
 
-A few threads of their own, so that a large file delays nobody else. An outage is waited out; only an answer that will
-not change (not there, too large, not allowed) is a failure.
+They have a few threads of their own, so that a large file does not delay other work. During an outage a transfer waits;
+it fails only on an answer that will not change (missing, too large, not allowed).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Outputs = list[list[Any]]
 
 
 class Failed(Exception):
-    """The transfer will not succeed, however often it is tried."""
+    """The transfer cannot succeed; a retry does not help."""
 
 
 class Transfers:
@@ -52,7 +52,7 @@ class Transfers:
         return self._wake_read
 
     def fetch(self, sha256: str, callback: Callable[[str | Failed], None]) -> None:
-        """Bring a blob here; the callback gets its path, or why not."""
+        """Fetch a blob; the callback gets its path, or the error."""
         if not _SHA256.fullmatch(sha256):
             callback(Failed(f"{sha256[:80]!r} is not a SHA-256"))
             return
@@ -63,7 +63,7 @@ class Transfers:
             self._start(lambda carrier: carrier.fetch(sha256, path), lambda found: self._fetched(sha256, found))
 
     def send(self, files: list[tuple[str, str, int]], callback: Callable[[Outputs | Failed], None]) -> None:
-        """Send the outputs `(name, path, mode)`; the callback gets their rows, or why not."""
+        """Send the outputs `(name, path, mode)`; the callback gets their rows, or the error."""
         self._start(lambda carrier: [carrier.send(*file) for file in files], callback)
 
     def finish(self) -> None:
@@ -106,7 +106,7 @@ class Transfers:
             os.write(self._wake_write, b".")
 
     def _tidy(self) -> None:
-        """At the start: drop halves of files, and the oldest blobs beyond the cache's size."""
+        """At the start: delete incomplete files, and the oldest blobs beyond the size of the cache."""
         files = []
         for entry in os.scandir(self._cache):
             if _SHA256.fullmatch(entry.name):
@@ -122,7 +122,7 @@ class Transfers:
 
 
 class _Carrier:
-    """One connection's worth of blob transfers."""
+    """Transfers blobs over one connection."""
 
     def __init__(self, address: link.Address, closed: threading.Event) -> None:
         self._address = address
@@ -142,7 +142,7 @@ class _Carrier:
         return [name, sha256, size, mode]
 
     def _insist(self, attempt: Callable[[], None]) -> None:
-        """Try until it works or cannot."""
+        """Repeat until the transfer succeeds or cannot succeed."""
         backoff, wrong = Backoff(random.Random()), 0
         while True:
             try:

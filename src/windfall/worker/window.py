@@ -35,7 +35,7 @@ class OutputWindow:
         return self.total_bytes - self._head_bytes - min(self._tail_bytes, self._tail_room)
 
     def pieces(self) -> list[tuple[int, bytes]]:
-        """What is kept, each piece with its offset in the whole stream."""
+        """The kept pieces, each with its offset in the whole stream."""
         head = b"".join(self._head)
         tail = self._kept_tail()
         pieces = [(0, head)] if head else []

@@ -1,6 +1,6 @@
-"""The directory that an attempt runs in: fresh, with its inputs; afterwards its outputs. Touches files below one root.
+"""The directory of an attempt: made, filled with inputs, searched for outputs. Touches files below one root.
 
-Names come from the network: none may lead out of the directory, neither by its spelling nor through a symbolic link.
+Names come from the network: none may lead out of the directory, neither by `..` nor through a symbolic link.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import stat
 import time
 
 _TIMESTAMP_STEP_NS = 50_000_000
-"""Two changes of a file may carry the same time if less lies between them (ten milliseconds on the slowest kernels)."""
+"""Changes closer together than this may have the same time stamp (10 ms on the slowest kernels)."""
 
 
 class BadName(ValueError):
-    """A name that leads out of its directory, or none at all."""
+    """A name that is empty or leads out of its directory."""
 
 
 def safe_name(name: str) -> str:
@@ -35,7 +35,7 @@ def inside(root: str, path: str) -> bool:
 
 
 class OwnDirectory:
-    """A directory for one attempt after the other: as long as an attempt leaves it untouched, the next one gets it."""
+    """A directory that is reused by the next attempt as long as attempts leave it untouched."""
 
     def __init__(self, parent: str, prefix: str) -> None:
         self._parent = parent
@@ -64,11 +64,11 @@ class OwnDirectory:
         return self.path
 
     def leave(self, started_ns: int = 0) -> None:
-        """After an attempt that ran here since `started_ns`: keep the directory if it is as it was, else remove it."""
+        """After an attempt that started at `started_ns`: keep the directory if it is unchanged, else remove it."""
         if not self._entered:
             return
         with contextlib.suppress(OSError):
-            # The time of change tells all, once it is old enough to differ from that of any change since.
+            # The change time is reliable only if it is older than the resolution of time stamps.
             if self._look() == self._state and (started_ns > self._settled_ns or not os.listdir(".")):
                 return
         remove(self.give_away())
@@ -78,11 +78,11 @@ class OwnDirectory:
         return found.st_mode, found.st_nlink, found.st_ctime_ns
 
     def step_out(self) -> None:
-        """Another directory is the current one now."""
+        """Record that the current directory is another one now."""
         self._entered = False
 
     def give_away(self) -> str:
-        """Somebody else removes this one, when its outputs have been sent."""
+        """Give the directory to the caller, who removes it after sending its outputs."""
         path, self.path, self._entered = self.path, "", False
         return path
 
@@ -112,7 +112,7 @@ def place_inputs(root: str, inputs: list[tuple[str, str, int]]) -> None:
 
 
 def find_outputs(root: str, patterns: list[str]) -> tuple[list[tuple[str, str, int]], list[str]]:
-    """The files that the patterns name, `(name, path, mode)`, and the patterns that name none (or lead out)."""
+    """Files that match the patterns, `(name, path, mode)`, and patterns that match none or lead out."""
     found: dict[str, tuple[str, str, int]] = {}
     missing = []
     for pattern in patterns:
