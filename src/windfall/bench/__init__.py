@@ -1,1 +1,1 @@
-"""Benchmarks: each prints its own floor or peer, measured in the same run."""
+"""Benchmarks. Each also measures, in the same run, a floor (the least possible work) or a peer (another program)."""

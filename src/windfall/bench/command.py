@@ -11,7 +11,7 @@ BENCHES: dict[str, tuple[str, str, str]] = {
     "spawn": ("windfall.bench.spawn", "command", "Real processes through the whole system, beside posix_spawn."),
     "noop": ("windfall.bench.noop", "command", "Python calls through the executor, beside ProcessPoolExecutor."),
     "queue": ("windfall.bench.queue", "command", "A million queued tasks: time, memory, restart, dispatch."),
-    "exchange": ("windfall.bench.exchange", "command", "25,000 pull clients over real HTTP."),
+    "exchange": ("windfall.bench.exchange", "command", "25,000 workers over real HTTP."),
     "simulate": ("windfall.bench.simulate", "command", "2.2 million tasks on 25,000 hosts in virtual time."),
     "match": ("windfall.bench.match", "command", "Hosts matched with bags, beside one ClassAd evaluation a bag."),
     "timeout": ("windfall.bench.timeout", "command", "Best timeout of a million samples; one online update."),

@@ -1,4 +1,4 @@
-"""`windfall bench exchange`: thousands of pull clients over real HTTP, the load on another core than the server."""
+"""`windfall bench exchange`: thousands of simulated workers over real HTTP, on another core than the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windfall.bench.harness import Live, live, report, show
 
 
 def pull(running: Live, **options: Any) -> dict[str, Any]:
-    """Run the pull clients in their own process and return what they saw."""
+    """Run the simulated workers in a process of their own and return their measurements."""
     address = urlsplit(running.url)
     options |= {"host": address.hostname, "port": address.port, "token": running.token}
     cores = sorted(os.sched_getaffinity(0))
@@ -73,7 +73,7 @@ def command(hosts: int, seconds: float, rate: float, as_json: bool) -> None:
 
 
 def floor_rate(running: Live, seconds: float) -> float:
-    """What the same server answers when there is nothing to decide and nothing to write."""
+    """Requests a second that the same server answers without deciding or writing anything."""
     import asyncio
     import time
 

@@ -1,7 +1,7 @@
-"""What the benchmarks of the live system share: a server and a worker as processes, rounds, a table. Touches processes.
+"""Shared by the benchmarks of the live system: server and worker processes, rounds, a table. Touches processes.
 
-Each benchmark measures its floor or peer in the same run, turn by turn with ours, and reports medians and their ratio:
-on a shared machine only a ratio means something.
+Each benchmark alternates rounds of Windfall and of its floor or peer, and reports medians and their ratio: on a shared
+machine only the ratio is meaningful.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Live:
         self.url = ""
 
     def start_server(self) -> float:
-        """Start (or start again) and return how long it took until it served."""
+        """Start or restart the server; return the seconds until it serves."""
         began = time.perf_counter()
         (self.state / "server.json").unlink(missing_ok=True)
         command = [PYTHON, "-m", "windfall", "server", "--listen", "127.0.0.1:0", "--state", str(self.state)]
@@ -108,7 +108,7 @@ def live(slots: int = 0) -> Iterator[Live]:
 
 
 def interleaved(rounds: int, ours: Callable[[], float], peer: Callable[[], float]) -> tuple[list[float], list[float]]:
-    """Rates of both, turn by turn, so that a slow phase of the machine hits both. The first turn of each warms up."""
+    """Rates of both, in alternating rounds, so that a slow phase of the machine affects both. Round 1 warms up."""
     ours(), peer()
     mine, theirs = [], []
     for number in range(rounds):

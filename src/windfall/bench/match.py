@@ -25,7 +25,7 @@ GROWTH_HOSTS = 2_000
 TASKS_GROWTH = (1, 1_000, 1_000_000)
 TASKS_GROWTH_BAGS = 3
 MEMORY_MB = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
-# How bags differ: GridBot's users have a few habits (`mixed`), or each writes something of his own (`distinct`).
+# How policies of bags differ: a few common ones (`mixed`), or one of its own per bag (`distinct`).
 PROFILES = ("mixed", "distinct", "unwanted")
 
 
@@ -68,7 +68,7 @@ def command(bags: int, hosts: int, tasks: int, seconds: float, seed: int, as_jso
 
 
 def growth_rate(hosts: int, tasks: int, profile: str, seed: int, seconds: float, bags: int) -> float:
-    # The hosts of a growth are few: what one exchange costs does not depend on how many others there are.
+    # Few hosts suffice here: the cost of one exchange does not depend on the number of other hosts.
     return Measured(bags, min(hosts, GROWTH_HOSTS), tasks, profile, seed).rate(seconds)
 
 
@@ -89,7 +89,7 @@ def _draw(title: str, times_us: dict[int, float]) -> None:
 
 
 class Measured:
-    """Bags and hosts as they are matched. Every exchange asks as the next host does, and changes nothing."""
+    """An engine with bags and hosts. Each measured exchange asks as the next host, and changes nothing."""
 
     def __init__(self, bags: int, hosts: int, tasks: int, profile: str, seed: int) -> None:
         from windfall.server.http.submission import known_policies
@@ -119,12 +119,12 @@ class Measured:
             "tags": {"site": f"s{number % 12}"},
         }
         name = f"h{number}"
-        # Joining asks for nothing: a host that wants no task is not matched.
+        # The joining exchange wants no task, so the host is not matched.
         self.engine.step(self.state, HostAsked(0.0, name, "b", 1, 0, 4, ad))
         return HostAsked(1.0, name, "b", 2, 4, 4)
 
     def rate(self, seconds: float) -> float:
-        """Exchanges a second; all hosts ask once before it counts, as they have on a server that runs."""
+        """Exchanges a second, measured after every host has asked once."""
         decide, state = self.engine.decide, self.state
         for ask in self.asks[:2_000]:
             decide(state, ask)
@@ -153,7 +153,7 @@ def policies(number: int, profile: str, rng: np.random.Generator) -> dict[str, s
 
 
 def floor_rate(bags: int, seconds: float) -> float:
-    """Exchanges a second, if one were nothing but one evaluation of one expression for each bag."""
+    """Exchanges a second if each only evaluated one expression per bag."""
     from classad2 import ClassAd, ExprTree
 
     tree = ExprTree("a >= 4096 && b > 0.8 && c < 0.1")

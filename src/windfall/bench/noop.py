@@ -27,7 +27,7 @@ def rate(executor: Executor, n: int) -> float:
 
 @click.command()
 @click.option("--n", default=5000, show_default=True, help="Calls in one round.")
-@click.option("--rounds", default=3, show_default=True, help="Rounds, turn by turn with the peer.")
+@click.option("--rounds", default=3, show_default=True, help="Rounds, alternating with the peer.")
 @click.option("--slots", default=os.cpu_count() or 2, show_default=True, help="Calls at once.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def command(n: int, rounds: int, slots: int, as_json: bool) -> None:

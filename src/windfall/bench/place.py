@@ -33,7 +33,7 @@ class Decides(Protocol):
 
 
 class Rate(Struct, frozen=True):
-    """One measured stream of requests. Deciding, evicting and booting count; keeping the site as it was does not."""
+    """One measured stream of requests. Deciding, evicting and booting count; restoring the site does not."""
 
     scheduler: str
     requests: str
@@ -41,13 +41,13 @@ class Rate(Struct, frozen=True):
     placements: int
     evicted: int
     per_s: float
-    per_cpu_s: float  # the same by processor time: what a busy machine would do if it were not
+    per_cpu_s: float  # the same by processor time, which other load on the machine does not change
     median_us: float
     p99_us: float
 
 
 class Stream:
-    """Requests of mixed sizes against one site that is put back to its state after each."""
+    """Requests of mixed sizes to one site, which is restored after each."""
 
     def __init__(self, site: Site, preemptible: bool, rng: np.random.Generator) -> None:
         self.site, self.preemptible, self.rng = site, preemptible, rng
@@ -57,7 +57,7 @@ class Stream:
         self.alive: deque[str] = deque()
 
     def run(self, scheduler: Decides, name: str, placements: int, limit_s: float) -> Rate:
-        for request in self.requests:  # what a size costs the first time is not what the bench is after
+        for request in self.requests:  # warm up: the first request of a size fills caches
             scheduler.decide(request, self.now_s)
         times: list[float] = []
         evicted, cpu_s = 0, 0.0
@@ -92,7 +92,7 @@ class Stream:
         )
 
     def _put_back(self, host: str, identity: str) -> None:
-        """Some time later the instance ends. On a saturated site, preemptible ones fill every gap at once."""
+        """End the instance some time later. On a saturated site, preemptible instances fill every gap at once."""
         hosts = {host}
         self.alive.append(identity)
         if len(self.alive) > min(200, len(self.site.names) // 2):

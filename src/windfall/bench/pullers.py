@@ -1,4 +1,4 @@
-"""Pull clients without tasks to run: they exchange, report success and time the answers. Touches sockets.
+"""Simulated workers that run nothing: they exchange, report success and time the answers. Touches sockets.
 
 A process of its own (`python -m windfall.bench.pullers`), so that the load comes from another core than the server.
 """
@@ -19,7 +19,7 @@ BOOT = secrets.token_hex(4)
 
 
 class Puller:
-    """One host."""
+    """One simulated worker."""
 
     def __init__(self, number: int) -> None:
         self.name = f"puller-{number}"
@@ -44,7 +44,7 @@ class Puller:
 
 
 class Connection:
-    """One kept HTTP connection that serves pullers in turn."""
+    """One persistent HTTP connection that several pullers use in turn."""
 
     def __init__(self, host: str, port: int, token: str) -> None:
         self._address = (host, port)

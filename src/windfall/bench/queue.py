@@ -1,4 +1,4 @@
-"""`windfall bench queue`: a million queued tasks: how long, how much memory, how soon back, how fast dispatch."""
+"""`windfall bench queue`: a million queued tasks: time to submit, memory, restart, rate of dispatch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def command(n: int, seconds: float, as_json: bool) -> None:
 
 
 def submit_lines(running: Live, n: int) -> float:
-    """From a file of distinct command lines to a job that is accepted."""
+    """Seconds from a file of distinct command lines to an accepted job."""
     from windfall.bags.submission import Request, read_job
 
     path = Path(running.state) / "tasks.txt"
@@ -71,7 +71,7 @@ def submit_range(running: Live, n: int) -> float:
 
 
 def dispatch_rate(running: Live, queued: int, seconds: float) -> float:
-    """Tasks a second while about `queued` tasks are in the queue: a short one is kept short by many small jobs."""
+    """Tasks a second while about `queued` tasks are queued; many small jobs keep a short queue short."""
     client = running.client()
     for _ in range(40):
         client.submit(["true"], params=range(queued))
@@ -85,12 +85,12 @@ def measure(running: Live, seconds: float) -> float:
 
 
 def restart(running: Live) -> float:
-    """From the start of the process until the first exchange is answered."""
+    """Seconds from the start of the process to the first answered exchange."""
     began = time.perf_counter()
     running.start_server()
     pull_once = pull(running, hosts=1, seconds=0.01, want=1)
     assert pull_once["exchanges"]
-    # Starting the process of the pull client is not the server's doing.
+    # Subtract the start of the simulated worker's process.
     return time.perf_counter() - began - interpreter_start_s()
 
 

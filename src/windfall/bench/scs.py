@@ -27,7 +27,7 @@ NOW_S, LAG_S = 10_000.0, 390.0
 def command(jobs: int, classes: int, types: int, repeat: int, as_json: bool) -> None:
     """Measure one SCS control loop: deadlines looked up again for every job, load vectors, scaling, consolidation, EDF.
 
-    The floor beside it is one sort of all deadlines with numpy: no scheduler that looks at every task is quicker.
+    The floor is one sort of all deadlines with numpy: no scheduler that examines every task is faster.
 
     \b
     Example:
@@ -91,7 +91,7 @@ def measure(
 
 
 def _jobs(jobs: int, shapes: list[JobClass], rng: np.random.Generator) -> tuple[Any, Any, Any]:
-    """Jobs of all ages: the older a job, the more of its tasks are done, in the order of its graph."""
+    """Jobs of all ages: the older a job, the more of its tasks are done, in topological order."""
     cls = rng.integers(0, len(shapes), jobs)
     deadline = np.array([shape.deadline_s for shape in shapes])
     age = rng.uniform(0, 0.6, jobs)
@@ -103,7 +103,7 @@ def _jobs(jobs: int, shapes: list[JobClass], rng: np.random.Generator) -> tuple[
 
 
 def _machines(count: int, types: int, rng: np.random.Generator) -> Rented:
-    """One machine for ten jobs, seven of ten busy."""
+    """One machine per ten jobs; 70 % of them are busy."""
     leased_s = NOW_S - rng.uniform(400, 7000, count)
     busy_s = np.where(rng.random(count) < 0.3, 0.0, rng.uniform(0, 600, count))
     return Rented(rng.integers(0, types, count), leased_s, leased_s + LAG_S, NOW_S + busy_s)

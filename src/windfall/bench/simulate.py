@@ -13,7 +13,7 @@ from windfall.bench.harness import report, show
 
 HOSTS = {"egee": 4000, "osg": 3500, "madison": 1200, "campus": 1200, "cluster": 100, "volunteers": 15000}
 TASKS = 2_200_000
-# Shares of tasks and of hosts: each doubled alone, then both until the whole run.
+# Shares of tasks and of hosts: each doubled alone, then both, up to the full run.
 GROWTH = ((1 / 8, 1 / 8), (1 / 4, 1 / 8), (1 / 8, 1 / 4), (1 / 4, 1 / 4), (1 / 2, 1 / 2), (1.0, 1.0))
 
 
@@ -24,9 +24,8 @@ GROWTH = ((1 / 8, 1 / 8), (1 / 4, 1 / 8), (1 / 8, 1 / 4), (1 / 4, 1 / 4), (1 / 2
 def command(scale: float, growth: bool, as_json: bool) -> None:
     """Run 2.2 million tasks on 25,000 hosts (GridBot, figure 6) with the real engine and real policies.
 
-    Wall and processor time, memory, events a second; smaller runs show how they grow: where an attempt costs the same
-    however many tasks and hosts there are, growth is linear. On a machine that others use the processor time says
-    more than the wall time.
+    Prints wall and processor time, memory and events a second. Smaller runs show how these grow: if an attempt costs
+    the same for any number of tasks and hosts, growth is linear. On a shared machine compare processor times.
 
     Example: windfall bench simulate --scale 0.1
     """
@@ -47,7 +46,7 @@ def command(scale: float, growth: bool, as_json: bool) -> None:
 
 
 def grown(runs: list[dict[str, Any]]) -> dict[str, float]:
-    """What an attempt costs more where there are twice the tasks, twice the hosts, and eight times both; and memory."""
+    """Cost of an attempt and memory at 2x the tasks, 2x the hosts, and 8x both, relative to the smallest run."""
     small, more_tasks, more_hosts, whole = runs[0], runs[1], runs[2], runs[-1]
     cost = small["us_per_attempt"]
     return {
@@ -70,7 +69,7 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 
 def _measure_apart(tasks: float, hosts: float) -> dict[str, Any]:
-    """In a process of its own: peak memory is a process's, and one run must not warm the next."""
+    """Measure in a process of its own: peak memory belongs to a process, and one run must not warm up the next."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(measure, (tasks, hosts))
 

@@ -37,8 +37,8 @@ def bare_rate(path: str, n: int, loops: int) -> float:
 
 @click.command()
 @click.option("--n", default=2000, show_default=True, help="Tasks in one round.")
-@click.option("--rounds", default=3, show_default=True, help="Rounds, turn by turn with the floor.")
-@click.option("--slots", default=os.cpu_count() or 2, show_default=True, help="Tasks at once, and loops of the floor.")
+@click.option("--rounds", default=3, show_default=True, help="Rounds, alternating with the floor.")
+@click.option("--slots", default=os.cpu_count() or 2, show_default=True, help="Tasks at once; also loops of the floor.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def command(n: int, rounds: int, slots: int, as_json: bool) -> None:
     """Spawn `true` N times, durably, and compare with bare loops of posix_spawn.

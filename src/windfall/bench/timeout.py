@@ -1,6 +1,6 @@
 """`windfall bench timeout`: the best timeout of a million samples, and one online update, beside their floors.
 
-The floor of the first is one pass over the data (a sum), and the peer the plain way, which sorts; the floor of the
+The first has a floor (one pass over the data, a sum) and a peer (the plain method, which sorts); the floor of the
 second is an empty method call. Touches: the clock, the terminal.
 """
 
@@ -22,7 +22,7 @@ GOAL_MS, GOAL_US = 50.0, 20.0
 
 
 def best_ms(work: Callable[[], object], rounds: int) -> tuple[float, float]:
-    """The quickest and the middle of several rounds: others use this machine too."""
+    """Minimum and median of several rounds, because the machine may be shared."""
     taken = []
     for _ in range(rounds):
         start = time.perf_counter()
@@ -32,7 +32,7 @@ def best_ms(work: Callable[[], object], rounds: int) -> tuple[float, float]:
 
 
 def sorted_way(values: np.ndarray) -> float:
-    """Equation 6 at every value, after sorting: what one would write first."""
+    """Equation 6 at every value, after sorting: the plain method."""
     ordered = np.sort(values)
     count = len(ordered)
     back = np.arange(1, count + 1) / count
@@ -53,7 +53,7 @@ def update_us(sketch: Sketch | Nothing, values: list[float]) -> float:
 
 
 def slowest_us(values: list[float]) -> float:
-    """The slowest of the updates but for one in a thousand (those that other work interrupted)."""
+    """The 99.9 % quantile of the time of an update (slower ones were interrupted by other work)."""
     sketch, taken = Sketch(), np.empty(len(values))
     for index, value in enumerate(values):
         start = time.perf_counter()

@@ -70,7 +70,7 @@ def sizes(most: int) -> list[int]:
 
 
 def graph(tasks: int, seed: int) -> dag.Shape:
-    """Three parents each, among the thousand tasks before or, in a small one, the few before."""
+    """A graph in which each task has three parents among the thousand tasks before it (fewer in small graphs)."""
     rng = np.random.default_rng(seed)
     child = np.repeat(np.arange(1, tasks), 3)
     parent = np.maximum(0, child - rng.integers(1, min(1000, tasks // 2) + 1, len(child)))
@@ -108,7 +108,7 @@ def submit(engine: Engine, state: State, shape: dag.Shape, name: str = "w") -> N
 
 
 def run(engine: Engine, state: State, tasks: int) -> None:
-    """One host of many slots that reports each time all that it was given."""
+    """Run with one host of many slots that reports all its tasks at each exchange."""
     done = n = 0
     while done < tasks:
         n += 1
@@ -124,7 +124,7 @@ def run(engine: Engine, state: State, tasks: int) -> None:
 
 
 def floor(shape: dag.Shape) -> float:
-    """The same graph walked once, with a list a task."""
+    """Seconds to walk the same graph once, with one list per task."""
     children = [shape.children_of(task).tolist() for task in range(shape.tasks)]
     left = shape.parent_counts.tolist()
     began = time.process_time()

@@ -16,7 +16,7 @@ from windfall.core.events import AnyEvent, ClientsAsked, OverlayDue, PoolAnswere
 from windfall.core.state.hosts import GONE
 from windfall.core.supply.overlay import Ask, PoolRules
 from windfall.drivers.realtime import Realtime
-from windfall.pools.contract import Client, Pool
+from windfall.pools.contract import Pool, PoolWorker
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class PoolKeeper:
         if pending != self._driver.state.supply.pools[name].queued:
             await self._submit([PoolCounted(now, name, pending)])
 
-    def _has_come(self, client: Client) -> bool:
+    def _has_come(self, client: PoolWorker) -> bool:
         host = self._driver.state.host(client.host)
         return host is not None and (host.state != GONE or not client.alive)
 

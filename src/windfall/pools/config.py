@@ -21,14 +21,14 @@ from windfall.units import parse_duration
 LOCAL, SELF, SITE, EMULATED = "local", "self", "site", "emulated"
 KINDS = (LOCAL, SELF, SITE, EMULATED)
 RENTS = (EMULATED,)
-"""Kinds that rent machines for the plans of jobs; the others give clients when tasks wait."""
+"""Kinds that rent machines for the plans of jobs; the others start workers when tasks wait."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}\Z")
 _FIELD = re.compile(r"unknown field `(?P<name>[^`]+)`")
 _PATH = re.compile(r"`\$\.?(?P<path>[^`]*)`")
 
 
 def is_name(text: str) -> bool:
-    """May a pool be called so?"""
+    """Whether the text is a valid name of a pool."""
     return bool(_NAME.match(text))
 
 
@@ -38,26 +38,26 @@ class PoolConfig(Struct, forbid_unknown_fields=True):
     name: str
     kind: str = LOCAL
     limit: int | None = None
-    """Clients or machines at most; 1 if it is not said, 1000 for a site or a cloud."""
+    """Most workers or machines; default 1, for a site or a cloud 1000."""
     slots: int = 1
     price: float = 0.0
-    """Dollars for an hour of one client."""
+    """Dollars per hour of one worker."""
     per_minute: float = 60.0
     idle_exit: str | float | None = None
-    """When a client leaves for want of work: after a minute, or, on a rented machine, which its plan ends, an hour."""
+    """Time without work after which a worker ends: default 1m; 1h on a rented machine, which its plan ends."""
     instance: dict[str, float] = {}
-    """Of a site: what one preemptible instance takes of a host."""
+    """Site: resources of one preemptible instance."""
     grace: str | float = "10s"
     cost: str = "work"
     offer: list[dict[str, Any]] = []
-    """Of a cloud: what it rents, and `law`: how it takes it away again."""
+    """Cloud: its offers, each with a `law` that says how machines are interrupted."""
     time_scale: float = 1.0
-    """So many of the cloud's seconds pass in a real one."""
+    """Cloud: seconds of the cloud per real second."""
     notice: str | float = "0s"
-    """Of a cloud: how long before it takes a machine it says so."""
+    """Cloud: time between the notice and the interruption of a machine."""
     seed: int = 0
     base: str = ""
-    """Where the file lies (set by the reader): paths in it are relative to that."""
+    """Folder of the file, set by the reader: paths in the file are relative to it."""
 
     @property
     def site(self) -> SiteRules:
@@ -87,7 +87,7 @@ class PoolConfig(Struct, forbid_unknown_fields=True):
         return parse_duration(default if self.idle_exit is None else self.idle_exit, "idle_exit")
 
     def cloud(self, where: str = "") -> Cloud:
-        """The emulated provider that this describes, in real seconds."""
+        """The emulated provider of this [[pool]], with times in real seconds."""
         notice_s = parse_duration(self.notice, "notice") / self.time_scale
         rented = tuple(
             rented_from(table, self.name, self.time_scale, Path(self.base), f"{where}: offer {number}")
@@ -102,7 +102,7 @@ class PoolsFile(Struct, forbid_unknown_fields=True):
 
 
 def read_pools(path: Path, time_scale: float | None = None) -> list[PoolConfig]:
-    """The pools of a file, or what is wrong with it. `time_scale` goes before what stands there of clouds."""
+    """The pools of a file; BadInput says what is wrong with it. `time_scale` overrides that of its clouds."""
     try:
         table = tomllib.loads(path.read_text())
     except OSError as error:

@@ -1,9 +1,9 @@
 """The emulated cloud: rented machines are workers on this host, frozen, thawed and killed. Touches processes, files.
 
-The provider is a directory (one file per machine) and the processes that belong to it. What is written down is what
-shall be: it is written first and carried out then, and whoever opens the directory again makes the processes agree. So
-machines outlive their server, and the next one finds them. While no server runs, nobody is interrupted; what fell due
-meanwhile happens when the next one starts.
+The provider is a directory (one file per machine) and the processes that belong to it. A file holds the desired state
+of its machine: it is written first and carried out afterwards, and a server that opens the directory makes the
+processes agree with it. So machines outlive their server, and the next one finds them. While no server runs, no machine
+is interrupted; interruptions that were due happen when the next server starts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 BOOT, RESUME, NOTICE = "boot", "resume", "notice"
 POKES = (HIBERNATE, RESUME, TERMINATE, NOTICE)
 SHOWN_S = 600.0
-"""How long a machine is shown after its end."""
+"""Seconds for which a machine is listed after its end."""
 _LOOK_S = 0.2
 _STRANGERS_S = 2.0
 _AGAIN_S = 1.0
@@ -44,7 +44,7 @@ _LAST_WORDS_BYTES = 2000
 
 
 class Machine(Struct):
-    """One machine, as it is kept on disk. `due`: what happens to it at `due_t`."""
+    """One machine, as it is stored on disk. `due`: its next change of state, at `due_t`."""
 
     id: str
     number: int
@@ -52,7 +52,7 @@ class Machine(Struct):
     offer: str
     cores: int
     memory_mb: int | None
-    """What tasks may share; None: what this host has."""
+    """Memory that its tasks share; None: that of this host."""
     host: str
     url: str
     phase: str
@@ -68,7 +68,7 @@ class Machine(Struct):
 
 
 class EmulatedPool:
-    """See windfall.pools.machines.MachinePool. Things happen in a thread of its own, so that they happen in time."""
+    """See windfall.pools.machines.MachinePool. A thread of its own carries out boots and interruptions on time."""
 
     def __init__(self, cloud: Cloud, place: Place, owner: str = "", clock: Callable[[], float] = time.time) -> None:
         self.offers: tuple[Offer, ...] = cloud.offers
@@ -180,7 +180,7 @@ class EmulatedPool:
                 self._lock.wait(self._nap_s())
 
     def _nap_s(self) -> float:
-        """Until the next thing that is due, and never so long that the end of a worker is missed."""
+        """Seconds until the next change that is due; bounded, so that the end of a worker is noticed."""
         next_t = min((machine.due_t for machine in self._ours() if machine.due), default=math.inf)
         return max(_SHORTEST_NAP_S, min(_LOOK_S, next_t - self._clock()))
 
@@ -214,7 +214,7 @@ class EmulatedPool:
         self._agree(machine)
 
     def _draw(self, machine: Machine) -> None:
-        """What happens to it next, by its offer's laws: the same for the same seed, whatever else happens."""
+        """Draw the next interruption by the offer's law; the same seed gives the same interruption."""
         rented = self._rented_of(machine)
         awake = machine.phase == RUNNING
         rates = {HIBERNATE: rented.hibernations} if awake else {RESUME: rented.resumes}
@@ -226,7 +226,7 @@ class EmulatedPool:
         machine.due_t = machine.since_t + times[machine.due] if machine.due else 0.0
 
     def _follow_trace(self, rented: Rented) -> None:
-        """Take the youngest machines that will be too many when the notice is over; wake sleepers if there is room."""
+        """Interrupt the youngest machines beyond the capacity to come; resume hibernated ones if there is capacity."""
         trace = rented.trace
         if trace is None:
             return
@@ -246,7 +246,7 @@ class EmulatedPool:
         self._keep(machine)
 
     def _notify(self, machine: Machine) -> None:
-        """The provider's word before it takes a machine. One that will be ended tells its worker too."""
+        """Give notice of an interruption. If the machine will be terminated, its worker is told too."""
         machine.notified = True
         self._keep(machine)
         if machine.due == TERMINATE:
@@ -302,7 +302,7 @@ class EmulatedPool:
         return command + (["--cafile", place.cafile] if place.cafile else [])
 
     def _find_again(self) -> None:
-        """Read what an earlier server wrote, and make the processes agree with it."""
+        """Read the files of an earlier server and make the processes agree with them."""
         for machine in self._read():
             if machine.owner != self._owner:
                 continue
@@ -311,10 +311,10 @@ class EmulatedPool:
             if tree is not None:
                 self._trees[machine.id] = tree
                 if machine.phase == PENDING:
-                    tree.kill()  # its boot was begun and not written down
+                    tree.kill()  # its boot had begun but was not written down
                     del self._trees[machine.id]
                 elif machine.url != self._place.url and machine.phase != ENDED:
-                    # The server has moved: a worker that asks elsewhere is of no use. Its results are kept on disk.
+                    # The server's address has changed: end workers that ask at the old one. Their results are on disk.
                     tree.kill()
                     del self._trees[machine.id]
                     machine.url = self._place.url
@@ -336,7 +336,7 @@ class EmulatedPool:
         return iter(list(self._machines.values()))
 
     def _strangers(self) -> list[Seen]:
-        """Machines in the directory that other servers ordered. It is read now and then: nobody waits for them."""
+        """Machines in the directory that other servers ordered; read only now and then."""
         if self._clock() - self._strangers_t > _STRANGERS_S:
             self._strangers_t, self._known_strangers = self._clock(), self._read_strangers()
         return self._known_strangers
@@ -358,7 +358,7 @@ class EmulatedPool:
         return found
 
     def _keep(self, machine: Machine) -> None:
-        """Write down what shall be. On a full disk it is done all the same; the next server will see what it sees."""
+        """Write the desired state. On a full disk it is carried out all the same, and a warning is logged."""
         try:
             self._write(machine)
         except OSError as error:
@@ -370,7 +370,7 @@ class EmulatedPool:
         path.with_suffix(".new").replace(path)
 
     def _founded(self) -> float:
-        """When this provider began: a trace is followed from then on, whichever server looks."""
+        """Unix time at which this provider was first used: traces start then, for all servers."""
         path = self._place.directory / "founded"
         with contextlib.suppress(OSError, ValueError):
             return float(path.read_text())
@@ -385,7 +385,7 @@ class EmulatedPool:
         return self._folder(machine) / "notice"
 
     def _rented_of(self, machine: Machine) -> Rented:
-        """Its offer; one that is no longer in the file takes nothing away."""
+        """The machine's offer; if it is no longer in the file, one without interruptions."""
         found = self._rented.get(machine.offer)
         return found or Rented(Offer(name=machine.offer, price_usd=0.0, cores=machine.cores))
 

@@ -1,6 +1,6 @@
-"""What an emulated cloud rents and how it takes machines away, from a [[pool]] of a pools.toml. Touches trace files.
+"""Offers of an emulated cloud and how its machines are interrupted, from a [[pool]] of a pools.toml. Reads traces.
 
-The file speaks of the cloud's time. Everybody else lives in real seconds, so offers are translated here, once.
+Times in the file are in the cloud's time. All other modules use real seconds, so offers are converted here.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from windfall.workflows.offers import offer_from
 
 HIBERNATE, TERMINATE = "hibernate", "terminate"
 STARTS_S = 1.0
-"""What a worker takes to start after its machine has booted, in real seconds, whatever the cloud's time."""
+"""Real seconds that a worker takes to start after its machine has booted, at any time scale."""
 _HINT = "see docs/howto/cloud.md"
 
 
 class InterruptionLaw(Struct, frozen=True, forbid_unknown_fields=True):
-    """How machines of one offer are taken, in the cloud's time: by Poisson laws, by a trace, or (all zero) by hand."""
+    """How machines of an offer are interrupted: by Poisson rates, a trace, or (all zero) only by hand. Cloud time."""
 
     hibernations_per_h: float = 0.0
     resumes_per_h: float = 0.0
     terminations_per_h: float = 0.0
-    """Of running and of hibernated machines alike."""
+    """Applies to running and to hibernated machines."""
     trace: str = ""
-    """A file {"metadata": {"gap_seconds": ...}, "data": [...]}: how many machines there may be in each tick."""
+    """A file {"metadata": {"gap_seconds": ...}, "data": [...]}: the number of machines available in each tick."""
     trace_from: int = 0
     """The tick at which the pool's first server started."""
     capacity_errors: float = 0.0
-    """The share of starts that are refused although there would be room."""
+    """The share of starts that are refused although there is capacity."""
 
 
 class Trace(Struct, frozen=True):
@@ -52,7 +52,7 @@ class Trace(Struct, frozen=True):
 
 
 class Rented(Struct, frozen=True):
-    """One offer in real seconds: what the engine is told, and what the provider knows besides. Rates are per second."""
+    """One offer in real seconds: what the engine is told, and what only the provider knows. Rates are per second."""
 
     offer: Offer
     boot_s: float = 0.0
@@ -105,7 +105,7 @@ def rented_from(table: Any, pool: str, scale: float, base: Path, where: str) -> 
 
 
 def in_real_time(offer: Offer, pool: str, scale: float) -> Offer:
-    """Times shrink, rates grow, and the price of a cycle stays: what is owed is exact, and nobody need know."""
+    """The offer in real seconds: times are divided by the scale, rates multiplied; the price of a cycle stays."""
     return replace(
         offer,
         pool=pool,

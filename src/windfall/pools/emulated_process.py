@@ -1,7 +1,7 @@
 """A machine of the emulated cloud as a tree of processes: started, frozen, thawed, killed. Touches processes, /proc.
 
-Freezing is SIGSTOP to every member until none runs: it needs no rights and works on every kernel. A worker's tasks have
-process groups of their own, and threads of theirs may start processes, so members are found by their parents.
+Freezing is SIGSTOP to every member until none runs: it needs no privileges and works on every kernel. Tasks have
+process groups of their own, and their threads may start processes, so members are found through their parents.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STOPPED, _DEAD = "Tt", "ZXx"
 
 
 class Tree:
-    """A worker and everything below it. The root leads a session of its own, so it is never mistaken for a fork."""
+    """A worker and all its descendants. The root leads a session of its own, which tells it from its forks."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -28,7 +28,7 @@ class Tree:
     @property
     def alive(self) -> bool:
         if self._code is None:
-            with contextlib.suppress(ChildProcessError):  # started by an earlier server, it is not our child
+            with contextlib.suppress(ChildProcessError):  # not a child of this process: an earlier server started it
                 done, status = os.waitpid(self.pid, os.WNOHANG)
                 self._code = os.waitstatus_to_exitcode(status) if done else None
         state, _, born = _stat(self.pid)
@@ -36,7 +36,7 @@ class Tree:
 
     @property
     def ending(self) -> str:
-        """How the root ended, as far as that is known."""
+        """How the root ended, as far as known."""
         if self._code is None:
             return "its worker has ended"
         return f"its worker ended with {_name(self._code)}"
@@ -48,7 +48,7 @@ class Tree:
         self._tell(signal.SIGCONT, spare="RSDI" + _DEAD)
 
     def kill(self) -> None:
-        """Frozen first, so that nothing is born while the others die."""
+        """Freeze, then kill, so that no member starts a process meanwhile."""
         self.freeze()
         self._tell(signal.SIGKILL, spare=_DEAD)
 
@@ -64,9 +64,9 @@ class Tree:
         return found
 
     def _tell(self, number: int, spare: str) -> None:
-        """All of them once, then until every member that was found in one look is in one of the spared states.
+        """Signal all members once, then repeat until every member found in one scan is in one of the spared states.
 
-        All of them, for one that seems to run may have a stop under way, which only a signal to go on calls back.
+        The first signal goes to all: a member that seems to run may have a stop pending, which only SIGCONT cancels.
         """
         until = time.monotonic() + _PATIENCE_S
         left = told = self.members()
@@ -79,7 +79,7 @@ class Tree:
 
 
 def spawn(command: list[str], folder: Path) -> Tree:
-    """Start a worker in a session of its own, which outlives us. Raises OSError."""
+    """Start a worker in a session of its own; it outlives this process. Raises OSError."""
     log = os.open(folder / "worker.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
@@ -90,10 +90,10 @@ def spawn(command: list[str], folder: Path) -> Tree:
 
 
 def find(pid: int, born: int, folder: Path) -> Tree | None:
-    """The worker that an earlier server started, if it lives: by its number, or by its `--dir FOLDER`.
+    """The worker that an earlier server started, if it lives: found by its process id, or by its `--dir FOLDER`.
 
-    Of one whose number could not be written down only the folder is known; one that has just been started shows no
-    words yet, so the number comes first.
+    If the id could not be written down, only the folder is known. The id is tried first: a process that has just
+    started does not show its arguments yet.
     """
     if pid and _stat(pid)[2] == born and (known := Tree(pid)).alive:
         return known
@@ -114,8 +114,8 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
 
 
-# Asking each process for its children is ten times quicker than asking all of them for their parents, where it can be
-# asked. Children may be missed while others of them come and go, so whoever stops a tree looks again when it stands.
+# Where the kernel supports it, listing the children of a process is ten times faster than listing the parents of all.
+# The list may miss children while others start or end, so `_tell` scans again when all members have stopped.
 _KERNEL_TELLS = Path("/proc/thread-self/children").exists()
 
 
@@ -139,7 +139,7 @@ def _parents() -> dict[int, list[int]]:
 def _stat(pid: int) -> tuple[str, int, int]:
     """State, parent and time of birth; "X" if there is no such process."""
     try:
-        # The name in parentheses may hold anything, a closing parenthesis too.
+        # The name in parentheses may contain any character, even a closing parenthesis.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return "X", 0, 0

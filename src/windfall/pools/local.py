@@ -1,4 +1,4 @@
-"""The pool of this host: clients are `windfall worker` processes. Touches processes and one directory."""
+"""The pool of this host: starts `windfall worker` processes. Touches processes and one directory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from windfall.pools.contract import Client, Started
+from windfall.pools.contract import PoolWorker, Started
 
 _LAST_WORDS_BYTES = 2000
 _HAND_BACK_S = 5.0
 
 
 class Place(Struct, frozen=True):
-    """Where clients find their server, and where they may keep files."""
+    """The server's address for workers, and the folder for their files."""
 
     url: str
     token_file: Path
@@ -32,12 +32,12 @@ class Place(Struct, frozen=True):
 class LocalPool:
     """Workers on this host, each in a session and a directory of its own.
 
-    They outlive a server that is killed: its successor finds them asking again, or they leave for want of work.
+    They outlive a killed server: they ask its successor for work, or end by themselves without work.
     """
 
     def __init__(self, name: str, slots: int, place: Place, idle_exit_s: float = 60.0) -> None:
         self._name, self._slots, self._place, self._idle_exit_s = name, slots, place, idle_exit_s
-        self._run = secrets.token_hex(2)  # names of an earlier run may still be in use
+        self._run = secrets.token_hex(2)  # a random part: names of an earlier run may still be in use
         self._numbers = numbers(1)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -68,15 +68,15 @@ class LocalPool:
     def _folder(self, host: str) -> Path:
         return self._place.directory / host
 
-    def list(self) -> list[Client]:
+    def list(self) -> list[PoolWorker]:
         found = []
         for host, process in list(self._processes.items()):
             code = process.poll()
             if code is None:
-                found.append(Client(host))
+                found.append(PoolWorker(host))
                 continue
             del self._processes[host]
-            found.append(Client(host, alive=False, error="" if code == 0 else self._last_words(host, code)))
+            found.append(PoolWorker(host, alive=False, error="" if code == 0 else self._last_words(host, code)))
             shutil.rmtree(self._folder(host), ignore_errors=True)
         return found
 
@@ -90,7 +90,7 @@ class LocalPool:
         return f"worker {host} ended with {how}" + (f": {lines[-1]}" if lines else "")
 
     def stop(self, grace_s: float = 10.0) -> None:
-        # Once: leave when what runs has ended. Twice: hand it back. A worker that does not listen is killed.
+        # First signal: end after the running tasks. Second: hand them back. A worker that does not react is killed.
         for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGTERM, _HAND_BACK_S), (signal.SIGKILL, 5.0)):
             self._tell(number)
             self._await(seconds)

@@ -1,4 +1,4 @@
-"""What a pool that rents machines can do: start one, stop one, tell what there is. Types only; touches nothing."""
+"""The contract of a pool that rents machines: start one, stop one, list all. Types only; touches nothing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ RELEASED, TAKEN, FAILED = "released", "taken", "failed"
 
 
 class Order(Struct, frozen=True):
-    """Rent one machine. `number` is its name with us and tags it at the provider; ordered twice, it is started once.
+    """Rent one machine. The provider tags it with `number`; the same number ordered twice starts one machine.
 
-    Its worker asks for work under the name `host` and says `machine = number` in its ad.
+    Its worker asks for work under the name `host` and has `machine = number` in its ad.
     """
 
     number: int
@@ -24,7 +24,7 @@ class Order(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """Why there is none: for want of capacity (it may be had later) or for a reason that will not pass by itself."""
+    """Why no machine was started: lack of capacity (a later try may succeed) or a permanent reason."""
 
     error: str
     capacity: bool = True
@@ -37,33 +37,33 @@ class Seen(Struct, frozen=True):
     phase: str
     since_t: float
     number: int | None = None
-    """Ours, by its tag; None for one that this server did not order."""
+    """The number in its tag; None if this server did not order it."""
     cause: str = ""
-    """Of one that has ended: released, taken, failed."""
+    """Cause of its end: released, taken, failed."""
     taken_at_t: float | None = None
-    """When the provider will take it, if it has said so."""
+    """Unix time at which the provider will reclaim it, if notice was given."""
     about: str = ""
 
 
 class MachinePool(Protocol):
     """A provider of machines. Calls block and are made from one thread at a time; none of them raises.
 
-    `look` is the truth: what it does not show for an order that was taken is gone. One that has ended is shown for at
-    least a minute after its end.
+    `look` is authoritative: an accepted order that it does not show has ended. A machine is shown for at least a minute
+    after its end.
     """
 
     offers: tuple[Offer, ...]
 
     def start(self, order: Order) -> str | Refused:
-        """The provider's id of the machine, or why there is none."""
+        """Start a machine; return the provider's id, or why it was refused."""
         ...
 
     def stop(self, id: str) -> None:
-        """End a machine; one that has ended already is no error."""
+        """End a machine; no error if it has ended already."""
         ...
 
     def look(self) -> list[Seen]: ...
 
     def close(self) -> None:
-        """The server stops. Machines go on: the next server finds them by their tags."""
+        """The server stops. Machines keep running: the next server finds them by their tags."""
         ...

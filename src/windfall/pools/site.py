@@ -13,7 +13,7 @@ MOST_RESOURCES = 64
 
 
 def check_amounts(amounts: dict[str, float], where: str) -> dict[str, float]:
-    """Amounts of resources; BadInput names the one that is none."""
+    """Check amounts of resources; BadInput names the invalid one."""
     if not amounts:
         raise BadInput(f"{where}: names no resource", hint="as in vcpu = 1, ram_mb = 1000")
     if len(amounts) > MOST_RESOURCES:
@@ -25,7 +25,7 @@ def check_amounts(amounts: dict[str, float], where: str) -> dict[str, float]:
 
 
 def check_site(rules: SiteRules, where: str) -> SiteRules:
-    """The rules themselves, or what is wrong with them."""
+    """Return the rules; BadInput says what is wrong with them."""
     check_amounts(rules.instance, f"{where}: instance")
     if rules.cost not in COSTS:
         raise BadInput(f"{where}: there is no cost '{rules.cost}'", hint=f"costs are: {', '.join(COSTS)}")

@@ -1,4 +1,4 @@
-"""Frames: a JSON header followed by raw bytes, so that output and pickles travel without escaping. Pure."""
+"""Frames: a JSON header followed by raw bytes, so that output and pickles need no escaping. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ MAX_HEADER_BYTES = 64 * 1024 * 1024
 
 
 class BadFrame(ValueError):
-    """The bytes are not a frame: cut short, or not ours."""
+    """The bytes are not a frame: truncated, or something else."""
 
 
 def join(header: bytes, attachments: list[bytes]) -> bytes:
-    """A frame of an encoded JSON header and its attachments, in the order in which the header names their lengths."""
+    """A frame made of an encoded JSON header and its attachments, in the order of their lengths in the header."""
     return b"".join([_LENGTH.pack(len(header)), header, *attachments])
 
 

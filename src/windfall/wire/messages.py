@@ -10,15 +10,15 @@ from typing import Final
 # Why an attempt ended. The server adds no cause of its own to what a worker reports, except LOST.
 DONE: Final = "done"  # exit code 0 and every declared output arrived
 EXIT: Final = "exit"  # ended with another exit code
-SIGNAL: Final = "signal"  # killed by a signal that neither we nor a limit sent
+SIGNAL: Final = "signal"  # killed by a signal that neither the worker nor a limit sent
 OOM: Final = "oom"  # over its memory limit
 TIME: Final = "time"  # over its wall time
 PYTHON: Final = "python"  # the call raised; the value holds the pickled exception and its traceback
 OUTPUTS: Final = "outputs"  # exit code 0, but a declared output is missing or could not be sent
 INPUTS: Final = "inputs"  # an input could not be fetched or written
-NO_COMMAND: Final = "no-command"  # the program is not there or may not be executed
-NO_CWD: Final = "no-cwd"  # the working directory is not on this host
-PREEMPTED: Final = "preempted"  # the host was told to go (notice, lifetime, SIGTERM) before the attempt ended
+NO_COMMAND: Final = "no-command"  # the program does not exist or may not be executed
+NO_CWD: Final = "no-cwd"  # the working directory does not exist on this host
+PREEMPTED: Final = "preempted"  # the host had to end (notice, lifetime, SIGTERM) before the attempt did
 CANCELLED: Final = "cancelled"  # the server asked for it
 LOST: Final = "lost"  # the host vanished, restarted, or its runner died
 
@@ -27,7 +27,7 @@ CAUSES: Final = (
 )  # fmt: skip
 
 LOSSES: Final = frozenset({PREEMPTED, LOST, NO_CWD})
-"""Causes that are the machine's doing: they are charged to `max_losses`, never to `max_failures`."""
+"""Causes that lie with the machine: they are charged to `max_losses`, never to `max_failures`."""
 
 # A result row: [job, task, attempt, cause, exit, ended_ago_s, run_s, cpu_s, rss_bytes,
 #                n_stdout, n_stderr, n_value, more]

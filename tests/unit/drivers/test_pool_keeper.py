@@ -11,7 +11,7 @@ from windfall.core.events import HostAsked, JobRules, JobSealed, JobSubmitted, S
 from windfall.core.supply.overlay import ERRORS_TO_OPEN, PoolRules
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
-from windfall.pools.contract import Client, Started
+from windfall.pools.contract import PoolWorker, Started
 from windfall.store.memory import MemoryStore
 
 
@@ -21,7 +21,7 @@ class FakePool:
     def __init__(self) -> None:
         self.error = ""
         self.requests: list[int] = []
-        self.clients: list[Client] = []
+        self.clients: list[PoolWorker] = []
         self.stopped = 0
 
     def start(self, count: int) -> Started:
@@ -29,10 +29,10 @@ class FakePool:
         if self.error:
             return Started([], self.error)
         hosts = [f"c{len(self.requests)}-{i}" for i in range(count)]
-        self.clients += [Client(host) for host in hosts]
+        self.clients += [PoolWorker(host) for host in hosts]
         return Started(hosts)
 
-    def list(self) -> list[Client]:
+    def list(self) -> list[PoolWorker]:
         told, self.clients = self.clients, [client for client in self.clients if client.alive]
         return told
 
@@ -90,7 +90,7 @@ def test_clients_that_end_before_they_come_count_as_errors(error, told):
     async def story(driver, keeper):
         for _ in range(20):
             await keeper.look()
-            pool.clients = [Client(client.host, alive=False, error=error) for client in pool.clients]
+            pool.clients = [PoolWorker(client.host, alive=False, error=error) for client in pool.clients]
 
     driver = asyncio.run(kept(pool, story))
     assert len(pool.requests) == ERRORS_TO_OPEN
@@ -103,7 +103,7 @@ def test_a_client_that_ends_after_it_came_is_no_error_of_the_pool():
     async def story(driver, keeper):
         await keeper.look()
         await driver.submit([HostAsked(driver.clock(), "c1-0", "b", 1, 0, 1, {"pool": "p"})])
-        pool.clients[0] = Client("c1-0", alive=False, error="killed")
+        pool.clients[0] = PoolWorker("c1-0", alive=False, error="killed")
         await keeper.look()
 
     driver = asyncio.run(kept(pool, story))

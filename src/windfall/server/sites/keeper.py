@@ -17,7 +17,7 @@ from windfall.core.sites.site import silences
 from windfall.core.supply.overlay import PoolRules
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
-from windfall.pools.contract import Client, Pool, Started
+from windfall.pools.contract import Pool, PoolWorker, Started
 from windfall.wire.messages import EXIT, NO_COMMAND
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 ANSWER_S = 30.0
 T = TypeVar("T")
-Clients = list[Client]  # `list` is also the name of a method of pools
+Clients = list[PoolWorker]  # `list` is also the name of a method of pools
 
 
 class SitePool:
@@ -64,11 +64,11 @@ class SitePool:
         clients = []
         for one in site.instances.values():
             if one.preemptible and one.state in OPEN:
-                clients.append(Client(site.name_of(one.number)))
+                clients.append(PoolWorker(site.name_of(one.number)))
             elif one.preemptible and one.state == ENDED and one.number not in self._reported:
                 self._reported.add(one.number)
                 failed = one.cause in (EXIT, NO_COMMAND)
-                clients.append(Client(site.name_of(one.number), False, one.text if failed else ""))
+                clients.append(PoolWorker(site.name_of(one.number), False, one.text if failed else ""))
         self._reported &= site.instances.keys()
         return clients
 
