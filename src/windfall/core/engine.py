@@ -53,14 +53,20 @@ from windfall.core.events import (
     TimeJudged,
     TimerFired,
 )
+from windfall.core.jobs import apply as jobs_apply
 from windfall.core.jobs import changes, results
+from windfall.core.liveness import apply as liveness_apply
 from windfall.core.liveness import leases
+from windfall.core.matching import apply as matching_apply
 from windfall.core.matching import dispatch
 from windfall.core.matching.policy import BagPolicy, DefaultPolicy
 from windfall.core.matching.ranking import Ranking
+from windfall.core.renting import apply as renting_apply
 from windfall.core.renting import machines, plans
+from windfall.core.sites import apply as sites_apply
 from windfall.core.sites import site
 from windfall.core.state.state import State
+from windfall.core.supply import apply as supply_apply
 from windfall.core.supply import pools
 
 Compile = Callable[[dict[str, str]], BagPolicy]
@@ -102,42 +108,42 @@ Apply = Callable[[State, Any, Any], None]
 
 # What decides on an event, and what carries the decision into the state. One line an event.
 HANDLERS: dict[type, tuple[Decide, Apply]] = {
-    ServerStarted: (changes.nothing, changes.apply_server_started),
-    JobSubmitted: (changes.on_job_submitted, changes.apply_job_submitted),
-    TasksAdded: (changes.on_tasks_added, changes.apply_tasks_added),
-    JobShaped: (changes.nothing, changes.apply_job_shaped),
-    JobSealed: (changes.nothing, changes.apply_job_sealed),
-    JobChanged: (changes.nothing, changes.apply_job_changed),
-    JobCancelled: (changes.on_job_cancelled, changes.apply_job_cancelled),
-    JobRetried: (changes.on_job_retried, changes.apply_job_retried),
-    ResultsReported: (results.on_results_reported, results.apply_results),
-    HostAsked: (dispatch.on_host_asked, dispatch.apply_host_answered),
-    HostBlocked: (changes.nothing, changes.apply_host_blocked),
-    HostUnblocked: (changes.nothing, changes.apply_host_unblocked),
-    HostDrained: (changes.nothing, changes.apply_host_drained),
-    TimerFired: (leases.on_timer_fired, leases.apply_time_judged),
-    PoolsConfigured: (changes.nothing, pools.apply_pools_configured),
-    OverlayDue: (pools.on_overlay_due, pools.apply_clients_asked),
-    PoolAnswered: (changes.nothing, pools.apply_pool_answered),
-    PoolCounted: (changes.nothing, pools.apply_pool_counted),
-    SiteCreated: (changes.nothing, site.apply_site_created),
-    SiteHostReported: (site.on_site_host_reported, site.apply_site_host_reported),
-    InstanceRequested: (site.on_instance_requested, site.apply_instance_requested),
-    InstancesWanted: (site.on_instances_wanted, site.apply_instances_wanted),
-    InstanceCancelled: (site.on_instance_cancelled, site.apply_instance_cancelled),
-    SiteLooked: (site.on_site_looked, site.apply_site_looked),
-    TasksEstimated: (changes.nothing, plans.apply_tasks_estimated),
-    OffersConfigured: (changes.nothing, machines.apply_offers_configured),
-    PricesReported: (changes.nothing, machines.apply_prices_reported),
-    PlanProposed: (plans.on_plan_proposed, plans.apply_plan_taken),
-    MachineStarted: (changes.nothing, machines.apply_machine_started),
-    MachineRefused: (changes.nothing, machines.apply_machine_refused),
-    MachineNoticed: (changes.nothing, machines.apply_machine_noticed),
-    MachineHibernated: (changes.nothing, machines.apply_machine_hibernated),
-    MachineResumed: (changes.nothing, machines.apply_machine_resumed),
-    MachineEnded: (machines.on_machine_ended, machines.apply_machine_ended),
-    StrangersSeen: (changes.nothing, machines.apply_strangers_seen),
-    CheckpointSaved: (changes.nothing, plans.apply_checkpoint_saved),
+    ServerStarted: (changes.nothing, jobs_apply.apply_server_started),
+    JobSubmitted: (changes.on_job_submitted, jobs_apply.apply_job_submitted),
+    TasksAdded: (changes.on_tasks_added, jobs_apply.apply_tasks_added),
+    JobShaped: (changes.nothing, jobs_apply.apply_job_shaped),
+    JobSealed: (changes.nothing, jobs_apply.apply_job_sealed),
+    JobChanged: (changes.nothing, jobs_apply.apply_job_changed),
+    JobCancelled: (changes.on_job_cancelled, jobs_apply.apply_job_cancelled),
+    JobRetried: (changes.on_job_retried, jobs_apply.apply_job_retried),
+    ResultsReported: (results.on_results_reported, jobs_apply.apply_results),
+    HostAsked: (dispatch.on_host_asked, matching_apply.apply_host_answered),
+    HostBlocked: (changes.nothing, jobs_apply.apply_host_blocked),
+    HostUnblocked: (changes.nothing, jobs_apply.apply_host_unblocked),
+    HostDrained: (changes.nothing, jobs_apply.apply_host_drained),
+    TimerFired: (leases.on_timer_fired, liveness_apply.apply_time_judged),
+    PoolsConfigured: (changes.nothing, supply_apply.apply_pools_configured),
+    OverlayDue: (pools.on_overlay_due, supply_apply.apply_clients_asked),
+    PoolAnswered: (changes.nothing, supply_apply.apply_pool_answered),
+    PoolCounted: (changes.nothing, supply_apply.apply_pool_counted),
+    SiteCreated: (changes.nothing, sites_apply.apply_site_created),
+    SiteHostReported: (site.on_site_host_reported, sites_apply.apply_site_host_reported),
+    InstanceRequested: (site.on_instance_requested, sites_apply.apply_instance_requested),
+    InstancesWanted: (site.on_instances_wanted, sites_apply.apply_instances_wanted),
+    InstanceCancelled: (site.on_instance_cancelled, sites_apply.apply_instance_cancelled),
+    SiteLooked: (site.on_site_looked, sites_apply.apply_site_looked),
+    TasksEstimated: (changes.nothing, renting_apply.apply_tasks_estimated),
+    OffersConfigured: (changes.nothing, renting_apply.apply_offers_configured),
+    PricesReported: (changes.nothing, renting_apply.apply_prices_reported),
+    PlanProposed: (plans.on_plan_proposed, renting_apply.apply_plan_taken),
+    MachineStarted: (changes.nothing, renting_apply.apply_machine_started),
+    MachineRefused: (changes.nothing, renting_apply.apply_machine_refused),
+    MachineNoticed: (changes.nothing, renting_apply.apply_machine_noticed),
+    MachineHibernated: (changes.nothing, renting_apply.apply_machine_hibernated),
+    MachineResumed: (changes.nothing, renting_apply.apply_machine_resumed),
+    MachineEnded: (machines.on_machine_ended, renting_apply.apply_machine_ended),
+    StrangersSeen: (changes.nothing, renting_apply.apply_strangers_seen),
+    CheckpointSaved: (changes.nothing, renting_apply.apply_checkpoint_saved),
 }
 
 

@@ -7,20 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from windfall.core.supply.apply import asked, joined, refused, useful
 from windfall.core.supply.overlay import (
     ERRORS_TO_OPEN,
     Matching,
     PoolRules,
     PoolState,
     Supply,
-    asked,
     asks,
     capacity_of,
     demand_of,
-    joined,
-    refused,
     solve,
-    useful,
 )
 
 NAMES = ("a", "b", "c", "d")

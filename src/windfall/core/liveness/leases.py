@@ -10,14 +10,11 @@ from itertools import chain
 from math import inf
 from typing import Any
 
-from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, Key, TimeJudged, TimerFired
+from windfall.core.events import OTHERS_RUN, Key, TimeJudged, TimerFired
 from windfall.core.jobs import attempts
 from windfall.core.jobs.results import judge_loss
-from windfall.core.liveness import timeouts
-from windfall.core.renting import runtimes
 from windfall.core.state.bags import Bag
-from windfall.core.state.columns import FAILED
-from windfall.core.state.hosts import GONE, HIBERNATED, LIVE, UNKNOWN, Host
+from windfall.core.state.hosts import HIBERNATED, Host
 from windfall.core.state.state import State
 from windfall.wire.messages import CAUSES, LOST
 
@@ -103,101 +100,3 @@ def losses_of(state: State, hosts: list[Host], except_: frozenset[Key] = frozens
             last[job, task] = len(found)
             found.append((job, task, number, judge_loss(bag, task, others)))
     return found
-
-
-def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> None:
-    for number in decided.unknown:
-        _fall_silent(state, state.hosts[number], UNKNOWN)
-    for number in decided.lost_hosts:
-        _fall_silent(state, state.hosts[number], GONE)
-    for losses in (decided.lost, decided.expired):
-        if losses:
-            apply_losses(state, losses, event.t)
-    while state.bags.deadlines and state.bags.deadlines.front[0][0] <= event.t:
-        state.bags.deadlines.pop()
-    attempts.forget_ended(state)
-    _make_due(state, event.t)
-
-
-def _make_due(state: State, t: float) -> None:
-    """Plans that asked to look again now."""
-    if state.fleet.replan_t > t:
-        return
-    for plan in state.fleet.plans.values():
-        if plan.replan_t <= t:
-            plan.replan_t = inf
-            state.touch(plan.job)
-    state.fleet.schedule()
-
-
-def _fall_silent(state: State, host: Host, to: str) -> None:
-    if host.state == LIVE:
-        del state.hosts.live[host.number]
-        state.hosts.live_slots -= host.slots
-    elif host.state == UNKNOWN:
-        del state.hosts.unknown[host.number]
-    host.state = to
-    if to == UNKNOWN:
-        state.hosts.unknown[host.number] = None
-    elif to == GONE:
-        host.left = host.left or "silent"
-        state.hosts.count_in_pool(host.pool, -1)
-
-
-def fall_asleep(state: State, host: Host) -> None:
-    """Its machine is hibernated: from now on its silence means nothing."""
-    _fall_silent(state, host, HIBERNATED)
-
-
-def wake_up(state: State, host: Host, t: float) -> None:
-    """Its machine is awake again: it has a whole lease to say so."""
-    host.state, host.times.seen_t = LIVE, t
-    state.hosts.live[host.number] = None
-    state.hosts.live_slots += host.slots
-
-
-def leave(state: State, host: Host, reason: str) -> None:
-    """The host said goodbye."""
-    host.left = reason
-    _fall_silent(state, host, GONE)
-
-
-def apply_losses(state: State, losses: list[Loss], t: float) -> None:
-    """Give attempts up, charge the losses, and put tasks back into the queue as their verdicts say."""
-    touched: dict[int, Bag] = {}
-    for job, task, number, verdict in losses:
-        bag = state.bags[job]
-        attempt = attempts.give_up(bag, task, number)
-        if attempt is None:
-            continue
-        touched[job] = bag
-        if job in state.fleet.plans:
-            runtimes.note_cut_short(state, bag, task, attempt, t)
-        if verdict == RETURNED:
-            attempts.requeue(state, bag, task)
-            continue
-        bag.columns.losses[task] += 1
-        host = state.hosts.get(attempt.host)
-        if host is not None:
-            host.record.fade(t)
-            host.record.lost_task()
-            timeouts.learn_silence(state, host, bag, t - attempt.sent)
-        if verdict == OTHERS_RUN:
-            continue
-        if verdict == LOST_FOR_GOOD:
-            fail_as_lost(bag, task, number, attempt.host, attempt.sent, t)
-        else:
-            attempts.requeue(state, bag, task)
-    for bag in touched.values():
-        attempts.settle(state, bag, t)
-
-
-def fail_as_lost(bag: Bag, task: int, number: int, host: int, sent: float, t: float) -> None:
-    columns = bag.columns
-    bag.move(task, FAILED)
-    columns.attempt[task], columns.host[task] = number, host
-    columns.start[task], columns.end[task] = sent, t
-    columns.cause[task] = LOST_CODE
-    bag.tally.causes[LOST_CODE] = bag.tally.causes.get(LOST_CODE, 0) + 1
-    bag.tally.last_result_t = t
-    bag.tally.blame.pop(task, None)

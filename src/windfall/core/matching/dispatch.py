@@ -10,24 +10,20 @@ from copy import copy
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
-from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, Key
-from windfall.core.jobs import attempts
+from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked
 from windfall.core.liveness import leases, reliability, timeouts
 from windfall.core.matching import replicas
 from windfall.core.matching.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.matching.policy import BagPolicy, Seen
 from windfall.core.matching.ranking import UNLIMITED, Known, Wants
 from windfall.core.matching.tail import TailRule, in_tail
-from windfall.core.renting.free_hosts import may_help, note_taken
-from windfall.core.renting.machines import free_slots, joined, note_idle, reserved_for
+from windfall.core.renting.free_hosts import may_help
+from windfall.core.renting.machines import free_slots, reserved_for
 from windfall.core.state.bags import Bag, TaskQueue
 from windfall.core.state.columns import DONE, WAITING
 from windfall.core.state.fleet import MachineState, machine_of
-from windfall.core.state.hosts import GONE, LIVE, UNKNOWN, Host, pool_of
+from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
-from windfall.core.supply import overlay
 
 if TYPE_CHECKING:
     from windfall.core.engine import Policies
@@ -40,8 +36,6 @@ FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
 """A task that failed or was lost so often goes to the fail-over pool, if there is one."""
 
 
-IDLE = "idle"
-"""What a worker says that leaves for want of work."""
 NO_ADS: tuple[Ad, Ad, Ad] = ({}, {}, {})
 
 
@@ -49,7 +43,7 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     host = state.hosts.by_name.get(event.host)
     if host is None:
         fresh = Host.new(state.hosts.next, event.host, event.t)
-        _describe(fresh, event)
+        fresh.describe(event.ad, event.slots, event.t)
         return _answer(state, fresh, event, policies, HostAnswered(fresh.number))
     if event.boot == host.session.boot and event.n < host.session.n:
         return HostAnswered(host.number, refused="another worker uses this id")
@@ -67,7 +61,7 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     if event.ad is not None or event.slots != host.slots:
         view = copy(host)
         view.times = copy(host.times)
-        _describe(view, event)
+        view.describe(event.ad, event.slots, event.t)
     cancel = [] if event.leaving else list(host.session.to_cancel)
     return _answer(state, view, event, policies, HostAnswered(host.number, lost=lost, cancel=cancel))
 
@@ -401,112 +395,3 @@ class Matcher:
 def needs_failover(bag: Bag, task: int) -> bool:
     columns = bag.columns
     return bool(columns.failures[task] >= FAILOVER_FAILURES or columns.losses[task] >= FAILOVER_LOSSES)
-
-
-# --- applying -------------------------------------------------------------------------------------------------------
-
-
-def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -> None:
-    host = state.hosts.by_name.get(event.host)
-    if host is None:
-        host = Host.new(decided.host, event.host, event.t)
-        state.hosts.add(host)
-        host.state = GONE
-    if decided.refused:
-        return
-    _come_alive(state, host, event)
-    if decided.repeat:
-        return
-    if decided.lost:
-        leases.apply_losses(state, decided.lost, event.t)
-    if event.boot != host.session.boot or event.leaving:
-        _forget_held(state, host)
-    elif event.holds is not None:
-        _forget_held(state, host, frozenset(event.holds))
-    host.session.boot, host.session.n = event.boot, event.n
-    host.session.assigned, host.session.cancelled = decided.assigned, decided.cancel
-    if host.session.to_cancel:
-        host.session.to_cancel = []
-        state.hosts.to_tell.pop(host.number, None)
-    if decided.probation is not None or decided.test:
-        _apply_standing(host, decided, event.t)
-    for assigned in decided.assigned:
-        attempts.hand_out(state, host, assigned, event.t)
-    for job, tail in decided.tails:
-        bag = state.bags[job]
-        bag.terms = replace(bag.terms, tail=tail)
-        state.bags.refresh(bag)
-    if host.pool in state.supply.pools:
-        _apply_use(state, host, event, decided)
-    if state.fleet.machines:
-        joined(state, host, event.t)
-        note_idle(state, host)
-        note_taken(state, host, decided.assigned)
-    if event.leaving:
-        leases.leave(state, host, event.leaving)
-
-
-def _apply_use(state: State, host: Host, event: HostAsked, decided: HostAnswered) -> None:
-    """Was it worth while to ask for this client? One that leaves idle while tasks wait that it was never given was not.
-
-    Without this a job that no client of a pool suits would have clients come and go for ever.
-    """
-    pool, record = state.supply.pools[host.pool], host.record
-    if decided.assigned:
-        overlay.useful(pool)
-    elif event.leaving == IDLE and state.bags.ready and not (record.done or record.failed or record.lost):
-        overlay.refused(pool, 0, "its clients leave without a task: no waiting job may run on them", event.t)
-
-
-def _apply_standing(host: Host, decided: HostAnswered, t: float) -> None:
-    record = host.record
-    if decided.probation is not None:
-        record.probation_until, record.suspicion = decided.probation
-    elif decided.test and decided.assigned:
-        # Judged by what comes of it: a success clears the record, a failure finds the next wait twice as long.
-        record.fade(t)
-        record.probations += 1
-        record.probation_until = t + reliability.probation_s(record)
-
-
-def _describe(host: Host, event: HostAsked) -> None:
-    if event.ad is not None:
-        host.ad, host.pool = event.ad, pool_of(event.ad)
-        host.times.ad_version += 1
-        host.times.ad_t = event.t
-        host.memory_bytes = int(event.ad.get("memory_mb") or 0) * 1024 * 1024
-    host.slots = event.slots
-
-
-def _come_alive(state: State, host: Host, event: HostAsked) -> None:
-    host.times.seen_t = host.times.heard_t = event.t
-    was, pool = host.state, host.pool
-    if was == LIVE:
-        state.hosts.live.move_to_end(host.number)
-        if event.ad is None and event.slots == host.slots and not host.left:
-            # Nearly always: it only says that it is still there.
-            return
-        state.hosts.live_slots -= host.slots
-    else:
-        if was == UNKNOWN:
-            del state.hosts.unknown[host.number]
-        state.hosts.live[host.number] = None
-        host.state = LIVE
-    _describe(host, event)
-    if was == GONE:
-        state.hosts.count_in_pool(host.pool, 1)
-        if host.pool in state.supply.pools:
-            overlay.joined(state.supply.pools[host.pool])
-    elif host.pool != pool:
-        state.hosts.count_in_pool(pool, -1)
-        state.hosts.count_in_pool(host.pool, 1)
-    host.left = ""
-    state.hosts.live_slots += host.slots
-
-
-def _forget_held(state: State, host: Host, except_: frozenset[Key] = frozenset()) -> None:
-    """The host has none of what we believe it has, except these: a new process knows nothing of the old one's."""
-    for key in [key for key in host.held if key not in except_]:
-        attempts.release(state, state.bags[key[0]], key[1], key[2])
-    host.session.to_cancel = []
-    state.hosts.to_tell.pop(host.number, None)

@@ -15,13 +15,11 @@ from itertools import chain, islice
 
 from msgspec import Struct
 
-from windfall.core.events import Assigned
 from windfall.core.renting.machines import machines_of, queue_of
 from windfall.core.renting.runtimes import Outlook, unit_of
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import MachineState, machine_of, paid_until_t
-from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
 from windfall.planning.contract import ONDEMAND, SPOT
 from windfall.planning.offers import Offer
@@ -203,12 +201,3 @@ def _freed(state: State, bag: Bag, count: int) -> dict[int, frozenset[int]]:
         elif heappop(longest) and not longest:
             break
     return {number: frozenset(tasks) for number, tasks in freed.items()}
-
-
-def note_taken(state: State, host: Host, assigned: list[Assigned]) -> None:
-    """A host that costs nothing has taken the last that was left to them: there may be more to leave to them."""
-    if machine_of(state, host) is not None:
-        return
-    for job in {piece.job for piece in assigned if piece.job in state.fleet.plans}:
-        if state.bags[job].queues.reserved and not state.bags[job].waiting:
-            state.touch(job)

@@ -12,31 +12,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windfall.core.events import RETURNED, CheckpointSaved, Nothing, PlanProposed, PlanTaken, TasksEstimated
+from windfall.core.events import RETURNED, PlanProposed, PlanTaken
 from windfall.core.jobs import attempts
-from windfall.core.liveness import leases
 from windfall.core.renting import free_hosts, machines, money
 from windfall.core.renting.runtimes import Outlook, ran_so_far, unit_of
 from windfall.core.state import fleet
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import HELD, WAITING
-from windfall.core.state.fleet import ENDED, HIBERNATED, PENDING, MachineState, PlanState
-from windfall.core.state.saving import Floats
+from windfall.core.state.fleet import ENDED, HIBERNATED, PENDING, MachineState
 from windfall.core.state.state import State
 from windfall.planning.contract import Group, Machine, Phase, Plan, Running, Snapshot, Start, Task
 from windfall.planning.offers import Offer
 
 GIB = 1024.0**3
-
-
-def follow(state: State, bag: Bag) -> None:
-    """A job that may rent machines gets a plan, once all its tasks are there; called when its rules may change."""
-    if bag.rules.rent_from and (bag.sealed or bag.rules.streaming) and bag.number not in state.fleet.plans:
-        state.fleet.plans[bag.number] = planned = PlanState(bag.number)
-        if (look_t := free_hosts.chance_t(state, bag)) > -math.inf:
-            planned.replan_t, state.fleet.replan_t = look_t, min(state.fleet.replan_t, look_t)
-            return
-    state.touch(bag.number)
 
 
 def due(state: State) -> list[int]:
@@ -337,83 +325,3 @@ def _is_ours(machine: MachineState | None, bag: Bag) -> bool:
 
 def _number(label: str) -> int:
     return int(label) if label.isdecimal() else 0
-
-
-def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> None:
-    planned = state.fleet.plans.get(event.job)
-    if planned is None:
-        return
-    bag = state.bags[event.job]
-    overtaken = planned.changed_seq > event.seq
-    for number, _, offer in decided.started:
-        state.fleet.add(MachineState(number, event.job, offer, event.t))
-    _give_up(state, bag, decided, event.t)
-    machines.reserve(state, bag, decided.queues)
-    for number in decided.stopped:
-        state.fleet.machines[number].stopping = True
-    _remember(state, planned, event, decided)
-    # What this very plan has changed does not call for another one; what happened while it was made does.
-    if not overtaken:
-        planned.changed_seq = event.seq
-        state.fleet.plans_due.pop(event.job, None)
-
-
-def _give_up(state: State, bag: Bag, decided: PlanTaken, t: float) -> None:
-    """Attempts on machines that sleep: they wait again, and when the machine wakes it is told to drop them."""
-    for job, task, number, _ in decided.moved:
-        attempt = next(a for a in bag.attempts.live[task] if a.number == number)
-        host = state.hosts[attempt.host]
-        host.session.to_cancel.append((job, task, number))
-        state.hosts.to_tell[host.number] = None
-    leases.apply_losses(state, decided.moved, t)
-
-
-def _remember(state: State, planned: PlanState, event: PlanProposed, decided: PlanTaken) -> None:
-    plan = event.plan
-    planned.plan, planned.planned_t, planned.planned_seq = plan, event.t, event.seq
-    planned.refused, planned.error = decided.refused, event.error
-    bag = state.bags[event.job]
-    planned.replan_t = min(
-        plan.replan_t,
-        _reopens_t(state, bag, event.t),
-        _unsure_until_t(state, bag, event.t),
-        free_hosts.left_to_them(state, bag, event.t).look_t,
-    )
-    if not planned.plans:
-        planned.first_cost_usd, planned.first_finish_t = plan.predicted_cost_usd, plan.predicted_finish_t
-    planned.plans += 1
-    state.fleet.schedule()
-
-
-def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
-    """Nothing happens while tasks of which nothing is known run on and on; that alone must be a reason to look."""
-    if bag.finished_t is not None or not bag.attempts.live:
-        return math.inf
-    looks = (Outlook(state, bag, index, bag.rules.confidence, t) for index in range(len(bag.classes)))
-    return min((t + look.mean_s / 2 for look in looks if look.is_unknown), default=math.inf)
-
-
-def _reopens_t(state: State, bag: Bag, t: float) -> float:
-    """When an offer that was refused is worth another try."""
-    offers = [offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())]
-    times = [state.fleet.markets[offer.key].shut_until_t(offer) for offer in offers if offer.key in state.fleet.markets]
-    return min((time for time in times if time > t), default=math.inf)
-
-
-def apply_tasks_estimated(state: State, event: TasksEstimated, decided: Nothing) -> None:
-    estimates = Floats()
-    estimates.frombytes(event.seconds)
-    state.bags[event.job].progress.estimates = estimates
-    state.touch(event.job)
-
-
-def apply_checkpoint_saved(state: State, event: CheckpointSaved, decided: Nothing) -> None:
-    bag = state.bags.get(event.job)
-    if bag is None or not 0 <= event.task < bag.total or bag.columns.state[event.task] not in (WAITING, HELD):
-        return
-    saved = bag.progress.saved.setdefault(event.task, [])
-    if saved and saved[-1][0] == event.attempt:
-        saved.pop()
-    saved.append((event.attempt, event.saved_s))
-    if event.blob:
-        bag.progress.checkpoints[event.task] = event.blob

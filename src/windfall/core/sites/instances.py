@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from windfall.core.supply.overlay import PoolRules
+
+if TYPE_CHECKING:
+    from windfall.core.events import SiteHostReported
 
 Resources = dict[str, float]
 
@@ -159,3 +165,11 @@ class SiteState(Struct, array_like=True):
 
     def waiting(self) -> list[Instance]:
         return [one for one in self.instances.values() if one.state == WAITING]
+
+
+def described(known: SiteHost | None, event: SiteHostReported) -> SiteHost:
+    if known is None or event.capacity is not None:
+        joined_t = known.joined_t if known is not None and known.state != "gone" else event.t
+        capacity, tags = event.capacity or {}, event.tags or []
+        return SiteHost(event.host, event.boot, event.n, capacity, list(tags), joined_t, event.t)
+    return replace(known, boot=event.boot, n=event.n, seen_t=event.t, state="live", left="")

@@ -16,30 +16,23 @@ from windfall.core.events import (
     InstanceCancelled,
     InstanceRequested,
     InstancesWanted,
-    Nothing,
-    SiteCreated,
     SiteHostReported,
     SiteLooked,
     SiteSettled,
 )
 from windfall.core.liveness import leases
 from windfall.core.sites.instances import (
-    ENDED,
-    ENDED_KEPT,
     HOLDING,
-    LEAVING,
-    OPEN,
     PLACED,
-    REFUSED,
-    RUNNING,
     WAITING,
     Instance,
     Placement,
     SiteHost,
     SiteState,
+    described,
 )
 from windfall.core.sites.view import SiteView
-from windfall.core.state.hosts import GONE, LIVE, UNKNOWN
+from windfall.core.state.hosts import GONE, LIVE
 from windfall.core.state.state import State
 from windfall.core.supply.overlay import PoolState
 from windfall.placement import Cost, Count, Decision, Period, Request, Revenue, Scheduler, Work
@@ -179,18 +172,10 @@ def _is_behind(known: SiteHost, event: SiteHostReported) -> bool:
 def _hosts_after(site: SiteState, event: SiteHostReported) -> dict[str, SiteHost]:
     """The hosts as they are once the report has been taken in."""
     hosts = dict(site.hosts)
-    hosts[event.host] = _described(hosts.get(event.host), event)
+    hosts[event.host] = described(hosts.get(event.host), event)
     if event.leaving:
         del hosts[event.host]
     return hosts
-
-
-def _described(known: SiteHost | None, event: SiteHostReported) -> SiteHost:
-    if known is None or event.capacity is not None:
-        joined_t = known.joined_t if known is not None and known.state != GONE else event.t
-        capacity, tags = event.capacity or {}, event.tags or []
-        return SiteHost(event.host, event.boot, event.n, capacity, list(tags), joined_t, event.t)
-    return msgspec.structs.replace(known, boot=event.boot, n=event.n, seen_t=event.t, state=LIVE, left="")
 
 
 def on_instance_cancelled(state: State, event: InstanceCancelled, policies: Any) -> SiteSettled:
@@ -260,137 +245,6 @@ def _place_those_that_wait(
 def why_now(state: State, site: SiteState, one: Instance, t: float) -> list[str]:
     """Why a request waits, as things stand: what the next attempt to place it would say."""
     return Scratch(state, site, t, site.hosts).place(one.number, _request(one)).why
-
-
-# --- applying -------------------------------------------------------------------------------------------------------
-
-
-def apply_site_created(state: State, event: SiteCreated, decided: Nothing) -> None:
-    site = state.sites.get(event.rules.name)
-    if site is None:
-        state.sites[event.rules.name] = SiteState(event.rules)
-    else:
-        site.rules = event.rules
-
-
-def apply_instance_requested(state: State, event: InstanceRequested, decided: SiteSettled) -> None:
-    site = state.sites[event.site]
-    if decided.repeat:
-        return
-    site.instances[decided.number] = Instance(decided.number, event.wish.resources, event.t, event.wish)
-    site.next = decided.number + 1
-    _settle(state, site, decided, event.t)
-
-
-def apply_instances_wanted(state: State, event: InstancesWanted, decided: SiteSettled) -> None:
-    site = state.sites[event.site]
-    for placement in decided.placed:
-        site.instances[placement.number] = Instance(placement.number, site.rules.instance, event.t)
-        site.next = placement.number + 1
-    _settle(state, site, decided, event.t)
-
-
-def apply_instance_cancelled(state: State, event: InstanceCancelled, decided: SiteSettled) -> None:
-    site = state.sites[event.site]
-    one = site.instances.get(event.number)
-    if not decided.ended and one is not None and one.state in HOLDING:
-        _leave(one, event.t, CANCELLED, event.reason or "cancelled")
-    _settle(state, site, decided, event.t)
-
-
-def apply_site_looked(state: State, event: SiteLooked, decided: SiteSettled) -> None:
-    _settle(state, state.sites[event.site], decided, event.t)
-
-
-def apply_site_host_reported(state: State, event: SiteHostReported, decided: SiteSettled) -> None:
-    site = state.sites[event.site]
-    if decided.refused:
-        return
-    if decided.repeat:
-        site.hosts[event.host].seen_t = event.t
-        _tell(site, event.host)
-        return
-    host = site.hosts[event.host] = _described(site.hosts.get(event.host), event)
-    for number, t in event.started:
-        one = site.instances.get(number)
-        if one is not None and one.host == host.name and one.state in OPEN:
-            one.started_t = t
-            one.state = RUNNING if one.state == PLACED else one.state
-    returned = decided.returned
-    for end in event.ended:
-        one = site.instances.get(end.number)
-        if one is not None and one.host == host.name and one.state in OPEN and one.number not in returned:
-            one.started_t, one.exit, one.rss_bytes = end.start, end.exit, end.rss_bytes
-            _end(state, site, one, end.cause, end.text, end.end)
-    if event.leaving:
-        host.left = event.leaving
-    _settle(state, site, decided, event.t)
-    _tell(site, event.host)
-
-
-def _tell(site: SiteState, host: str) -> None:
-    """A report is answered with all that the host shall run."""
-    for one in site.on(host):
-        one.told = True
-
-
-def _settle(state: State, site: SiteState, decided: SiteSettled, t: float) -> None:
-    for name in decided.silent:
-        site.hosts[name].state = UNKNOWN
-    for name in decided.gone:
-        site.hosts[name].state = GONE
-        site.hosts[name].left = site.hosts[name].left or "silent"
-    for number in decided.returned:
-        one = site.instances[number]
-        one.state, one.host, one.placed_t, one.told, one.after, one.victims = WAITING, "", None, False, [], []
-    for number, cause, text in decided.ended:
-        _end(state, site, site.instances[number], cause, text, t)
-    leases.apply_losses(state, decided.lost, t)
-    for number, why in decided.denied:
-        asked = site.instances.get(number)
-        if asked is not None and asked.wish is not None:
-            asked.why = list(why)
-            if not asked.wish.queue:
-                _end(state, site, asked, "", "", t, REFUSED)
-    for placement in decided.placed:
-        _take_place(site, placement, t)
-    while len(site.ended) > ENDED_KEPT:
-        del site.instances[site.ended.pop(0)]
-
-
-def _take_place(site: SiteState, placement: Placement, t: float) -> None:
-    for number in placement.victims:
-        victim = site.instances[number]
-        victim.evicted_by = placement.number
-        _leave(victim, t, PREEMPTED, f"makes way for {site.name_of(placement.number)}")
-    one = site.instances[placement.number]
-    one.state, one.host, one.placed_t = PLACED, placement.host, t
-    one.victims, one.cost, one.why = list(placement.victims), placement.cost, list(placement.why)
-    one.after = [other.number for other in site.on(placement.host) if other.state == LEAVING]
-
-
-def _leave(one: Instance, t: float, cause: str, text: str) -> None:
-    one.state, one.leaving_t, one.cause, one.text = LEAVING, t, cause, text
-
-
-def _end(state: State, site: SiteState, one: Instance, cause: str, text: str, t: float, to: str = ENDED) -> None:
-    """Whatever it still held as a worker has been judged by the decision; here the worker is gone."""
-    if one.state in (ENDED, REFUSED):
-        return
-    one.state, one.ended_t, one.cause = to, t, cause
-    one.text = text or one.text
-    site.ended.append(one.number)
-    worker = state.host(site.name_of(one.number)) if one.preemptible else None
-    if worker is not None and worker.state != GONE:
-        leases.leave(state, worker, one.text or "its instance has ended")
-
-
-def welcome(state: State, t: float) -> None:
-    """A server took over: nobody could reach one that was not there, so silence until now does not count."""
-    for site in state.sites.values():
-        for host in site.hosts.values():
-            if host.state != GONE:
-                host.state, host.seen_t = LIVE, t
 
 
 # --- what the overlay asks ------------------------------------------------------------------------------------------

@@ -66,6 +66,15 @@ class Host(Struct, array_like=True):
     def new(cls, number: int, name: str, t: float) -> Host:
         return cls(number, name, Times(t, t, t, t))
 
+    def describe(self, ad: dict[str, Any] | None, slots: int, t: float) -> None:
+        """Take over what the host says of itself; without an ad, only how many slots it has."""
+        if ad is not None:
+            self.ad, self.pool = ad, pool_of(ad)
+            self.times.ad_version += 1
+            self.times.ad_t = t
+            self.memory_bytes = int(ad.get("memory_mb") or 0) * 1024 * 1024
+        self.slots = slots
+
 
 def pool_of(ad: dict[str, Any]) -> str:
     """The pool that a host belongs to, by what it says of itself."""

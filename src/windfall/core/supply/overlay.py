@@ -231,38 +231,11 @@ def allowance(pool: PoolState, missing: int, t: float) -> tuple[int, str]:
         if pool.queued:
             return 0, f"{failed}; one client was asked for as a test"
         return 1, f"{failed}; one client as a test"
-    allowed = min(missing, int(_saved(pool, t)))
+    allowed = min(missing, int(saved(pool, t)))
     return allowed, "" if allowed == missing else f"at most {pool.rules.per_minute:g} a minute"
 
 
-def _saved(pool: PoolState, t: float) -> float:
+def saved(pool: PoolState, t: float) -> float:
     """Clients that may be asked for at `t` by the rate alone."""
     rate = pool.rules.per_minute
     return min(rate, pool.allowance + (t - pool.asked_t) * rate / 60.0) if pool.asked_t > -inf else rate
-
-
-def asked(pool: PoolState, count: int, t: float) -> None:
-    """Note that clients were asked for: they are pending until the pool or the clients themselves say otherwise."""
-    pool.allowance, pool.asked_t = _saved(pool, t) - count, t
-    pool.queued += count
-
-
-def refused(pool: PoolState, count: int, error: str, t: float) -> None:
-    """`count` clients will not come, or one came for nothing. Errors in a row open the breaker, for ever longer."""
-    pool.queued = max(0, pool.queued - count)
-    pool.errors += 1
-    pool.last_error = error
-    if pool.errors >= ERRORS_TO_OPEN or pool.closed_until is not None:
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** max(0, pool.errors - ERRORS_TO_OPEN))
-        pool.closed_until = t + pause_s
-
-
-def joined(pool: PoolState) -> None:
-    """A client has come: it is pending no more."""
-    pool.queued = max(0, pool.queued - 1)
-
-
-def useful(pool: PoolState) -> None:
-    """A client was given a task, the only proof that asking is worth it: one that was promised may never come, and one
-    that came may suit nobody."""
-    pool.errors, pool.closed_until, pool.last_error = 0, None, ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from windfall.core.events import ClientsAsked, Nothing, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured
+from windfall.core.events import ClientsAsked, OverlayDue
 from windfall.core.matching.ads import Ad, bag_ad, pool_ad, queue_ad
 from windfall.core.matching.dispatch import is_blocked, needs_failover
 from windfall.core.sites.site import with_room
@@ -128,33 +128,3 @@ def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) ->
             allowed, held_back = overlay.allowance(pool, 1, t)
             found.append(Outlook(name, held_back or "a client is asked for", hopeful=allowed > 0))
     return found
-
-
-# --- applying -------------------------------------------------------------------------------------------------------
-
-
-def apply_pools_configured(state: State, event: PoolsConfigured, decided: Nothing) -> None:
-    before = state.supply.pools
-    state.supply.pools = {}
-    for rules in event.pools:
-        pool = state.supply.pools[rules.name] = before.get(rules.name) or PoolState(rules)
-        pool.rules = rules
-    state.supply.matching = Matching()
-
-
-def apply_clients_asked(state: State, event: OverlayDue, decided: ClientsAsked) -> None:
-    state.supply.matching = Matching.of(decided.flow)
-    for ask in decided.asks:
-        overlay.asked(state.supply.pools[ask.pool], ask.count, event.t)
-
-
-def apply_pool_answered(state: State, event: PoolAnswered, decided: Nothing) -> None:
-    pool = state.supply.pools.get(event.pool)
-    if pool is not None and event.error:
-        overlay.refused(pool, event.count, event.error, event.t)
-
-
-def apply_pool_counted(state: State, event: PoolCounted, decided: Nothing) -> None:
-    pool = state.supply.pools.get(event.pool)
-    if pool is not None:
-        pool.queued = event.pending

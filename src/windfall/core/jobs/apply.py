@@ -1,0 +1,253 @@
+"""Jobs and results as records change them: submitted, sealed, changed, cancelled, reported. Decides nothing."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from windfall.core.events import (
+    ACCEPTED,
+    DROPPED,
+    FAILED_FOR_GOOD,
+    LOST_FOR_GOOD,
+    REQUEUED,
+    RETRIED,
+    RETURNED,
+    STALE,
+    WASTE,
+    HostBlocked,
+    HostDrained,
+    HostUnblocked,
+    JobCancelled,
+    JobChanged,
+    JobRetried,
+    JobSealed,
+    JobShaped,
+    JobSubmitted,
+    JobTaken,
+    Nothing,
+    Result,
+    ResultsJudged,
+    ResultsReported,
+    ServerStarted,
+    TasksAdded,
+    TasksChosen,
+    TasksTaken,
+)
+from windfall.core.jobs import attempts
+from windfall.core.jobs.results import CANCEL, LOSS_CODES
+from windfall.core.liveness import timeouts
+from windfall.core.matching.turnarounds import cell_of
+from windfall.core.renting import runtimes
+from windfall.core.renting.apply import follow
+from windfall.core.sites.apply import welcome
+from windfall.core.state import dag
+from windfall.core.state.bags import Bag, Terms
+from windfall.core.state.columns import CANCELLED, DONE, FAILED, NO_EXIT, WAITING
+from windfall.core.state.hosts import LIVE, Host
+from windfall.core.state.state import State
+
+
+def apply_server_started(state: State, event: ServerStarted, decided: Nothing) -> None:
+    """Nobody could reach a server that was not there: silence until now does not count."""
+    state.settings = event.settings
+    for number in [*state.hosts.unknown]:
+        host = state.hosts[number]
+        host.state = LIVE
+        state.hosts.live_slots += host.slots
+    state.hosts.live = OrderedDict.fromkeys(sorted([*state.hosts.live, *state.hosts.unknown]))
+    state.hosts.unknown.clear()
+    for number in state.hosts.live:
+        state.hosts[number].times.seen_t = event.t
+    welcome(state, event.t)
+
+
+def apply_job_submitted(state: State, event: JobSubmitted, decided: JobTaken) -> None:
+    if decided.known:
+        return
+    state.bags.add(Bag.new(decided.job, event.rules, event.classes, event.t))
+
+
+def apply_job_shaped(state: State, event: JobShaped, decided: Nothing) -> None:
+    shape = state.bags.shapes.get(event.shape)
+    if shape is None:
+        shape = state.bags.shapes[event.shape] = dag.unpack(event.offsets, event.children)
+    state.bags[event.job].take_shape(shape)
+
+
+def apply_tasks_added(state: State, event: TasksAdded, decided: TasksTaken) -> None:
+    bag = state.bags[event.job]
+    bag.grow(event.count, event.klass)
+    if bag.stopped:
+        bag.stop(bag.stopped)
+    attempts.settle(state, bag, event.t)
+
+
+def apply_job_sealed(state: State, event: JobSealed, decided: Nothing) -> None:
+    bag = state.bags[event.job]
+    bag.sealed = True
+    attempts.settle(state, bag, event.t)
+    follow(state, bag)
+
+
+def apply_job_changed(state: State, event: JobChanged, decided: Nothing) -> None:
+    bag = state.bags[event.job]
+    bag.terms = Terms(event.rules, bag.classes if event.classes is None else event.classes, bag.tail)
+    attempts.settle(state, bag, event.t)
+    follow(state, bag)
+
+
+def apply_job_cancelled(state: State, event: JobCancelled, decided: TasksChosen) -> None:
+    bag = state.bags[event.job]
+    if event.tasks is None:
+        attempts.stop_job(state, bag, event.reason or "cancelled")
+        bag.sealed = True
+    for task in decided.tasks:
+        if bag.columns.state[task] == WAITING:
+            bag.withdraw(task)
+        bag.move(task, CANCELLED)
+        attempts.cancel_attempts(state, bag, task)
+    attempts.settle(state, bag, event.t)
+
+
+def apply_job_retried(state: State, event: JobRetried, decided: TasksChosen) -> None:
+    """The same tasks under the same ids, with fresh budgets; attempts go on being counted."""
+    bag = state.bags[event.job]
+    if decided.tasks:
+        bag.stopped = ""
+    for task in decided.tasks:
+        bag.columns.failures[task] = bag.columns.losses[task] = 0
+        if bag.columns.state[task] == FAILED:
+            cause = bag.columns.cause[task]
+            bag.tally.causes[cause] -= 1
+            if not bag.tally.causes[cause]:
+                del bag.tally.causes[cause]
+        attempts.requeue(state, bag, task)
+    attempts.settle(state, bag, event.t)
+
+
+def apply_host_blocked(state: State, event: HostBlocked, decided: Nothing) -> None:
+    host = state.host(event.host)
+    if host is not None:
+        host.access.blocked, host.access.blocked_until = event.reason or "blocked", event.until
+
+
+def apply_host_unblocked(state: State, event: HostUnblocked, decided: Nothing) -> None:
+    host = state.host(event.host)
+    if host is not None:
+        host.access.blocked, host.access.blocked_until, host.access.draining = "", None, False
+        host.record.pardon()
+
+
+def apply_host_drained(state: State, event: HostDrained, decided: Nothing) -> None:
+    host = state.host(event.host)
+    if host is not None:
+        host.access.draining = True
+
+
+def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) -> None:
+    host = state.hosts.by_name.get(event.host)
+    if host is not None:
+        host.record.fade(event.t)
+    touched: dict[int, Bag] = {}
+    learned, bags = 0, state.bags
+    for result, verdict in zip(event.results, decided.verdicts, strict=True):
+        bag = bags.get(result.job)
+        if bag is None:
+            continue
+        touched[result.job] = bag
+        if verdict == ACCEPTED:
+            turnaround_s = _accept(state, bag, host, result)
+            if host is not None and learned < timeouts.OBSERVED_PER_RECORD:
+                learned += 1
+                timeouts.learn(state, host, bag, turnaround_s, result.end - result.start)
+        else:
+            _other(state, bag, host, result, verdict, event.t)
+    for bag in touched.values():
+        attempts.settle(state, bag, event.t)
+
+
+def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
+    """The task is done; returns how long its result took from the moment the attempt was sent."""
+    task = result.task
+    was_waiting = bag.columns.state[task] == WAITING
+    attempt = attempts.release(state, bag, task, result.attempt)
+    if was_waiting:
+        # A late result of an attempt that had been given up: the task need not run again.
+        bag.withdraw(task)
+    if task in bag.attempts.live or task in bag.attempts.given_up:
+        attempts.cancel_attempts(state, bag, task)
+    bag.move(task, DONE)
+    if bag.progress.saved:
+        bag.progress.forget_checkpoint(task)
+    if bag.progress.interrupted_s:
+        bag.progress.interrupted_s.pop(task, None)
+    if bag.shape is not None:
+        bag.release_children(task)
+    _note(bag, host, result)
+    bag.tally.run_s += result.end - result.start
+    if bag.number in state.fleet.plans:
+        runtimes.learn(state, bag, host, result)
+    turnaround_s = result.end - (attempt.sent if attempt else result.start)
+    cell = cell_of(turnaround_s)
+    bag.tally.turnarounds[cell] = bag.tally.turnarounds.get(cell, 0) + 1
+    if bag.tally.last_result_t is None or result.end > bag.tally.last_result_t:
+        bag.tally.last_result_t = max(0.0, result.end)
+    if host is not None:
+        host.record.succeeded(turnaround_s, result.cpu_s)
+    for number in bag.tally.blame.pop(task, ()) if bag.tally.blame else ():
+        if host is None or number != host.number:
+            blamed = state.hosts.get(number)
+            if blamed is not None:
+                blamed.record.blamed(result.end)
+    return turnaround_s
+
+
+def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: int, t: float) -> None:
+    task = result.task
+    if verdict in (STALE, WASTE, DROPPED):
+        bag.tally.waste += verdict == WASTE
+        if 0 <= task < bag.total:
+            attempts.release(state, bag, task, result.attempt)
+        return
+    attempts.release(state, bag, task, result.attempt)
+    charge(bag, host, result, verdict)
+    if verdict in (RETRIED, FAILED_FOR_GOOD):
+        bag.progress.forget_checkpoint(task)
+    if verdict in (RETRIED, REQUEUED, RETURNED):
+        _note(bag, host, result)
+        attempts.requeue(state, bag, task)
+    elif verdict in (FAILED_FOR_GOOD, LOST_FOR_GOOD):
+        bag.move(task, FAILED)
+        _note(bag, host, result)
+        bag.tally.causes[result.cause] = bag.tally.causes.get(result.cause, 0) + 1
+        bag.tally.last_result_t = max(bag.tally.last_result_t or 0.0, result.end)
+        # It failed wherever it was tried: nobody's fault but its own.
+        bag.tally.blame.pop(task, None)
+
+
+def charge(bag: Bag, host: Host | None, result: Result, verdict: int) -> None:
+    """Count a failure or a loss against the task's budgets and into the host's record."""
+    if verdict == RETURNED or result.cause == CANCEL:
+        return
+    task = result.task
+    if result.cause in LOSS_CODES:
+        bag.columns.losses[task] += 1
+        if host is not None:
+            host.record.lost_task()
+        return
+    bag.columns.failures[task] += 1
+    if host is not None:
+        host.record.failed_task(bag.number, result.cpu_s)
+        hosts = bag.tally.blame.setdefault(task, [])
+        if host.number not in hosts:
+            hosts.append(host.number)
+
+
+def _note(bag: Bag, host: Host | None, result: Result) -> None:
+    columns, task, exit_ = bag.columns, result.task, result.exit
+    columns.attempt[task] = result.attempt
+    columns.host[task] = 0 if host is None else host.number
+    columns.start[task] = result.start
+    columns.end[task] = result.end
+    columns.exit[task] = NO_EXIT if exit_ is None else exit_ and max(-32767, min(32767, exit_))
+    columns.cause[task] = result.cause

@@ -1,0 +1,114 @@
+"""A host and what it is handed out, as the answer to its asking says. Decides nothing."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from windfall.core.events import HostAnswered, HostAsked, Key
+from windfall.core.jobs import attempts
+from windfall.core.liveness import reliability
+from windfall.core.liveness.apply import apply_losses, leave
+from windfall.core.renting.apply import joined, note_idle, note_taken
+from windfall.core.state.hosts import GONE, LIVE, UNKNOWN, Host
+from windfall.core.state.state import State
+from windfall.core.supply import apply as supply
+
+IDLE = "idle"
+"""What a worker says that leaves for want of work."""
+
+
+def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -> None:
+    host = state.hosts.by_name.get(event.host)
+    if host is None:
+        host = Host.new(decided.host, event.host, event.t)
+        state.hosts.add(host)
+        host.state = GONE
+    if decided.refused:
+        return
+    _come_alive(state, host, event)
+    if decided.repeat:
+        return
+    if decided.lost:
+        apply_losses(state, decided.lost, event.t)
+    if event.boot != host.session.boot or event.leaving:
+        _forget_held(state, host)
+    elif event.holds is not None:
+        _forget_held(state, host, frozenset(event.holds))
+    host.session.boot, host.session.n = event.boot, event.n
+    host.session.assigned, host.session.cancelled = decided.assigned, decided.cancel
+    if host.session.to_cancel:
+        host.session.to_cancel = []
+        state.hosts.to_tell.pop(host.number, None)
+    if decided.probation is not None or decided.test:
+        _apply_standing(host, decided, event.t)
+    for assigned in decided.assigned:
+        attempts.hand_out(state, host, assigned, event.t)
+    for job, tail in decided.tails:
+        bag = state.bags[job]
+        bag.terms = replace(bag.terms, tail=tail)
+        state.bags.refresh(bag)
+    if host.pool in state.supply.pools:
+        _apply_use(state, host, event, decided)
+    if state.fleet.machines:
+        joined(state, host, event.t)
+        note_idle(state, host)
+        note_taken(state, host, decided.assigned)
+    if event.leaving:
+        leave(state, host, event.leaving)
+
+
+def _apply_use(state: State, host: Host, event: HostAsked, decided: HostAnswered) -> None:
+    """Was it worth while to ask for this client? One that leaves idle while tasks wait that it was never given was not.
+
+    Without this a job that no client of a pool suits would have clients come and go for ever.
+    """
+    pool, record = state.supply.pools[host.pool], host.record
+    if decided.assigned:
+        supply.useful(pool)
+    elif event.leaving == IDLE and state.bags.ready and not (record.done or record.failed or record.lost):
+        supply.refused(pool, 0, "its clients leave without a task: no waiting job may run on them", event.t)
+
+
+def _apply_standing(host: Host, decided: HostAnswered, t: float) -> None:
+    record = host.record
+    if decided.probation is not None:
+        record.probation_until, record.suspicion = decided.probation
+    elif decided.test and decided.assigned:
+        # Judged by what comes of it: a success clears the record, a failure finds the next wait twice as long.
+        record.fade(t)
+        record.probations += 1
+        record.probation_until = t + reliability.probation_s(record)
+
+
+def _come_alive(state: State, host: Host, event: HostAsked) -> None:
+    host.times.seen_t = host.times.heard_t = event.t
+    was, pool = host.state, host.pool
+    if was == LIVE:
+        state.hosts.live.move_to_end(host.number)
+        if event.ad is None and event.slots == host.slots and not host.left:
+            # Nearly always: it only says that it is still there.
+            return
+        state.hosts.live_slots -= host.slots
+    else:
+        if was == UNKNOWN:
+            del state.hosts.unknown[host.number]
+        state.hosts.live[host.number] = None
+        host.state = LIVE
+    host.describe(event.ad, event.slots, event.t)
+    if was == GONE:
+        state.hosts.count_in_pool(host.pool, 1)
+        if host.pool in state.supply.pools:
+            supply.joined(state.supply.pools[host.pool])
+    elif host.pool != pool:
+        state.hosts.count_in_pool(pool, -1)
+        state.hosts.count_in_pool(host.pool, 1)
+    host.left = ""
+    state.hosts.live_slots += host.slots
+
+
+def _forget_held(state: State, host: Host, except_: frozenset[Key] = frozenset()) -> None:
+    """The host has none of what we believe it has, except these: a new process knows nothing of the old one's."""
+    for key in [key for key in host.held if key not in except_]:
+        attempts.release(state, state.bags[key[0]], key[1], key[2])
+    host.session.to_cancel = []
+    state.hosts.to_tell.pop(host.number, None)

@@ -1,0 +1,317 @@
+"""Plans, rented machines and what is known of their tasks, as records change them. Decides nothing."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec.structs import replace
+
+from windfall.core.events import (
+    Assigned,
+    CheckpointSaved,
+    MachineEnded,
+    MachineHibernated,
+    MachineNoticed,
+    MachineRefused,
+    MachineResumed,
+    MachineSettled,
+    MachineStarted,
+    Nothing,
+    OffersConfigured,
+    PlanProposed,
+    PlanTaken,
+    PricesReported,
+    StrangersSeen,
+    TasksEstimated,
+)
+from windfall.core.jobs import attempts
+from windfall.core.liveness.apply import apply_losses, fall_asleep, leave, wake_up
+from windfall.core.renting import free_hosts, money
+from windfall.core.renting.machines import awake_since, queue_of
+from windfall.core.renting.runtimes import Outlook
+from windfall.core.state.bags import Bag
+from windfall.core.state.columns import HELD, WAITING
+from windfall.core.state.fleet import (
+    ENDED,
+    HIBERNATED,
+    PENDING,
+    REFUSED,
+    RUNNING,
+    TAKEN,
+    MachineState,
+    PlanState,
+    Seen,
+    machine_of,
+)
+from windfall.core.state.hosts import GONE, Host
+from windfall.core.state.saving import Floats
+from windfall.core.state.state import State
+
+
+def follow(state: State, bag: Bag) -> None:
+    """A job that may rent machines gets a plan, once all its tasks are there; called when its rules may change."""
+    if bag.rules.rent_from and (bag.sealed or bag.rules.streaming) and bag.number not in state.fleet.plans:
+        state.fleet.plans[bag.number] = planned = PlanState(bag.number)
+        if (look_t := free_hosts.chance_t(state, bag)) > -math.inf:
+            planned.replan_t, state.fleet.replan_t = look_t, min(state.fleet.replan_t, look_t)
+            return
+    state.touch(bag.number)
+
+
+def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> None:
+    planned = state.fleet.plans.get(event.job)
+    if planned is None:
+        return
+    bag = state.bags[event.job]
+    overtaken = planned.changed_seq > event.seq
+    for number, _, offer in decided.started:
+        state.fleet.add(MachineState(number, event.job, offer, event.t))
+    _give_up(state, bag, decided, event.t)
+    reserve(state, bag, decided.queues)
+    for number in decided.stopped:
+        state.fleet.machines[number].stopping = True
+    _remember(state, planned, event, decided)
+    # What this very plan has changed does not call for another one; what happened while it was made does.
+    if not overtaken:
+        planned.changed_seq = event.seq
+        state.fleet.plans_due.pop(event.job, None)
+
+
+def _give_up(state: State, bag: Bag, decided: PlanTaken, t: float) -> None:
+    """Attempts on machines that sleep: they wait again, and when the machine wakes it is told to drop them."""
+    for job, task, number, _ in decided.moved:
+        attempt = next(a for a in bag.attempts.live[task] if a.number == number)
+        host = state.hosts[attempt.host]
+        host.session.to_cancel.append((job, task, number))
+        state.hosts.to_tell[host.number] = None
+    apply_losses(state, decided.moved, t)
+
+
+def _remember(state: State, planned: PlanState, event: PlanProposed, decided: PlanTaken) -> None:
+    plan = event.plan
+    planned.plan, planned.planned_t, planned.planned_seq = plan, event.t, event.seq
+    planned.refused, planned.error = decided.refused, event.error
+    bag = state.bags[event.job]
+    planned.replan_t = min(
+        plan.replan_t,
+        _reopens_t(state, bag, event.t),
+        _unsure_until_t(state, bag, event.t),
+        free_hosts.left_to_them(state, bag, event.t).look_t,
+    )
+    if not planned.plans:
+        planned.first_cost_usd, planned.first_finish_t = plan.predicted_cost_usd, plan.predicted_finish_t
+    planned.plans += 1
+    state.fleet.schedule()
+
+
+def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
+    """Nothing happens while tasks of which nothing is known run on and on; that alone must be a reason to look."""
+    if bag.finished_t is not None or not bag.attempts.live:
+        return math.inf
+    looks = (Outlook(state, bag, index, bag.rules.confidence, t) for index in range(len(bag.classes)))
+    return min((t + look.mean_s / 2 for look in looks if look.is_unknown), default=math.inf)
+
+
+def _reopens_t(state: State, bag: Bag, t: float) -> float:
+    """When an offer that was refused is worth another try."""
+    offers = [offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())]
+    times = [state.fleet.markets[offer.key].shut_until_t(offer) for offer in offers if offer.key in state.fleet.markets]
+    return min((time for time in times if time > t), default=math.inf)
+
+
+def apply_tasks_estimated(state: State, event: TasksEstimated, decided: Nothing) -> None:
+    estimates = Floats()
+    estimates.frombytes(event.seconds)
+    state.bags[event.job].progress.estimates = estimates
+    state.touch(event.job)
+
+
+def apply_checkpoint_saved(state: State, event: CheckpointSaved, decided: Nothing) -> None:
+    bag = state.bags.get(event.job)
+    if bag is None or not 0 <= event.task < bag.total or bag.columns.state[event.task] not in (WAITING, HELD):
+        return
+    saved = bag.progress.saved.setdefault(event.task, [])
+    if saved and saved[-1][0] == event.attempt:
+        saved.pop()
+    saved.append((event.attempt, event.saved_s))
+    if event.blob:
+        bag.progress.checkpoints[event.task] = event.blob
+
+
+def apply_offers_configured(state: State, event: OffersConfigured, decided: Nothing) -> None:
+    state.fleet.offers[event.pool] = list(event.offers)
+    for job in state.fleet.plans:
+        state.touch(job)
+
+
+def apply_prices_reported(state: State, event: PricesReported, decided: Nothing) -> None:
+    prices = dict(event.prices)
+    changed = [
+        replace(offer, price_usd=prices[offer.name]) if offer.name in prices else offer
+        for offer in state.fleet.offers.get(event.pool, ())
+    ]
+    state.fleet.offers[event.pool] = changed
+    for machine in state.fleet.there.values():
+        if machine.there and machine.offer.pool == event.pool and machine.offer.name in prices:
+            held_s = money.held_s(machine.meter, event.t)
+            machine.rates.append((held_s, money.microusd(prices[machine.offer.name])))
+    for job in state.fleet.plans:
+        state.touch(job)
+
+
+def apply_machine_started(state: State, event: MachineStarted, decided: Nothing) -> None:
+    machine = state.fleet.machines.get(event.machine)
+    if machine is None or machine.id:
+        return
+    machine.id = event.id
+    seen = _seen(state, machine)
+    seen.refusals, seen.started_t = 0, event.t
+    if machine.offer.bills_boot and machine.meter.since_t is None and machine.there:
+        machine.meter = money.start(event.at)
+
+
+def apply_machine_refused(state: State, event: MachineRefused, decided: Nothing) -> None:
+    machine = state.fleet.machines.get(event.machine)
+    if machine is None or not machine.there or machine.id:
+        return
+    if event.capacity:
+        _seen(state, machine).refuse(machine.offer, event.t)
+    machine.error = event.error
+    _finish(state, machine, event.t, REFUSED)
+
+
+def apply_machine_noticed(state: State, event: MachineNoticed, decided: Nothing) -> None:
+    machine = state.fleet.machines.get(event.machine)
+    if machine is not None and machine.there and machine.noticed_t != event.until:
+        machine.noticed_t = event.until
+        state.touch(machine.job)
+
+
+def apply_machine_hibernated(state: State, event: MachineHibernated, decided: Nothing) -> None:
+    machine = state.fleet.machines.get(event.machine)
+    if machine is None or machine.phase in (ENDED, HIBERNATED):
+        return
+    seen = _seen(state, machine)
+    seen.slept += 1
+    seen.cut(event.at)
+    seen.up_s += max(0.0, event.at - awake_since(machine))
+    machine.phase, machine.noticed_t = HIBERNATED, None
+    machine.meter = money.pause(machine.meter, event.at)
+    machine.sleeps.append((event.at, None))
+    host = state.hosts.get(machine.host)
+    if host is not None and host.state != GONE:
+        fall_asleep(state, host)
+    state.touch(machine.job)
+
+
+def apply_machine_resumed(state: State, event: MachineResumed, decided: Nothing) -> None:
+    machine = state.fleet.machines.get(event.machine)
+    if machine is None or machine.phase != HIBERNATED:
+        return
+    wake(state, machine, event.at)
+    host = state.hosts.get(machine.host)
+    if host is not None and host.state == HIBERNATED:
+        wake_up(state, host, event.t)
+
+
+def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettled) -> None:
+    machine = state.fleet.machines.get(event.machine)
+    if machine is None or not machine.there:
+        return
+    if machine.phase == HIBERNATED:
+        _seen(state, machine).asleep_s += max(0.0, event.at - machine.sleeps[-1][0])
+        machine.sleeps[-1] = (machine.sleeps[-1][0], event.at)
+    elif machine.ready_t is not None or event.cause == TAKEN:
+        _seen(state, machine).up_s += max(0.0, event.at - awake_since(machine))
+    if event.cause == TAKEN:
+        _seen(state, machine).taken += 1
+        _seen(state, machine).cut(event.at)
+    machine.meter = money.end(machine.meter, event.at, taken=event.cause == TAKEN)
+    _finish(state, machine, event.at, event.cause)
+    apply_losses(state, decided.lost, event.t)
+    host = state.hosts.get(machine.host)
+    if host is not None and host.state != GONE:
+        for key in list(host.held):
+            attempts.release(state, state.bags[key[0]], key[1], key[2])
+        leave(state, host, f"its machine ended: {event.cause}")
+
+
+def apply_strangers_seen(state: State, event: StrangersSeen, decided: Nothing) -> None:
+    state.fleet.strangers[event.pool] = list(event.strangers)
+
+
+def wake(state: State, machine: MachineState, at: float) -> None:
+    asleep_t = machine.sleeps[-1][0]
+    at = max(at, asleep_t)
+    machine.sleeps[-1] = (asleep_t, at)
+    machine.meter = money.resume(machine.meter, at)
+    machine.phase = PENDING if machine.ready_t is None else RUNNING
+    seen = _seen(state, machine)
+    seen.woken += 1
+    seen.asleep_s += at - asleep_t
+    state.touch(machine.job)
+
+
+def joined(state: State, host: Host, t: float) -> None:
+    """The worker of a machine has asked for work: it has booted, or is awake again."""
+    machine = machine_of(state, host)
+    if machine is None or not machine.there:
+        return
+    if machine.phase == PENDING:
+        machine.phase, machine.ready_t, machine.host = RUNNING, t, host.number
+        if machine.meter.since_t is None:
+            machine.meter = money.start(t)
+        _seen(state, machine).started_t = t
+        state.touch(machine.job)
+    elif machine.phase == HIBERNATED:
+        wake(state, machine, t)
+
+
+def note_idle(state: State, host: Host) -> None:
+    """After an answer: has the machine of this host run out of work?"""
+    machine = machine_of(state, host)
+    if machine is None or not machine.there:
+        return
+    idle = not host.held and not queue_of(state, machine)
+    if idle and not machine.idle:
+        state.touch(machine.job)
+    machine.idle = idle
+
+
+def reserve(state: State, bag: Bag, queues: list[tuple[int, list[int]]]) -> None:
+    """Give machines new queues. What was reserved for them and is named no more waits for anybody."""
+    for number, _ in queues:
+        unreserve(state, state.fleet.machines[number])
+    for number, tasks in queues:
+        bag.reserve(number, tasks)
+        state.fleet.machines[number].queue = list(tasks)
+    state.bags.refresh(bag)
+
+
+def unreserve(state: State, machine: MachineState) -> None:
+    """What is reserved for a machine may run anywhere again."""
+    bag = state.bags[machine.job]
+    for task in queue_of(state, machine):
+        bag.unreserve(task)
+    machine.queue = []
+    state.bags.refresh(bag)
+
+
+def _finish(state: State, machine: MachineState, t: float, cause: str) -> None:
+    machine.phase, machine.cause, machine.ended_t = ENDED, cause, t
+    state.fleet.there.pop(machine.number, None)
+    unreserve(state, machine)
+    state.touch(machine.job)
+
+
+def _seen(state: State, machine: MachineState) -> Seen:
+    return state.fleet.markets.setdefault(machine.offer.key, Seen())
+
+
+def note_taken(state: State, host: Host, assigned: list[Assigned]) -> None:
+    """A host that costs nothing has taken the last that was left to them: there may be more to leave to them."""
+    if machine_of(state, host) is not None:
+        return
+    for job in {piece.job for piece in assigned if piece.job in state.fleet.plans}:
+        if state.bags[job].queues.reserved and not state.bags[job].waiting:
+            state.touch(job)
