@@ -422,6 +422,17 @@ def test_blobs_come_from_bytes_files_and_pieces(store, tmp_path):
             assert file.read() == blob[10:]
 
 
+def test_a_file_of_the_spool_becomes_a_blob(store):
+    file = store.spool() / f"tmp-{sha256(b'received')[:16]}"
+    file.write_bytes(b"received")
+    try:
+        assert store.adopt_blob(sha256(b"received"), file) == 8
+    finally:
+        file.unlink(missing_ok=True)
+    with store.open_blob(sha256(b"received")) as content:
+        assert content.read() == b"received"
+
+
 def test_a_blob_may_be_put_twice_and_may_be_empty(kit):
     for content in (b"twice", b"twice", b""):
         assert kit.store.put_blob(sha256(content), content) == len(content)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Coroutine, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from windfall.core.engine import Engine
 from windfall.core.events import Settings
@@ -21,6 +21,7 @@ from windfall.store.contract import Store
 from windfall.wire import VERSION, frames
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 class InProcess:
@@ -53,6 +54,9 @@ class InProcess:
 
     # --- calling ---
 
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(coroutine)
+
     def call(self, method: str, path: str, body: bytes | Iterable[bytes] = b"") -> tuple[int, bytes]:
         """One request; its status and its body."""
         return self._runner.run(self.acall(method, path, body))
@@ -68,10 +72,16 @@ class InProcess:
     ) -> tuple[int, dict[str, str], bytes]:
         pieces = _pieces([body] if isinstance(body, bytes) else body)
         sent: list[Json] = []
+        ended = False
 
         async def receive() -> Json:
+            nonlocal ended
             async for piece in pieces:
                 return {"type": "http.request", "body": piece, "more_body": True}
+            if ended:
+                # Nobody hangs up.
+                await asyncio.get_running_loop().create_future()
+            ended = True
             return {"type": "http.request", "body": b"", "more_body": False}
 
         async def send(message: Any) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 import uvicorn
 
+from windfall.bounds import MAX_BLOB_BYTES
 from windfall.core.engine import Engine
 from windfall.core.events import Settings
 from windfall.drivers.machines import MachineKeeper
@@ -35,6 +36,7 @@ from windfall.pools.emulated import EmulatedPool
 from windfall.pools.local import LocalPool, Place
 from windfall.server.http.app import Application
 from windfall.server.http.submission import known_policies
+from windfall.server.http.uploads import Uploads
 from windfall.server.service import Service
 from windfall.server.sites.keeper import SiteKeeper
 from windfall.store import open_store
@@ -61,6 +63,7 @@ class Options:
     tls_key: str = ""
     settings: Settings = field(default_factory=Settings)
     pools: list[PoolConfig] = field(default_factory=list)
+    max_blob_bytes: int = MAX_BLOB_BYTES
     release: bool = False
     """When the server stops, rented machines are given back; else they go on, and the next server finds them."""
 
@@ -143,6 +146,7 @@ class Server:
                 log.warning("%s", warning)
             self._loop = asyncio.get_running_loop()
             self._service = service = Service(driver, self.store)
+            service.uploads = Uploads(self.store, options.max_blob_bytes)
             self._admit(service)
             await self._serve(driver, service)
         finally:

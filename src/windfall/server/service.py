@@ -35,6 +35,7 @@ from windfall.drivers.realtime import Realtime
 from windfall.errors import BadInput
 from windfall.server.auth import Tokens
 from windfall.server.http.live import LiveOutput
+from windfall.server.http.uploads import Uploads
 from windfall.server.sites.keeper import SiteKeeper
 from windfall.store.contract import ChunkHead, OutputRow, Store
 
@@ -58,6 +59,7 @@ class Service:
         self.store = store
         self.tokens = Tokens(store)
         self.live = LiveOutput()
+        self.uploads = Uploads(store)
         self.owned = SiteKeeper(driver, [])
         self.rented: MachineKeeper | None = None
         self._renderers: dict[int, Renderer] = {}

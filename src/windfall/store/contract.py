@@ -239,6 +239,15 @@ class Store(Protocol):
         """Keep a blob, durable when this returns its size. BadInput if the content has another hash."""
         ...
 
+    def spool(self) -> Path:
+        """A directory for blobs that are still arriving, as files `tmp-...`, on the disk where they will be kept."""
+        ...
+
+    def adopt_blob(self, sha256: str, path: Path) -> int:
+        """Keep a whole file of the spool as a blob, durable when this returns its size. The caller has checked its
+        hash; the file is gone from the spool, if it can be by moving it."""
+        ...
+
     def open_blob(self, sha256: str) -> BinaryIO:
         """The content from its beginning; KeyError if there is none."""
         ...

@@ -189,6 +189,10 @@ class BlobFiles:
             directory.mkdir(mode=0o700, exist_ok=True)
             remove_leftovers(directory)
 
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
     def _path(self, sha256: str) -> Path:
         return self._directory / check_sha256(sha256)[:2] / sha256
 
@@ -208,6 +212,22 @@ class BlobFiles:
             write_durably(path, content.verified(sha256), self._directory)
             sync_directory(self._directory)
         return content.size
+
+    def adopt(self, sha256: str, file: Path) -> int:
+        """Move a file of this directory to its place; its content is what the hash says."""
+        path = self._path(sha256)
+        with naming(self._directory):
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            handle = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+                size = os.fstat(handle).st_size
+            finally:
+                os.close(handle)
+            file.rename(path)
+            sync_directory(path.parent)
+            sync_directory(self._directory)
+        return size
 
     def open(self, sha256: str) -> BinaryIO:
         try:

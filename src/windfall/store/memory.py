@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import tempfile
 import threading
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 from windfall.store.checks import (
@@ -163,6 +165,12 @@ class MemoryStore:
     def put_blob(self, sha256: str, source: BlobSource) -> int:
         self._blobs[sha256] = b"".join(Hashed(source).verified(check_sha256(sha256)))
         return len(self._blobs[sha256])
+
+    def spool(self) -> Path:
+        return Path(tempfile.gettempdir())
+
+    def adopt_blob(self, sha256: str, path: Path) -> int:
+        return self.put_blob(sha256, path)
 
     def open_blob(self, sha256: str) -> BinaryIO:
         return io.BytesIO(self._blobs[check_sha256(sha256)])

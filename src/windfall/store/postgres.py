@@ -372,6 +372,12 @@ class PostgresStore:
                 for part, piece in enumerate(iter(lambda: content.read(_PART_BYTES), b"")):
                     connection.execute(ADD_PART, (sha256, part, piece))
 
+    def spool(self) -> Path:
+        return Path(tempfile.gettempdir())
+
+    def adopt_blob(self, sha256: str, path: Path) -> int:
+        return self.put_blob(sha256, path)
+
     def open_blob(self, sha256: str) -> BinaryIO:
         if self.blob_size(sha256) is None:
             raise KeyError(sha256)

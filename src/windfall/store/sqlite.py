@@ -330,6 +330,12 @@ class SqliteStore:
     def put_blob(self, sha256: str, source: BlobSource) -> int:
         return self._blobs.put(sha256, source)
 
+    def spool(self) -> Path:
+        return self._blobs.directory
+
+    def adopt_blob(self, sha256: str, path: Path) -> int:
+        return self._blobs.adopt(sha256, path)
+
     def open_blob(self, sha256: str) -> BinaryIO:
         return self._blobs.open(sha256)
 

@@ -145,6 +145,7 @@ class _Carrier:
         """Repeat until the transfer succeeds or cannot succeed."""
         backoff, wrong = Backoff(random.Random()), 0
         while True:
+            pause_s = 0.0
             try:
                 return attempt()
             except _Damaged as damage:
@@ -155,10 +156,13 @@ class _Carrier:
                 raise Failed(str(refusal)) from None
             except link.TooLarge:
                 raise Failed("larger than the server takes") from None
-            except (link.Unavailable, http.client.HTTPException, ConnectionError, TimeoutError):
+            except link.Unavailable as unavailable:
+                # What the server asks for is the least; the rest spreads the senders out.
+                pause_s = unavailable.retry_after_s
+            except (http.client.HTTPException, ConnectionError, TimeoutError):
                 pass
             self._drop()
-            if self._closed.wait(backoff.next_s()):
+            if self._closed.wait(pause_s + backoff.next_s()):
                 raise Failed("the worker left before the transfer was over")
 
     def _fetch_once(self, sha256: str, path: str) -> None:

@@ -14,7 +14,7 @@ from windfall.cli.show.output import note, print_json
 from windfall.client.local import state_location
 from windfall.errors import BadInput
 from windfall.store.location import StateLocation
-from windfall.units import parse_duration
+from windfall.units import parse_bytes, parse_duration
 
 
 @click.command()
@@ -50,6 +50,7 @@ from windfall.units import parse_duration
     help="It leaves its tail when more than X wait for each slot.  [default: never]",
 )
 @click.option("--failover-pool", default="", metavar="NAME", help="Where tasks go that fail or are lost repeatedly.")
+@click.option("--max-blob", default="64G", show_default=True, metavar="SIZE", help="The largest file that is taken.")
 @click.option("--json", "as_json", is_flag=True, help="Say where it serves as JSON.")
 def server(
     listen: str,
@@ -62,6 +63,7 @@ def server(
     tail_enter: float,
     tail_leave: float | None,
     failover_pool: str,
+    max_blob: str,
     as_json: bool,
 ) -> None:
     """Serve workers and clients until told to stop (Ctrl-C, SIGTERM). Nothing is lost by stopping.
@@ -90,9 +92,11 @@ def server(
     configured = read_pools(Path(pools), time_scale) if pools else []
     location = state_location(state)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    made = Server(
-        Options(location.directory, listen, location.url, lease_s, tls_cert or "", tls_key or "", settings, configured)
-    )
+    options = Options(
+        location.directory, listen, location.url, lease_s, tls_cert or "", tls_key or "", settings, configured,
+        max_blob_bytes=parse_bytes(max_blob, "--max-blob"),
+    )  # fmt: skip
+    made = Server(options)
     run(_serve(made, location, as_json))
     if made.unwritten:
         note(

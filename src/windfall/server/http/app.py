@@ -23,12 +23,14 @@ from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.server.auth import Forbidden
 from windfall.server.http import blobs, exchange, machines, submission, workflows
 from windfall.server.http.bodies import TooLarge, typed_body
+from windfall.server.http.uploads import RETRY_AFTER_S, Stalled
 from windfall.server.queries import jobs as queries
 from windfall.server.queries import money
 from windfall.server.queries.metrics import metrics
 from windfall.server.service import NotFound, Service
 from windfall.server.sites import api as site_api
 from windfall.server.sites import exchange as site_exchange
+from windfall.store.contract import StoreFull
 from windfall.wire import VERSION, frames
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,8 @@ def error_response(error: WindfallError) -> Response:
         BadCredentials: 401,
         NotFound: 404,
         TooLarge: 413,
+        Stalled: 408,
+        StoreFull: 507,
         BadInput: 400,
         exchange.WrongVersion: 426,
         exchange.UsedId: 409,
@@ -73,7 +77,10 @@ def error_response(error: WindfallError) -> Response:
     }
     if isinstance(error, TooLarge):
         body["limit"] = error.limit
-    return json_response({"error": body}, code)
+    response = json_response({"error": body}, code)
+    if code in (503, 507):
+        response.headers["retry-after"] = str(getattr(error, "retry_after_s", RETRY_AFTER_S))
+    return response
 
 
 def handled(service: Service, handler: Handler, role: str, writes: bool) -> Callable[[Request], Awaitable[Response]]:

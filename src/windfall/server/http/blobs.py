@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
-from queue import Queue
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from windfall.errors import BadInput
+from windfall.server.http.bodies import TooLarge
+from windfall.server.http.uploads import PIECE_BYTES
 from windfall.server.service import NotFound, Service
 
-PIECE_BYTES = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -48,20 +46,12 @@ def _pieces(service: Service, sha: str) -> Iterator[bytes]:
 
 async def put(service: Service, request: Request) -> tuple[int, dict[str, Any]]:
     """Written while it arrives; a wrong hash leaves nothing behind."""
-    sha = _sha(request)
-    if service.store.has_blob(sha):
-        async for _ in request.stream():
-            pass
-        return 200, {"sha256": sha, "bytes": service.store.blob_size(sha)}
-    # The store writes in a thread of its own while pieces arrive; the short queue slows a sender that is too fast.
-    pieces: Queue[bytes | None] = Queue(maxsize=8)
-    writing = asyncio.create_task(run_in_threadpool(service.store.put_blob, sha, iter(pieces.get, None)))
-    try:
-        async for piece in request.stream():
-            if writing.done():
-                break
-            if piece:
-                await run_in_threadpool(pieces.put, piece, timeout=60)
-    finally:
-        pieces.put(None)
-    return 201, {"sha256": sha, "bytes": await writing}
+    sha, uploads = _sha(request), service.uploads
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:18]) > uploads.max_bytes:
+        raise TooLarge(f"a blob of {length[:18]} bytes", limit=uploads.max_bytes)
+    size = service.store.blob_size(sha)
+    if size is not None:
+        return 200, {"sha256": sha, "bytes": size}
+    async with uploads.turn():
+        return 201, {"sha256": sha, "bytes": await uploads.receive(sha, request.stream().__aiter__())}
