@@ -19,8 +19,9 @@ import msgspec
 import pytest
 
 from tests.support.bills import bills, records_of
+from tests.support.cloud_server import DEADLINE_S, busy, machines, pool, served, submit, until
 from tests.support.clouds import sweep
-from tests.support.cluster import WINDFALL, Cluster, cluster
+from tests.support.cluster import WINDFALL, Cluster
 from tests.support.command import windfall
 from windfall.client import Job
 from windfall.errors import BadInput
@@ -29,72 +30,9 @@ from windfall.pools.emulated import Machine
 
 pytestmark = pytest.mark.slow
 
-DEADLINE_S = 120
-SCALE = 120
 
-POOL = """
-[[pool]]
-name = "{name}"
-kind = "emulated"
-time_scale = {scale}
-seed = {seed}
-notice = "{notice}"
-limit = 6
-
-[[pool.offer]]
-name = "spot"
-market = "spot"
-cores = 2
-price_usd = 0.031
-cycle_s = 1800
-lag_s = 60
-when_taken = "hibernate"
-law = {{ {law} }}
-
-[[pool.offer]]
-name = "steady"
-cores = 2
-price_usd = 0.104
-cycle_s = 900
-lag_s = 60
-"""
 # A run of ten real seconds is a third of an hour there: about one interruption of each machine.
 LAW = "hibernations_per_h = 4, resumes_per_h = 10, terminations_per_h = 1.5, capacity_errors = 0.1"
-
-
-def pool(name: str = "cloud", seed: int = 0, law: str = "", notice: str = "0s", scale: float = SCALE) -> str:
-    return POOL.format(name=name, seed=seed, law=law, notice=notice, scale=scale)
-
-
-@contextlib.contextmanager
-def served(directory: Path, *pools: str) -> Iterator[Cluster]:
-    """A server with these pools; afterwards no machine is left, whatever happened."""
-    (directory / "pools.toml").write_text("".join(pools))
-    with cluster(directory) as made:
-        try:
-            made.start_server("--pools", str(directory / "pools.toml"))
-            yield made
-        finally:
-            made.stop_server()
-            sweep(made.state)
-
-
-def submit(made: Cluster, count: int, seconds: float = 1.0, pool: str = "cloud", **settings: object) -> Job:
-    """Tasks of between a half and one and a half of so many seconds, each of which says its number."""
-    rows = [{"n": str(n), "s": f"{seconds * (0.5 + n % 5 / 4):g}"} for n in range(count)]
-    said = {"deadline": DEADLINE_S, "pools": [pool], "estimate": seconds, **settings}
-    return made.client().submit(["sh", "-c", "sleep {s}; echo {n}"], rows, **said)
-
-
-def until(condition, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.05)
-
-
-def machines(made: Cluster, **query: object) -> list[dict]:
-    return made.client().machines(**query)["machines"]
 
 
 def judge(made: Cluster, jobs: list[Job]) -> list[dict]:
@@ -116,13 +54,6 @@ def judge(made: Cluster, jobs: list[Job]) -> list[dict]:
     counted = {number: bill.microusd() for number, bill in bills(records_of(made.state)).items()}
     assert {row["machine"]: round(row["cost_usd"] * 1e6) for row in rows} == counted
     return rows
-
-
-def busy(made: Cluster, pool: str = "cloud") -> str:
-    """The number of a machine of this pool on which tasks run, once there is one."""
-    found: list[dict] = []
-    until(lambda: found.extend(row for row in machines(made, there=True, pool=pool) if row["running"]) or found)
-    return str(found[0]["machine"])
 
 
 def phase(made: Cluster, machine: str) -> str:

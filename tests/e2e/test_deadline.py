@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.e2e.test_cloud import pool, served, submit, until
+from tests.support.cloud_server import pool, served, submit, until
 from tests.support.clouds import sweep
 from tests.support.cluster import WINDFALL
 from tests.support.command import windfall

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.e2e.test_cloud import busy, machines, pool, served, until
 from tests.support.bills import bills, records_of
+from tests.support.cloud_server import busy, machines, pool, served, until
 from tests.support.clouds import sweep
 
 DEADLINE_S = 120

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis.strategies import booleans, floats, integers, sampled_from
 from msgspec.structs import replace
 
-from tests.simulation.clouds.test_clouds import recounted
+from tests.support.ledger import recounted
 from windfall.core.engine import Engine
 from windfall.core.events import decode_record, encode_record
 from windfall.core.state import fleet

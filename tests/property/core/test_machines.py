@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from tests.property.core.test_engine import EngineMachine, FakeHost
+from tests.support.engine_machine import EngineMachine, FakeHost
 from windfall.core.events import (
     HostAsked,
     JobRules,

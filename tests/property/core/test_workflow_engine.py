@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from tests.property.core.test_engine import EngineMachine
+from tests.support.engine_machine import EngineMachine
 from windfall.core.events import JobCancelled, JobRetried, JobRules, JobSealed, JobShaped, JobSubmitted, TaskClass
 from windfall.core.events import TasksAdded as Added
 from windfall.core.state import dag

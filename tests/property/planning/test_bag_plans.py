@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.property.planning.bag_plan_world import World
+from tests.support.bag_plans import World
 from windfall.errors import BadInput
 from windfall.planning.bags.feasibility import check_possible
 from windfall.planning.bags.packing import Item, longest_first

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from tests.support.command import windfall
-from tests.unit.core.test_machines import Cloud
+from tests.support.rented_cloud import Cloud
 from windfall.cli.plan.bag import Asked, prepare
 from windfall.cli.plan.screen import sparks
 from windfall.core.events import TaskClass

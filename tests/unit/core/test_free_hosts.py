@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.core.test_machines import SPOT, SURE, Cloud
+from tests.support.rented_cloud import SPOT, SURE, Cloud
 from windfall.core.engine import wake_at
 from windfall.core.events import OffersConfigured, TimerFired
 from windfall.core.renting import plans

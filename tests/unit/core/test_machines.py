@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import Any
 
 import pytest
 
-from tests.support.engine import Hand
+from tests.support.rented_cloud import SPOT, SURE, Cloud
 from windfall.core.engine import wake_at
 from windfall.core.events import (
     CheckpointSaved,
-    MachineEnded,
-    MachineHibernated,
     MachineNoticed,
     MachineRefused,
     MachineResumed,
-    MachineStarted,
     OffersConfigured,
     PlanProposed,
-    PlanTaken,
     PricesReported,
     TaskClass,
     TasksEstimated,
@@ -28,54 +23,10 @@ from windfall.core.events import (
 from windfall.core.renting import machines, plans
 from windfall.core.renting.runtimes import ran_so_far
 from windfall.core.state import fleet
-from windfall.core.state.bags import Bag
 from windfall.core.state.hosts import GONE, HIBERNATED
 from windfall.core.state.snapshot import load, save
 from windfall.planning.contract import Phase, Plan, Start
 from windfall.planning.offers import Offer
-
-SPOT = Offer(name="small", pool="cloud", price_usd=0.25, cores=2, cycle_s=900.0, lag_s=60.0, market="spot", limit=3)
-SURE = Offer(name="sure", pool="cloud", price_usd=1.0, cores=2, cycle_s=900.0, lag_s=60.0, limit=2)
-KNOWN = TaskClass(estimate_s=300.0, estimate_is_exact=True)
-
-
-class Cloud(Hand):
-    """One cloud with two offers, and a job on it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.step(OffersConfigured(self.t, "cloud", [SPOT, SURE]))
-
-    def rent(self, count: int = 4, classes: list[TaskClass] | None = None, **rules: Any) -> Bag:
-        return self.submit(count, classes or [KNOWN], rent_from=["cloud"], deadline_s=3600.0, **rules)
-
-    def plan(self, bag: Bag, *, start: list[Offer] | None = None, **rest: Any) -> PlanTaken:
-        starts = [Start(f"new-{place}", offer) for place, offer in enumerate(start or [])]
-        decided = self.step(PlanProposed(self.t, bag.number, self.state.seq, Plan(start=starts, **rest))).decided
-        assert isinstance(decided, PlanTaken)
-        for number, _, _ in decided.started:
-            self.step(MachineStarted(self.t, number, f"i-{number}", self.t))
-        return decided
-
-    def boot(self, number: int, want: int = 2) -> list[Any]:
-        """Its worker asks for the first time, or again."""
-        machine = self.state.fleet.machines[number]
-        return self.tasks(machine.host_name, want, 2, pool="cloud", machine=number)
-
-    def work(self, number: int, seconds: int) -> None:
-        """Its worker is heard of all the while."""
-        for _ in range(0, seconds, 10):
-            self.wait(10)
-            self.boot(number, 0)
-
-    def sleep(self, number: int) -> None:
-        self.step(MachineHibernated(self.t, number, self.t))
-
-    def end(self, number: int, cause: str = "taken") -> None:
-        self.step(MachineEnded(self.t, number, self.t, cause))
-
-    def cost_usd(self, number: int) -> float:
-        return fleet.owed_microusd(self.state.fleet.machines[number], self.t) / 1e6
 
 
 def test_a_job_that_may_rent_wants_a_plan_once_it_is_sealed_and_not_after_it_has_one() -> None:

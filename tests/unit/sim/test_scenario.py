@@ -184,7 +184,7 @@ def test_chance_is_the_same_on_every_machine():
         (["campus", "--seed", "1", "--seeds", "2"], "--seed is one run"),
         (["campus", "--seeds", "2", "--log", "x"], "are of one run"),
         (["campus", "--log", "/nowhere/at/all/x"], "there is no directory"),
-        (["--replay", "/nowhere"], "is no state directory"),
+        (["--replay", "/nowhere"], "holds no state"),
     ],
 )
 def test_a_wrong_command_line_says_what_to_write(arguments, said):
