@@ -147,7 +147,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     streaming: bool = False  # tasks may still be added
     key: str = ""  # the same key submits once
 
-    # Of a workflow; who waits for whom is its shape (core.dag), which travels beside.
+    # Of a workflow; who waits for whom is its shape (windfall.graph), which travels beside.
     files: list[InputFile] = []  # from outside, for the tasks that take them
     workflow_class: str = ""  # jobs of one class have the same tasks, and deadlines and files of their own
     like: int = 0  # the tasks are those of this job, the first of the class

@@ -33,8 +33,8 @@ from windfall.bags.spec import (
     encode,
 )
 from windfall.bags.template import compile_texts, with_parameter
-from windfall.core.state.dag import Shape
 from windfall.errors import BadInput
+from windfall.graph import Graph
 
 N = TypeVar("N", bound=Needs)
 
@@ -68,7 +68,7 @@ class Submission(Struct):
     chunks: list[Chunk]
     uploads: dict[str, Path]
     fingerprint: str
-    shape: Shape | None = None  # of a workflow
+    shape: Graph | None = None  # of a workflow
     estimates: bytes = b""  # seconds that each task is thought to take, as 32-bit floats
 
 

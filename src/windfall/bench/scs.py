@@ -9,10 +9,10 @@ from typing import Any
 import click
 import numpy as np
 
+from windfall.graph import from_edges
 from windfall.planning.offers import Offer
 from windfall.planning.stream.classes import JobClass, assigned_to_all
 from windfall.planning.stream.control import Market, Rented, Rules, control
-from windfall.planning.workflow.graph import build
 from windfall.planning.workflow.model import Workflow
 
 NOW_S, LAG_S = 10_000.0, 390.0
@@ -57,7 +57,7 @@ def _job_class(i: int, offers: tuple[Offer, ...], rng: np.random.Generator) -> J
     edges = [(int(rng.integers(0, t)), t) for t in range(1, n) for _ in range(2)]
     runtime = rng.uniform(60, 600, n).tolist()
     names = [f"s{t}" for t in range(n)]
-    workflow = Workflow(f"class-{i}", names, names, runtime, [1] * n, [0] * n, build(n, edges))
+    workflow = Workflow(f"class-{i}", names, names, runtime, [1] * n, [0] * n, from_edges(n, edges))
     return JobClass(workflow, offers, float(rng.uniform(2.0, 4.0)) * 3600, steps=12)
 
 
@@ -98,7 +98,7 @@ def _jobs(jobs: int, shapes: list[JobClass], rng: np.random.Generator) -> tuple[
     tasks = shapes[0].n
     first = np.zeros((len(shapes), tasks), dtype=np.int64)  # [class, k]: the bits of its first k tasks
     for row, shape in zip(first, shapes, strict=True):
-        row[1:] = np.cumsum(1 << shape.workflow.graph.order[:-1])
+        row[1:] = np.cumsum(1 << np.asarray(shape.workflow.graph.order()[:-1], dtype=np.int64))
     return cls, first[cls, (age * 1.2 * tasks).astype(int)], deadline[cls] * (1 - age)
 
 

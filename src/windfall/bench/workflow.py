@@ -13,6 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
+from windfall import graph as graphs
 from windfall.bench.harness import report, show
 from windfall.core.engine import Engine
 from windfall.core.events import (
@@ -29,7 +30,6 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
-from windfall.core.state import dag
 from windfall.core.state.state import State
 from windfall.wire.messages import CAUSES, DONE
 
@@ -69,12 +69,12 @@ def sizes(most: int) -> list[int]:
     return [size for size in (most // 100, most // 10, most) if size]
 
 
-def graph(tasks: int, seed: int) -> dag.Shape:
+def graph(tasks: int, seed: int) -> graphs.Graph:
     """A graph in which each task has three parents among the thousand tasks before it (fewer in small graphs)."""
     rng = np.random.default_rng(seed)
     child = np.repeat(np.arange(1, tasks), 3)
     parent = np.maximum(0, child - rng.integers(1, min(1000, tasks // 2) + 1, len(child)))
-    return dag.from_edges(tasks, zip(parent.tolist(), child.tolist(), strict=True))
+    return graphs.from_edges(tasks, zip(parent.tolist(), child.tolist(), strict=True))
 
 
 def one_workflow(tasks: int, seed: int) -> dict[str, float]:
@@ -85,7 +85,7 @@ def one_workflow(tasks: int, seed: int) -> dict[str, float]:
     submitted = time.process_time()
     run(engine, state, tasks)
     ran = time.process_time()
-    dag.upward_ranks(shape, [1.0] * tasks)
+    shape.tail([1.0] * tasks)
     ranked = time.process_time()
     floor_s = floor(shape)
     spans = {"submit": submitted - began, "run": ran - submitted, "ranks": ranked - ran, "floor": floor_s}
@@ -98,7 +98,7 @@ def started() -> tuple[Engine, State]:
     return engine, state
 
 
-def submit(engine: Engine, state: State, shape: dag.Shape, name: str = "w") -> None:
+def submit(engine: Engine, state: State, shape: graphs.Graph, name: str = "w") -> None:
     job = state.bags.next
     packed = () if shape.key in state.bags.shapes else (shape.offsets.tobytes(), shape.children.tobytes())
     engine.step(state, JobSubmitted(0.0, JobRules(name, workflow_class=name), [TaskClass()]))
@@ -123,7 +123,7 @@ def run(engine: Engine, state: State, tasks: int) -> None:
         done += len(results)
 
 
-def floor(shape: dag.Shape) -> float:
+def floor(shape: graphs.Graph) -> float:
     """Seconds to walk the same graph once, with one list per task."""
     children = [shape.children_of(task).tolist() for task in range(shape.tasks)]
     left = shape.parent_counts.tolist()

@@ -16,8 +16,8 @@ from msgspec import Struct
 from windfall.bags.chunks import Chunk
 from windfall.bags.spec import JobSpec
 from windfall.client.transport import Transport
-from windfall.core.state.dag import Shape
 from windfall.errors import BadInput
+from windfall.graph import Graph
 
 _REQUEST_BYTES = 8 << 20
 
@@ -37,7 +37,7 @@ def send(
     *,
     count: int = 0,
     seal: bool = True,
-    shape: Shape | None = None,
+    shape: Graph | None = None,
     estimates: bytes = b"",
     on_progress: Callable[[int], None] = lambda total: None,
 ) -> Sent:

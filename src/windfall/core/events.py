@@ -110,7 +110,7 @@ class TasksAdded(Event):
 
 
 class JobShaped(Event):
-    """A job that has no tasks yet is a workflow: who waits for whom (core.dag). A shape that is known is only named."""
+    """Makes a job without tasks a workflow: which task waits for which (`windfall.graph`). A known shape is only named."""
 
     job: int
     shape: str

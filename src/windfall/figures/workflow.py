@@ -7,7 +7,7 @@ from math import log10
 from pathlib import Path
 from typing import Any
 
-from windfall.core.state import dag
+from windfall import graph as graphs
 from windfall.errors import BadInput
 from windfall.workflows.wfformat import class_of
 
@@ -129,7 +129,7 @@ def state_of(task: Json) -> str:
 
 def depths(parents: list[list[int]]) -> list[int]:
     """The length of the longest chain before each task."""
-    shape = dag.from_edges(len(parents), ((parent, task) for task, mine in enumerate(parents) for parent in mine))
+    shape = graphs.from_edges(len(parents), ((parent, task) for task, mine in enumerate(parents) for parent in mine))
     depth = [0] * len(parents)
     for task in shape.order():
         depth[task] = 1 + max((depth[parent] for parent in parents[task]), default=-1)

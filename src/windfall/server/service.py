@@ -26,7 +26,6 @@ from windfall.core.events import (
     ResultsReported,
     TimeJudged,
 )
-from windfall.core.state import dag
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, FAILED, WAITING
 from windfall.core.state.state import State
@@ -157,7 +156,7 @@ class Service:
         if known is None or known[0] != ended:
             state = bag.columns.state
             over = [task for task, value in enumerate(state) if value in (FAILED, CANCELLED)]
-            found = frozenset(task for task in dag.descendants(bag.shape, over) if state[task] == WAITING)
+            found = frozenset(task for task in bag.shape.descendants(over) if state[task] == WAITING)
             known = self._blocked[bag.number] = (ended, found)
         return known[1]
 

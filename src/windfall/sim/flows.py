@@ -38,7 +38,7 @@ def from_file(name: str, place: str, where: Path, data: Path | None) -> Flow:
         columns = read(path).for_planning()
     except BadInput as error:
         raise BadInput(f"{place}: {error.message}", hint=error.hint, code="bad-scenario") from None
-    edges = tuple((parent, task) for task, parents in enumerate(columns.graph.parents()) for parent in parents)
+    edges = tuple((parent, task) for task, parents in enumerate(columns.graph.parent_rows()) for parent in parents)
     return Flow(
         edges, tuple(columns.runtime_s), tuple(columns.classes), tuple(columns.cores), tuple(columns.memory_bytes)
     )

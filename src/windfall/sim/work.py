@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 from statistics import fmean
 
+from windfall import graph as graphs
 from windfall.core.events import JobRules, TaskClass
 from windfall.core.renting import money
-from windfall.core.state import dag
 from windfall.policy.compiled import named_policies
 from windfall.sim.chance import stream, stream_in_turn
 from windfall.sim.scenario import Bag
@@ -46,9 +46,9 @@ class Work:
         """The name of a task's class: offers may have a speed for it."""
         return self.bag.classes_of[task] if self.bag.classes_of else self.bag.task_class
 
-    def shape(self) -> dag.Shape | None:
+    def shape(self) -> graphs.Graph | None:
         """Who waits for whom, in a workflow."""
-        return dag.from_edges(self.bag.tasks, self.bag.edges) if self.bag.edges else None
+        return graphs.from_edges(self.bag.tasks, self.bag.edges) if self.bag.edges else None
 
     def run_s(self, task: int) -> float:
         """How long a task runs on a host of speed 1."""

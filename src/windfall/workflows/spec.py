@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from msgspec import Struct
 
 from windfall.errors import BadInput
-from windfall.planning.workflow.graph import CycleFound, Graph, build
+from windfall.graph import CycleFound, Graph, from_edges
 from windfall.planning.workflow.model import Workflow
 
 
@@ -68,7 +68,7 @@ def checked(name: str, source: str, tasks: Sequence[TaskSpec], known_files: Iter
     edges = _edges_by_name(source, tasks, number)
     edges += _edges_by_file(source, tasks, None if known_files is None else set(known_files))
     try:
-        graph = build(len(tasks), edges)
+        graph = from_edges(len(tasks), edges)
     except CycleFound as cycle:
         names = [tasks[i].id for i in cycle.tasks]
         shown = " -> ".join([*names[:6], *(["..."] if len(names) > 6 else []), names[0]])

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from windfall import graph as graphs
 from windfall.bags.params import from_tasks
 from windfall.bags.reading import read_inputs
 from windfall.bags.settings import Settings, spec_fields
@@ -33,7 +34,6 @@ from windfall.bags.spec import (
     decode,
 )
 from windfall.bags.submission import Request, Submission, identity_of, placed
-from windfall.core.state import dag
 from windfall.errors import BadInput
 from windfall.workflows import emulation
 from windfall.workflows.read import read
@@ -193,17 +193,17 @@ def _estimates(workflow: WorkflowSpec, order: list[int]) -> bytes:
     return array("f", [value for value in seconds if value is not None]).tobytes() if None not in seconds else b""
 
 
-def _shape(workflow: WorkflowSpec, order: list[int]) -> dag.Shape:
+def _shape(workflow: WorkflowSpec, order: list[int]) -> graphs.Graph:
     """The graph with its tasks renumbered."""
     number = array("I", bytes(4 * len(order)))
     for new, old in enumerate(order):
         number[old] = new
-    children = workflow.graph.children()
+    children = workflow.graph.child_rows()
     offsets, flat = array("I", [0]), array("I")
     for old in order:
         flat.extend(sorted(number[child] for child in children[old]))
         offsets.append(len(flat))
-    return dag.Shape(offsets, flat)
+    return graphs.Graph(offsets, flat)
 
 
 class _Rows:
@@ -269,7 +269,7 @@ class _Rows:
 
     def _before(self, index: int) -> Iterator[int]:
         if self._parents is None:
-            self._parents = self._workflow.graph.parents()
+            self._parents = self._workflow.graph.parent_rows()
         seen, to_see = {index}, [index]
         for at in to_see:  # grows while we walk it
             for parent in self._parents[at]:

@@ -11,8 +11,8 @@ from hypothesis.stateful import rule
 from tests.support.engine_machine import EngineMachine
 from windfall.core.events import JobCancelled, JobRetried, JobRules, JobSealed, JobShaped, JobSubmitted, TaskClass
 from windfall.core.events import TasksAdded as Added
-from windfall.core.state import dag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, WAITING
+from windfall.graph import from_edges
 
 
 @st.composite
@@ -31,7 +31,7 @@ class WorkflowMachine(EngineMachine):
           limit=st.sampled_from([None, None, None, 1]))  # fmt: skip
     def submit_workflow(self, graph, split, failures, limit):
         tasks, edges = graph
-        shape = dag.from_edges(tasks, edges)
+        shape = from_edges(tasks, edges)
         classes = [TaskClass(1.0, max_failures=failures), TaskClass(2.0)]
         job = self.step(JobSubmitted(self.t, JobRules("w", max_failed_tasks=limit), classes)).decided.job
         packed = () if shape.key in self.state.bags.shapes else (shape.offsets.tobytes(), shape.children.tobytes())
@@ -58,7 +58,7 @@ class WorkflowMachine(EngineMachine):
         open_ = task < bag.total and bag.columns.state[task] in (WAITING, HELD)
         chosen = self.step(JobCancelled(self.t, job, [task])).decided.tasks
         if bag.shape is not None and open_:
-            below = dag.descendants(bag.shape, [task])
+            below = bag.shape.descendants([task])
             assert set(below) <= set(chosen) | {t for t in below if bag.columns.state[t] in (FAILED, CANCELLED)}
             assert all(bag.columns.state[t] in (FAILED, CANCELLED) for t in below)
 
@@ -97,30 +97,30 @@ TestWorkflows = WorkflowMachine.TestCase
 @given(graph=graphs(30), data=st.data())
 def test_readiness_by_counters_is_readiness_by_looking_at_all_parents(graph, data):
     tasks, edges = graph
-    shape = dag.from_edges(tasks, edges)
-    left, done, ready = dag.counters(shape), set(), {t for t in range(tasks) if not shape.parent_counts[t]}
+    shape = from_edges(tasks, edges)
+    left, done, ready = shape.counters(), set(), {t for t in range(tasks) if not shape.parent_counts[t]}
     while ready:
         task = data.draw(st.sampled_from(sorted(ready)))
         done.add(task)
-        ready = (ready - {task}) | set(dag.finish(shape, left, task))
+        ready = (ready - {task}) | set(shape.finish(left, task))
         looked = {t for t in range(tasks) if t not in done and {a for a, b in edges if b == t} <= done}
         assert ready == looked
-        assert left == dag.counters(shape, done)
+        assert left == shape.counters(done)
     assert done == set(range(tasks))
 
 
 @given(graph=graphs(20), seed=st.integers(0, 99))
 def test_upward_ranks_are_longest_paths(graph, seed):
     tasks, edges = graph
-    shape = dag.from_edges(tasks, edges)
+    shape = from_edges(tasks, edges)
     run_s = [float((seed + 7 * task) % 11) for task in range(tasks)]
 
     def longest(task: int) -> float:
         return run_s[task] + max((longest(child) for child in {b for a, b in edges if a == task}), default=0.0)
 
-    ranks = dag.upward_ranks(shape, run_s)
+    ranks = shape.tail(run_s)
     assert list(ranks) == [longest(task) for task in range(tasks)]
-    path = dag.critical_path(shape, run_s)
+    path = shape.critical_path(run_s)
     assert sum(run_s[task] for task in path) == max(ranks)
     assert all((a, b) in edges for a, b in pairwise(path))
     order = list(shape.order())
@@ -130,7 +130,7 @@ def test_upward_ranks_are_longest_paths(graph, seed):
 @given(graph=graphs(20))
 def test_descendants_are_what_can_be_reached(graph):
     tasks, edges = graph
-    shape = dag.from_edges(tasks, edges)
+    shape = from_edges(tasks, edges)
     for root in range(tasks):
         reached, to_see = set(), [root]
         while to_see:
@@ -138,5 +138,5 @@ def test_descendants_are_what_can_be_reached(graph):
             new = {b for a, b in edges if a == at} - reached
             reached |= new
             to_see += new
-        assert dag.descendants(shape, [root]) == sorted(reached)
-        assert all(root in set(dag.walk_up(shape, task, lambda _: True)) for task in reached)
+        assert shape.descendants([root]) == sorted(reached)
+        assert all(root in set(shape.walk_up(task, lambda _: True)) for task in reached)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from windfall.graph import from_edges
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.check import exposed, faults
-from windfall.planning.workflow.graph import build
 from windfall.planning.workflow.model import US, Workflow, earliest_finish, make_problem
 from windfall.planning.workflow.planners import NAMES, plan, publish
 from windfall.planning.workflow.risk import Risk
@@ -26,7 +26,7 @@ def workflows(draw):
     edges = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=16))
     runtime = draw(st.lists(st.sampled_from([5.0, 60.0, 333.3, 900.0]), min_size=n, max_size=n))
     names = [f"t{i}" for i in range(n)]
-    graph = build(n, [(min(e), max(e)) for e in edges if e[0] != e[1]])
+    graph = from_edges(n, [(min(e), max(e)) for e in edges if e[0] != e[1]])
     return Workflow("any", names, ["a"] * n, runtime, [1] * n, [0] * n, graph)
 
 
@@ -36,12 +36,12 @@ def finish_with_losses(document, workflow, lost_at_s):
     A task whose machine is gone runs on an on-demand machine of its own, as soon as it is known to be gone and its
     parents have ended; so does a task that its planned machine could not end by what was planned for it.
     """
-    graph, ends = workflow.graph, [0.0] * workflow.graph.n
+    graph, ends = workflow.graph, [0.0] * workflow.graph.tasks
     tasks = {task["id"]: task for task in document["tasks"]}
     known_s = min(lost_at_s.values(), default=np.inf)  # from the first loss on everything late is moved at once
-    for i in graph.order.tolist():
+    for i in graph.order().tolist():
         task = tasks[workflow.ids[i]]
-        ready = max((ends[p] for p in graph.parents()[i]), default=0.0)
+        ready = max((ends[p] for p in graph.parent_rows()[i]), default=0.0)
         gone = lost_at_s.get(task["machine"], np.inf)
         start = task["start_s"]
         if task["end_s"] <= gone and ready <= start + 1e-6:
@@ -74,7 +74,7 @@ def chain(*seconds):
     n = len(seconds)
     names = [f"t{i}" for i in range(n)]
     edges = [(i, i + 1) for i in range(n - 1)]
-    return Workflow("chain", names, ["a"] * n, [float(s) for s in seconds], [1] * n, [0] * n, build(n, edges))
+    return Workflow("chain", names, ["a"] * n, [float(s) for s in seconds], [1] * n, [0] * n, from_edges(n, edges))
 
 
 def made(workflow, offers, deadline_s, **risk):

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from windfall.graph import from_edges
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.check import faults
-from windfall.planning.workflow.graph import build
 from windfall.planning.workflow.model import US, Workflow, earliest_finish, make_problem
 from windfall.planning.workflow.planners import NAMES, plan, publish
 
@@ -43,7 +43,7 @@ def workflows(draw):
         runtime_s=draw(column(st.sampled_from([0.0, 0.1, 7.0, 60.0, 333.3, 4000.0]), min_size=n, max_size=n)),
         cores=draw(column(st.sampled_from([1, 1, 1, 2]), min_size=n, max_size=n)),
         memory_bytes=draw(column(st.sampled_from([0, 0, 3 * 10**9]), min_size=n, max_size=n)),
-        graph=build(n, [(min(e), max(e)) for e in edges if e[0] != e[1]]),
+        graph=from_edges(n, [(min(e), max(e)) for e in edges if e[0] != e[1]]),
     )
 
 
@@ -77,7 +77,7 @@ def test_carried_out_without_noise_a_plan_costs_exactly_what_it_says(planner, wo
 
 def carried_out(problem, made):
     """Follow only the plan's orders: rent when it says, start a task when it says unless a parent is late."""
-    parents = problem.workflow.graph.parents()
+    parents = problem.workflow.graph.parent_rows()
     ended, released = {}, [lease.start + problem.lag[lease.offer] for lease in made.leases]
     for task in sorted(range(problem.n), key=lambda task: (made.start[task], made.end[task])):
         machine = made.machine[task]

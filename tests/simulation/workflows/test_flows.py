@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from windfall.core.state import dag
+from windfall import graph as graphs
 from windfall.core.state.invariants import problems
 from windfall.errors import BadInput
 from windfall.sim.flows import of_shape
@@ -28,7 +28,7 @@ def scenario(bag, where="test.toml", **more):
 @pytest.mark.parametrize("shape", ["pipeline", "parallel", "hybrid"])
 @pytest.mark.parametrize("tasks", [4, 9, 30])
 def test_a_simple_shape_has_one_beginning_one_end_and_no_cycle(shape, tasks):
-    made = dag.from_edges(tasks, of_shape(shape, tasks, "here"))
+    made = graphs.from_edges(tasks, of_shape(shape, tasks, "here"))
     assert len(made.order()) == tasks
     assert [task for task in range(tasks) if not made.parent_counts[task]] == [0]
     assert [task for task in range(tasks) if not made.children_of(task)] == [tasks - 1]

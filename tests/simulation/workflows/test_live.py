@@ -30,9 +30,10 @@ from windfall.core.events import (
     TasksEstimated,
 )
 from windfall.core.renting import plans
-from windfall.core.state import fleet, graph
+from windfall.core.state import fleet
 from windfall.core.state.invariants import problems
 from windfall.drivers.simulated import Simulated
+from windfall.graph import from_edges
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.live import WorkflowPlanner
 
@@ -54,7 +55,7 @@ class World:
         submit(OffersConfigured(0.0, "cloud", [SLOW, WIDE]))
         rules = JobRules("wf", rent_from=["cloud"], deadline_s=deadline_s, planner=planner)
         self.job = submit(JobSubmitted(0.0, rules, [TaskClass(name="t", estimate_is_exact=True)])).decided.job
-        shape = graph.from_edges(len(runtimes_s), edges)
+        shape = from_edges(len(runtimes_s), edges)
         submit(JobShaped(0.0, self.job, shape.key, shape.offsets.tobytes(), shape.children.tobytes()))
         submit(TasksAdded(0.0, self.job, len(runtimes_s)))
         submit(TasksEstimated(0.0, self.job, array("f", runtimes_s).tobytes()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from windfall import graph as graphs
 from windfall.core.engine import Engine
 from windfall.core.events import (
     ACCEPTED,
@@ -20,7 +21,6 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
-from windfall.core.state import dag
 from windfall.core.state.columns import DONE
 from windfall.core.state.invariants import problems
 from windfall.drivers.simulated import Simulated
@@ -65,7 +65,7 @@ class Hosts:
         self.ask(host, n)
 
 
-def submitted(driver: Simulated, shape: dag.Shape, **rules) -> int:
+def submitted(driver: Simulated, shape: graphs.Graph, **rules) -> int:
     job = driver.submit(JobSubmitted(driver.now, JobRules("w", **rules), [TaskClass()])).decided.job
     known = shape.key in driver.state.bags.shapes
     packed = () if known else (shape.offsets.tobytes(), shape.children.tobytes())
@@ -75,9 +75,9 @@ def submitted(driver: Simulated, shape: dag.Shape, **rules) -> int:
     return job
 
 
-def random_shape(rng, tasks: int) -> dag.Shape:
+def random_shape(rng, tasks: int) -> graphs.Graph:
     pairs = {(int(rng.integers(0, child)), child) for child in range(1, tasks) for _ in range(2)}
-    return dag.from_edges(tasks, pairs)
+    return graphs.from_edges(tasks, pairs)
 
 
 def until_done(driver: Simulated, until_s: float = 1e6) -> None:
@@ -92,7 +92,7 @@ def test_with_a_host_for_every_task_a_workflow_takes_its_critical_path(seed):
     job = submitted(driver, shape)
     Hosts(driver, 60, run_s)
     until_done(driver)
-    path = dag.critical_path(shape, run_s)
+    path = shape.critical_path(run_s)
     least_s = sum(run_s[task] for task in path)
     took_s = driver.state.bags[job].finished_t
     assert least_s <= took_s + 1e-6
@@ -108,7 +108,7 @@ def test_with_few_hosts_no_host_idles_while_a_task_is_ready(seed):
     job = submitted(driver, shape)
     Hosts(driver, hosts, run_s)
     until_done(driver)
-    longest_s = max(dag.upward_ranks(shape, run_s))
+    longest_s = max(shape.tail(run_s))
     bound_s = sum(run_s) / hosts + (1 - 1 / hosts) * longest_s
     assert driver.state.bags[job].finished_t <= bound_s + 2 * ASK_EVERY_S * 200
 
@@ -156,11 +156,11 @@ def test_a_recorded_workflow_runs_to_its_end(name):
 
     spec = read(path)
     run_s = [task.runtime_s or 0.0 for task in spec.tasks]
-    edges = [(parent, task) for task, parents in enumerate(spec.graph.parents()) for parent in parents]
-    shape = dag.from_edges(len(spec.tasks), edges)
+    edges = [(parent, task) for task, parents in enumerate(spec.graph.parent_rows()) for parent in parents]
+    shape = graphs.from_edges(len(spec.tasks), edges)
     driver = Simulated(Engine())
     job = submitted(driver, shape)
     Hosts(driver, 8, run_s)
     until_done(driver)
     assert driver.state.bags[job].state == "done"
-    assert driver.state.bags[job].finished_t >= max(dag.upward_ranks(shape, run_s)) - 1e-6
+    assert driver.state.bags[job].finished_t >= max(shape.tail(run_s)) - 1e-6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.engine import Hand
+from windfall import graph as graphs
 from windfall.core.events import (
     ACCEPTED,
     FAILED_FOR_GOOD,
@@ -19,7 +20,6 @@ from windfall.core.events import (
     encode_record,
 )
 from windfall.core.explain.jobs import explain
-from windfall.core.state import dag
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, WAITING
 from windfall.core.state.snapshot import load, save
@@ -32,7 +32,7 @@ class Flow(Hand):
     """A hand with a diamond of five tasks: prepare, left and right, merge; and one that waits for nobody."""
 
     def workflow(self, classes: list[TaskClass] | None = None, edges=EDGES, tasks: int = 5, **rules) -> Bag:
-        shape = dag.from_edges(tasks, edges)
+        shape = graphs.from_edges(tasks, edges)
         classes = classes or [TaskClass(max_failures=1)]
         job = self.step(JobSubmitted(self.t, JobRules("flow", **rules), classes)).decided.job
         packed = () if shape.key in self.state.bags.shapes else (shape.offsets.tobytes(), shape.children.tobytes())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from windfall.graph import from_edges
 from windfall.planning.offers import Offer
 from windfall.planning.stream.classes import JobClass, assigned_to_all
 from windfall.planning.stream.control import Market, Rented, Rules, Waiting, control, load
-from windfall.planning.workflow.graph import build
 from windfall.planning.workflow.model import Workflow
 
 HOUR = 3600.0
@@ -111,7 +111,7 @@ def test_a_moved_task_may_take_the_time_that_those_behind_it_can_spare():
 
 def pipeline(deadline_s=3600.0):
     names = ["a", "b", "c"]
-    flow = Workflow("p", names, names, [300.0, 600.0, 300.0], [1] * 3, [0] * 3, build(3, [(0, 1), (1, 2)]))
+    flow = Workflow("p", names, names, [300.0, 600.0, 300.0], [1] * 3, [0] * 3, from_edges(3, [(0, 1), (1, 2)]))
     offers = (Offer(name="slow", price_usd=0.1), Offer(name="fast", speed=2.0, price_usd=0.4))
     return JobClass(flow, offers, deadline_s)
 

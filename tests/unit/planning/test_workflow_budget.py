@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from windfall.cli.plan.command import plan as command
 from windfall.errors import BadInput, Missed
+from windfall.graph import from_edges
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.budget import soonest_within
-from windfall.planning.workflow.graph import build
 from windfall.planning.workflow.model import US, Workflow, make_problem
 from windfall.planning.workflow.planners import plan
 
@@ -29,7 +29,7 @@ def call(*arguments):
 
 def found(budget_usd):
     names = ["a", "b", "c", "d"]
-    flow = Workflow("fan", names, names, [600.0] * 4, [1] * 4, [0] * 4, build(4, [(0, 1), (0, 2), (0, 3)]))
+    flow = Workflow("fan", names, names, [600.0] * 4, [1] * 4, [0] * 4, from_edges(4, [(0, 1), (0, 2), (0, 3)]))
     return soonest_within(
         budget_usd,
         lambda deadline_s: make_problem(flow, (SLOW, FAST), deadline_s),

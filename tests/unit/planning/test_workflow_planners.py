@@ -7,12 +7,12 @@ import copy
 import numpy as np
 import pytest
 
+from windfall.graph import from_edges
 from windfall.planning.offers import Offer
 from windfall.planning.workflow import search
 from windfall.planning.workflow.assign import assign, bundles, cheapest_offers, reduce_parallelism, upgrade
 from windfall.planning.workflow.bounds import work_bound_usd
 from windfall.planning.workflow.check import faults
-from windfall.planning.workflow.graph import build
 from windfall.planning.workflow.model import US, NoOffer, Workflow, earliest_finish, make_problem
 from windfall.planning.workflow.planners import NAMES, plan, publish
 
@@ -23,7 +23,7 @@ FAST = Offer(name="fast", speed=2.0, price_usd=3.0, lag_s=60.0)
 def workflow(runtime_s, edges=(), cores=None, memory=None):
     n = len(runtime_s)
     names = [f"t{i}" for i in range(n)]
-    graph = build(n, edges)
+    graph = from_edges(n, edges)
     return Workflow("w", names, names, list(runtime_s), cores or [1] * n, memory or [0] * n, graph)
 
 
@@ -133,9 +133,9 @@ def test_parallel_tasks_are_chained_while_no_type_changes():
     fan = workflow([10, 600, 600, 600, 10], [(0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 4)])
     offers = (Offer(name="slow", price_usd=1.0), Offer(name="fast", speed=2.0, price_usd=3.0))
     loose = reduce_parallelism(make_problem(fan, offers, 3600))
-    assert loose.workflow.graph.parents()[2] == [0, 1]
+    assert loose.workflow.graph.parent_rows()[2] == [0, 1]
     tight = reduce_parallelism(make_problem(fan, offers, 700))
-    assert tight.workflow.graph.parents()[2] == [0]
+    assert tight.workflow.graph.parent_rows()[2] == [0]
     assert upgrade(loose) == upgrade(tight)
 
 

@@ -34,7 +34,7 @@ def test_parents_children_and_files_all_make_a_task_wait(tmp_path):
         {"id": "c", "parents": ["b"]},
         {"id": "d", "inputFiles": ["x"]},
     ]
-    assert read(wfformat(tmp_path, tasks)).graph.parents() == [[], [0], [1], [0]]
+    assert read(wfformat(tmp_path, tasks)).graph.parent_rows() == [[], [0], [1], [0]]
 
 
 def test_run_times_cores_and_memory_come_from_the_execution(tmp_path):
@@ -90,7 +90,7 @@ def test_a_map_makes_one_task_per_combination_and_a_pattern_waits_for_them_all(t
     )
     assert [task.id for task in spec.tasks][:3] == ["fit-x-1", "fit-x-2", "fit-x-3"]
     assert spec.tasks[4].command == ("run", "y", "--seed", "2")
-    assert spec.graph.parents()[6] == [0, 1, 2, 3, 4, 5]
+    assert spec.graph.parent_rows()[6] == [0, 1, 2, 3, 4, 5]
     assert {task.task_class for task in spec.tasks} == {"fit", "merge"}
 
 
@@ -157,6 +157,6 @@ def test_wrong_offers_are_refused_with_the_file(tmp_path, text):
 @pytest.mark.skipif(data.root() is None, reason="the trace data is not here (WINDFALL_DATA)")
 def test_every_recorded_workflow_is_understood():
     files = sorted(data.find("workflows").rglob("*.json"))
-    sizes = [read(path).for_planning().graph.n for path in files]
+    sizes = [read(path).for_planning().graph.tasks for path in files]
     assert files
     assert min(sizes) >= 5

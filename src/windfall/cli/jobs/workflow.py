@@ -77,12 +77,12 @@ def _print_steps(told: Json) -> None:
 
 def _longest_chain(told: Json) -> tuple[list[int], float]:
     """By run time where tasks have run, by their number otherwise."""
-    from windfall.core.state import dag
+    from windfall import graph as graphs
 
     tasks = told["tasks"]
     ran_s = [(task["end_s"] - task["start_s"]) if task["state"] == "done" else 0.0 for task in tasks]
-    shape = dag.from_edges(len(tasks), ((parent, task["task"]) for task in tasks for parent in task["parents"]))
-    chain = dag.critical_path(shape, [run_s + 1e-9 for run_s in ran_s])
+    shape = graphs.from_edges(len(tasks), ((parent, task["task"]) for task in tasks for parent in task["parents"]))
+    chain = shape.critical_path([run_s + 1e-9 for run_s in ran_s])
     return chain, sum(ran_s[task] for task in chain)
 
 
@@ -99,12 +99,12 @@ def check(file: str, as_json: bool) -> None:
     from windfall.workflows import read
 
     spec = read(file)
-    depth = int(spec.graph.levels().max()) + 1
+    depth = max(spec.graph.levels()) + 1
     made = {name for task in spec.tasks for name in task.outputs}
     outside = sorted({name for task in spec.tasks for name in task.inputs} - made)
     silent = [task.id for task in spec.tasks if not task.command]
     if as_json:
-        about = {"name": spec.name, "tasks": len(spec.tasks), "dependencies": len(spec.graph.child), "depth": depth}
+        about = {"name": spec.name, "tasks": len(spec.tasks), "dependencies": spec.graph.edges, "depth": depth}
         print_json({**about, "files_from_outside": outside, "without_command": silent})
         return
     click.echo(f"workflow '{spec.name}': {plural(len(spec.tasks), 'task')}, the longest chain has {depth}")

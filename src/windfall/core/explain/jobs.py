@@ -24,7 +24,6 @@ from windfall.core.liveness import timeouts
 from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.matching.dispatch import Matcher, is_blocked, needs_failover
 from windfall.core.matching.policy import BagPolicy, Clause
-from windfall.core.state import dag
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAMES, WAITING
 from windfall.core.state.hosts import Host
@@ -130,7 +129,7 @@ def ended_before(bag: Bag, task: int) -> list[int]:
     if bag.shape is None:
         return []
     state = bag.columns.state
-    above = dag.walk_up(bag.shape, task, lambda at: state[at] == WAITING)
+    above = bag.shape.walk_up(task, lambda at: state[at] == WAITING)
     return [at for at in above if state[at] in (FAILED, CANCELLED)]
 
 

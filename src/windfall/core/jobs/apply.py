@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from windfall import graph as graphs
 from windfall.core.events import (
     ACCEPTED,
     DROPPED,
@@ -40,7 +41,6 @@ from windfall.core.matching.turnarounds import cell_of
 from windfall.core.renting import runtimes
 from windfall.core.renting.apply import follow
 from windfall.core.sites.apply import welcome
-from windfall.core.state import dag
 from windfall.core.state.bags import Bag, Terms
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, NO_EXIT, WAITING
 from windfall.core.state.hosts import LIVE, Host
@@ -70,7 +70,7 @@ def apply_job_submitted(state: State, event: JobSubmitted, decided: JobTaken) ->
 def apply_job_shaped(state: State, event: JobShaped, decided: Nothing) -> None:
     shape = state.bags.shapes.get(event.shape)
     if shape is None:
-        shape = state.bags.shapes[event.shape] = dag.unpack(event.offsets, event.children)
+        shape = state.bags.shapes[event.shape] = graphs.unpack(event.offsets, event.children)
     state.bags[event.job].take_shape(shape)
 
 

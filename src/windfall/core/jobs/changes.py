@@ -14,7 +14,6 @@ from windfall.core.events import (
     TasksChosen,
     TasksTaken,
 )
-from windfall.core.state import dag
 from windfall.core.state.bags import FINAL
 from windfall.core.state.columns import CANCELLED, FAILED
 from windfall.core.state.state import State
@@ -42,7 +41,7 @@ def on_job_cancelled(state: State, event: JobCancelled, policies: Any) -> TasksC
     open_ = [task for task in tasks if 0 <= task < bag.total and bag.columns.state[task] not in FINAL]
     if bag.shape is not None:
         # What waits for a task that will never be done would wait for ever.
-        below = (task for task in dag.descendants(bag.shape, open_) if task < bag.total)
+        below = (task for task in bag.shape.descendants(open_) if task < bag.total)
         open_ += [task for task in below if bag.columns.state[task] not in FINAL]
     return TasksChosen(open_)
 

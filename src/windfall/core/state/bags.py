@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from windfall import graph as graphs
 from windfall.core.events import JobRules, TaskClass
-from windfall.core.state import dag
 from windfall.core.state.agenda import Agenda
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, WAITING, Columns
 from windfall.core.state.saving import Bytes, Floats, Ints
@@ -253,7 +253,7 @@ class Bag(Struct, array_like=True, dict=True):
     progress: Progress = field(default_factory=Progress)
 
     # Not saved: the shape, shared by all jobs that have it, and the index that hears of changed terms.
-    shape = None  # type: dag.Shape | None
+    shape = None  # type: graphs.Graph | None
     index = None  # type: Bags | None
 
     @classmethod
@@ -335,16 +335,16 @@ class Bag(Struct, array_like=True, dict=True):
             else:
                 queue.add(task)
 
-    def take_shape(self, shape: dag.Shape) -> None:
+    def take_shape(self, shape: graphs.Graph) -> None:
         """Become a workflow; it has no tasks yet."""
         self.shape, self.shape_key = shape, shape.key
-        self.queues.parents_left = Ints(dag.counters(shape))
+        self.queues.parents_left = Ints(shape.counters())
 
     def release_children(self, task: int) -> None:
         """A task is done: children that wait for no other parent enter their queue."""
         if self.shape is None:
             return
-        for child in dag.finish(self.shape, self.queues.parents_left, task):
+        for child in self.shape.finish(self.queues.parents_left, task):
             if child < self.total and self.columns.state[child] == WAITING:
                 self.queues.held -= 1
                 self.enqueue(child)
@@ -435,7 +435,7 @@ class Bags(dict[int, Bag]):
         self.next = 1
         self.by_key: dict[str, int] = {}
         """Job numbers by submission key."""
-        self.shapes: dict[str, dag.Shape] = {}
+        self.shapes: dict[str, graphs.Graph] = {}
         """The shapes of workflows, each once, however many jobs have it."""
         self.deadlines: Agenda[Due] = Agenda()
         """Deadlines of attempts; those of attempts that have ended are skipped when they surface."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from windfall import graph as graphs
 from windfall.core.events import Settings
 from windfall.core.sites.instances import SiteState
-from windfall.core.state import dag
 from windfall.core.state.agenda import Agenda
 from windfall.core.state.bags import Bag, Due
 from windfall.core.state.fleet import SavedFleet
@@ -63,7 +63,7 @@ def load(data: bytes) -> State:
     state = State()
     state.seq, state.t, state.settings, state.learned = saved.seq, saved.t, saved.settings, saved.learned
     bags = state.bags
-    bags.shapes = {key: dag.unpack(shape.offsets, shape.children) for key, shape in saved.shapes.items()}
+    bags.shapes = {key: graphs.unpack(shape.offsets, shape.children) for key, shape in saved.shapes.items()}
     for bag in saved.bags:
         bag.shape = bags.shapes[bag.shape_key] if bag.shape_key else None
         bags.add(bag)

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from windfall.graph import from_edges
 from windfall.planning.offers import Offer
-from windfall.planning.workflow.graph import build
 from windfall.planning.workflow.model import Workflow
 
 HOURS = 72
@@ -36,7 +36,7 @@ def world_of_times(application: str, number: int) -> tuple[Workflow, tuple[Offer
     that the fastest machines leave the shortest deadline possible, boot included, as the paper asks.
     """
     n, edges = APPLICATIONS[application]
-    graph = build(n, edges)
+    graph = from_edges(n, edges)
     rng = np.random.default_rng([list(APPLICATIONS).index(application), number])
     names = [f"s{i}" for i in range(n)]
     speeds = [_speeds(rng) for _ in range(n)]

@@ -57,7 +57,7 @@ def describe(problem: Problem, upper_usd: float) -> dict[str, Any]:
         )
     return {
         "n": problem.n,
-        "edges": [(p, t) for t, above in enumerate(graph.parents()) for p in above],
+        "edges": [(p, t) for t, above in enumerate(graph.parent_rows()) for p in above],
         "width": [problem.workflow.cores[t] for t in tasks],
         "deadline": -(-problem.deadline // unit),
         "offers": offers,

@@ -12,11 +12,11 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
+from windfall.graph import from_edges
 from windfall.planning.offers import Offer
 from windfall.planning.stream.control import Waiting
 from windfall.planning.workflow.assign import Assignment, assign
-from windfall.planning.workflow.graph import Ints, build
-from windfall.planning.workflow.model import US, Problem, Workflow, make_problem
+from windfall.planning.workflow.model import US, Ints, Problem, Workflow, make_problem
 
 Array = NDArray[np.float64]
 Method = Callable[[Problem], Assignment]
@@ -44,9 +44,9 @@ class JobClass:
         self.workflow = workflow
         self.offers = offers
         self.deadline_s = deadline_s
-        self.n = workflow.graph.n
-        self.parents = workflow.graph.parents()
-        self.children = workflow.graph.children()
+        self.n = workflow.graph.tasks
+        self.parents = workflow.graph.parent_rows()
+        self.children = workflow.graph.child_rows()
         self.all_done = (1 << self.n) - 1
         problem = make_problem(workflow, offers, deadline_s)
         self.duration_s: Array = np.asarray(problem.duration, dtype=np.float64).T / US
@@ -106,7 +106,7 @@ class JobClass:
             runtime_s=[workflow.runtime_s[task] for task in rest],
             cores=[workflow.cores[task] for task in rest],
             memory_bytes=[workflow.memory_bytes[task] for task in rest],
-            graph=build(len(rest), edges),
+            graph=from_edges(len(rest), edges),
         )
         duration = [[row[task] for task in rest] for row in self._whole.duration]
         return structs.replace(self._whole, workflow=part, duration=duration)

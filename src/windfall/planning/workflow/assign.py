@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
+from windfall.graph import Graph, from_edges
 from windfall.planning.workflow.fleet import fastest_offers, finish_with, stretched
-from windfall.planning.workflow.graph import Graph, build
 from windfall.planning.workflow.model import NEVER, Problem
 
 # Above so many tasks an upgrade moves all tasks of a class and level together, above so many more a gain is judged by
@@ -54,7 +54,7 @@ def cheapest_offers(problem: Problem) -> list[int]:
 
 def bundles(problem: Problem, preferred: Sequence[int]) -> list[int]:
     """A task with one parent, whose parent has one child, runs where the parent ran if both prefer the same type."""
-    parents, children = problem.workflow.graph.parents(), problem.workflow.graph.children()
+    parents, children = problem.workflow.graph.parent_rows(), problem.workflow.graph.child_rows()
     partner = [-1] * problem.n
     for task, above in enumerate(parents):
         if len(above) == 1 and len(children[above[0]]) == 1 and preferred[task] == preferred[above[0]]:
@@ -84,7 +84,7 @@ def _groups(problem: Problem) -> list[list[int]]:
     if problem.n <= ONE_BY_ONE:
         return [[task] for task in range(problem.n)]
     together: dict[tuple[str, int], list[int]] = defaultdict(list)
-    keys = list(zip(problem.workflow.classes, problem.workflow.graph.levels().tolist(), strict=True))
+    keys = list(zip(problem.workflow.classes, problem.workflow.graph.levels(), strict=True))
     for task, key in enumerate(keys):
         together[key].append(task)
     return [together[key] for key in keys]
@@ -114,7 +114,7 @@ def _best_steps(problem: Problem, offer_of: list[int], end: list[int], groups: l
 
 def _critical_tasks(problem: Problem, offer_of: list[int], end: list[int]) -> list[int]:
     """One chain of tasks, each starting when the one before ends, that ends last."""
-    parents = problem.workflow.graph.parents()
+    parents = problem.workflow.graph.parent_rows()
     at: int | None = max(range(problem.n), key=end.__getitem__)
     chain = []
     while at is not None:
@@ -154,15 +154,15 @@ def reduce_parallelism(problem: Problem, preferred: Sequence[int] | None = None)
 
 
 def _parallel_groups(graph: Graph) -> list[list[int]]:
-    level = graph.levels().tolist()
+    level = graph.levels()
     groups: dict[tuple[int, tuple[int, ...], tuple[int, ...]], list[int]] = defaultdict(list)
-    for task, (above, below) in enumerate(zip(graph.parents(), graph.children(), strict=True)):
+    for task, (above, below) in enumerate(zip(graph.parent_rows(), graph.child_rows(), strict=True)):
         groups[level[task], tuple(above), tuple(below)].append(task)
     return [groups[key] for key in sorted(groups) if len(groups[key]) > 1]
 
 
 def _with_edges(problem: Problem, extra: Sequence[tuple[int, int]]) -> Problem:
     graph = problem.workflow.graph
-    edges = [(p, task) for task, above in enumerate(graph.parents()) for p in above]
-    workflow = structs.replace(problem.workflow, graph=build(graph.n, [*edges, *extra]))
+    edges = [(p, task) for task, above in enumerate(graph.parent_rows()) for p in above]
+    workflow = structs.replace(problem.workflow, graph=from_edges(graph.tasks, [*edges, *extra]))
     return structs.replace(problem, workflow=workflow)

@@ -41,9 +41,9 @@ def faults(document: Mapping[str, Any], workflow: Workflow, offers: Iterable[Off
 
 def _precedence(workflow: Workflow, tasks: Mapping[str, Any]) -> list[str]:
     graph, found = workflow.graph, []
-    for child in range(graph.n):
+    for child in range(graph.tasks):
         begin = tasks[workflow.ids[child]]["start_s"]
-        for parent in graph.parent[graph.parent_ptr[child] : graph.parent_ptr[child + 1]].tolist():
+        for parent in graph.parents_of(child):
             if tasks[workflow.ids[parent]]["end_s"] > begin + TOLERANCE_S:
                 found.append(f"{workflow.ids[child]} starts before its parent {workflow.ids[parent]} has ended")
     return found
@@ -146,11 +146,11 @@ def exposed(document: Mapping[str, Any], workflow: Workflow, offers: Iterable[Of
     quickest = {name: max(ondemand, key=lambda offer: offer.speed_for(name)) for name in names}
     boot_s = max(offer.lag_s for offer in quickest.values())
     children = defaultdict(list)
-    for child in range(graph.n):
-        for parent in graph.parent[graph.parent_ptr[child] : graph.parent_ptr[child + 1]].tolist():
+    for child in range(graph.tasks):
+        for parent in graph.parents_of(child):
             children[parent].append(child)
-    path_s = [0.0] * graph.n
-    for i in reversed(graph.order.tolist()):
+    path_s = [0.0] * graph.tasks
+    for i in reversed(graph.order().tolist()):
         need_s = workflow.runtime_s[i] / quickest[workflow.classes[i]].speed_for(workflow.classes[i])
         path_s[i] = need_s + max((path_s[child] for child in children[i]), default=0.0)
     found = []

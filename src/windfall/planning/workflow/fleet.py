@@ -39,7 +39,7 @@ class Fleet:
         self.start = [-1] * problem.n
         self.end = [-1] * problem.n
         self.where: list[Timeline | None] = [None] * problem.n
-        self._parents = problem.workflow.graph.parents()
+        self._parents = problem.workflow.graph.parent_rows()
         self._due = problem.exposure.due
         self._loss_usd = problem.exposure.loss_usd
         # The cheapest machine first, so that a first hit is the cheapest hit.
@@ -128,8 +128,8 @@ def place_all(
 ) -> Fleet:
     """Place every task when its parents are placed, the lowest rank first; `choose` picks, `soonest` helps it out."""
     fleet = Fleet(problem)
-    children = problem.workflow.graph.children()
-    missing = [len(parents) for parents in problem.workflow.graph.parents()]
+    children = problem.workflow.graph.child_rows()
+    missing = [len(parents) for parents in problem.workflow.graph.parent_rows()]
     heap = [(rank[task], task) for task in range(problem.n) if missing[task] == 0]
     heapq.heapify(heap)
     while heap:
@@ -151,9 +151,9 @@ def cheapest_option(fleet: Fleet, task: int, ready: int, due: int) -> Option | N
 def finish_with(problem: Problem, offer_of: Sequence[int]) -> list[int]:
     """When each task ends if it runs on its own machine of the given offer, requested in time."""
     end = [0] * problem.n
-    parents = problem.workflow.graph.parents()
+    parents = problem.workflow.graph.parent_rows()
     lag, duration = problem.lag, problem.duration
-    for task in problem.workflow.graph.order.tolist():
+    for task in problem.workflow.graph.order().tolist():
         offer = offer_of[task]
         ready = max((end[p] for p in parents[task]), default=0)
         end[task] = max(ready, lag[offer]) + duration[offer][task]
@@ -164,9 +164,9 @@ def fastest_offers(problem: Problem) -> list[int]:
     """For each task the offer that ends it first, on a machine of its own requested at once."""
     end = [0] * problem.n
     choice = [0] * problem.n
-    parents = problem.workflow.graph.parents()
+    parents = problem.workflow.graph.parent_rows()
     offers = range(len(problem.offers))
-    for task in problem.workflow.graph.order.tolist():
+    for task in problem.workflow.graph.order().tolist():
         ready = max((end[p] for p in parents[task]), default=0)
         end[task], _, choice[task] = min(
             (max(ready, problem.lag[o]) + problem.duration[o][task], problem.rate(o), o) for o in offers

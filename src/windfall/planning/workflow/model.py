@@ -9,13 +9,15 @@ import math
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
+from windfall.graph import Graph
 from windfall.planning.offers import Offer
-from windfall.planning.workflow.graph import Graph, Ints
 from windfall.planning.workflow.risk import NEVER as NEVER  # also the duration of a task on what cannot hold it
 from windfall.planning.workflow.risk import Exposure, Risk, expose
 
 US = 1_000_000
+Ints = NDArray[np.int64]
 
 
 class Workflow(Struct, frozen=True, eq=False):
@@ -46,7 +48,7 @@ class Problem(Struct, frozen=True, eq=False):
 
     @property
     def n(self) -> int:
-        return self.workflow.graph.n
+        return self.workflow.graph.tasks
 
     def cost(self, offer: int, lease: int) -> float:
         """The price of one lease in dollars, from the request to the release."""
@@ -133,7 +135,7 @@ def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: floa
         duration=[row.tolist() for row in duration],
         cycle=[max(1, round(offer.cycle_s * US)) for offer in offers],
         lag=lag,
-        limit=[workflow.graph.n if offer.limit is None else offer.limit for offer in offers],
+        limit=[workflow.graph.tasks if offer.limit is None else offer.limit for offer in offers],
         unbilled=[0 if offer.bills_boot else lag[o] for o, offer in enumerate(offers)],
         minimum=[round(offer.minimum_s * US) for offer in offers],
         exposure=expose(workflow.graph, offers, duration.tolist(), lag, deadline, risk or Risk(), lease_usd),
@@ -153,9 +155,9 @@ def _durations(workflow: Workflow, offer: Offer, runtime: np.ndarray[tuple[int],
 def earliest_finish(problem: Problem) -> int:
     """The finish that no plan can beat: every task on a machine of its own, requested at once, whatever it costs."""
     end = [0] * problem.n
-    parents = problem.workflow.graph.parents()
+    parents = problem.workflow.graph.parent_rows()
     choices = list(zip(problem.lag, problem.duration, strict=True))
-    for task in problem.workflow.graph.order.tolist():
+    for task in problem.workflow.graph.order().tolist():
         ready = max((end[p] for p in parents[task]), default=0)
         end[task] = min(max(ready, lag) + duration[task] for lag, duration in choices)
     return max(end, default=0)

@@ -18,8 +18,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from windfall.graph import Graph
 from windfall.planning.offers import Offer
-from windfall.planning.workflow.graph import Graph
 
 NEVER = 1 << 60  # µs; later than any deadline
 HOUR_US = 3600e6
@@ -49,7 +49,7 @@ def expose(
     risk: Risk, lease_usd: Floats,
 ) -> Exposure:  # fmt: skip
     """`lease_usd[o, t]` is the price of a machine of offer o rented for task t alone."""
-    n = graph.n
+    n = graph.tasks
     length = np.asarray(duration, dtype=np.float64).reshape(len(offers), n)
     fits = length < NEVER
     rate = np.array([offer.interruptions_per_h or 0.0 for offer in offers])[:, None]

@@ -88,11 +88,11 @@ class _PartialPaths:
         self.problem = problem
         self.fleet = Fleet(problem)
         graph = problem.workflow.graph
-        self.order = graph.order.tolist()
+        self.order = graph.order().tolist()
         self.position = [0] * problem.n
         for position, task in enumerate(self.order):
             self.position[task] = position
-        self.parents, self.children = graph.parents(), graph.children()
+        self.parents, self.children = graph.parent_rows(), graph.child_rows()
         self.fastest = [min(row) for row in zip(*problem.duration, strict=True)]
         self.choices: list[list[tuple[int, int]]] = [
             list(zip(problem.lag, row, strict=True)) for row in zip(*problem.duration, strict=True)

@@ -37,9 +37,9 @@ class Search:
     def __init__(self, problem: Problem, plan: Plan, rng: np.random.Generator) -> None:
         self.problem = problem
         graph = problem.workflow.graph
-        self.parents, self.children = graph.parents(), graph.children()
+        self.parents, self.children = graph.parent_rows(), graph.child_rows()
         self.rank = [0] * problem.n
-        for position, task in enumerate(graph.order.tolist()):
+        for position, task in enumerate(graph.order().tolist()):
             self.rank[task] = position
         self.fastest = [min(row) for row in zip(*problem.duration, strict=True)]
         self.width, self.size = problem.workflow.cores, problem.workflow.memory_bytes

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
+from windfall import graph as graphs
 from windfall.bags.spec import JobSpec
 from windfall.bounds import MAX_SECONDS
 from windfall.core import events as ev
-from windfall.core.state import dag
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import STATE_NAMES
 from windfall.core.state.state import State
@@ -32,7 +32,7 @@ SEARCHED_NAMES = 10_000
 # --- coming in --------------------------------------------------------------------------------------------------------
 
 
-def shape_of(packed: list[str] | None, spec: JobSpec) -> dag.Shape | None:
+def shape_of(packed: list[str] | None, spec: JobSpec) -> graphs.Graph | None:
     """The shape that was sent along; None for a bag of independent tasks."""
     if packed is None:
         return None
@@ -41,8 +41,8 @@ def shape_of(packed: list[str] | None, spec: JobSpec) -> dag.Shape | None:
     if len(packed) != 2:
         raise BadInput("'shape' must be two packed columns: offsets and children")
     try:
-        return dag.unpack(*map(_column, packed))
-    except dag.BadShape as error:
+        return graphs.unpack(*map(_column, packed))
+    except graphs.BadGraph as error:
         raise BadInput(f"the shape of the workflow: {error}") from None
 
 
@@ -57,14 +57,14 @@ def _column(text: str) -> bytes:
     return data
 
 
-def shaped(state: State, job: int, shape: dag.Shape, now: float) -> list[ev.AnyEvent]:
+def shaped(state: State, job: int, shape: graphs.Graph, now: float) -> list[ev.AnyEvent]:
     """The event that gives a job its shape; one that is known already is only named."""
     if shape.key in state.bags.shapes:
         return [ev.JobShaped(now, job, shape.key)]
     return [ev.JobShaped(now, job, shape.key, shape.offsets.tobytes(), shape.children.tobytes())]
 
 
-def estimated(packed: str | None, job: int, shape: dag.Shape, now: float) -> list[ev.AnyEvent]:
+def estimated(packed: str | None, job: int, shape: graphs.Graph, now: float) -> list[ev.AnyEvent]:
     """The event that says how long each task is thought to take, if that was sent along."""
     if packed is None:
         return []
