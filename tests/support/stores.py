@@ -54,6 +54,9 @@ class MemoryKit(Kit):
     def drop_record(self, seq: int) -> None:
         del self.store._records[seq]  # type: ignore[attr-defined]
 
+    def lose_records(self) -> None:
+        self.store._records.clear()  # type: ignore[attr-defined]
+
 
 class SqliteKit(Kit):
     def __init__(self, directory: Path) -> None:
@@ -79,6 +82,17 @@ class SqliteKit(Kit):
 
     def set_version(self, version: int) -> None:
         self.execute("UPDATE meta SET value = ? WHERE key = 'schema'", str(version))
+
+    def set_format(self, *rows: tuple[str, str]) -> None:
+        self.execute("DELETE FROM meta WHERE key LIKE 'format %'")
+        for row in rows:
+            self.execute("INSERT INTO meta VALUES (?, ?)", *row)
+
+    def forget_version(self) -> None:
+        self.execute("DELETE FROM meta")
+
+    def lose_records(self) -> None:
+        self.execute("DELETE FROM records")
 
     def make_busy(self) -> Callable[[], object]:
         self.store._writer.execute("PRAGMA busy_timeout = 0")  # type: ignore[attr-defined]
@@ -108,6 +122,17 @@ class PostgresKit(Kit):
 
     def set_version(self, version: int) -> None:
         self.execute("UPDATE windfall.meta SET value = %s WHERE key = 'schema'", str(version))
+
+    def set_format(self, *rows: tuple[str, str]) -> None:
+        self.execute("DELETE FROM windfall.meta WHERE key LIKE 'format %%'", *())
+        for row in rows:
+            self.execute("INSERT INTO windfall.meta VALUES (%s, %s)", *row)
+
+    def forget_version(self) -> None:
+        self.execute("DELETE FROM windfall.meta")
+
+    def lose_records(self) -> None:
+        self.execute("DELETE FROM windfall.records")
 
     def make_busy(self) -> Callable[[], object]:
         pid = self.store._writer.info.backend_pid  # type: ignore[attr-defined]

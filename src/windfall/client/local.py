@@ -179,7 +179,7 @@ class LocalServer:
         command = [sys.executable, "-m", "windfall.worker", "--server", self._server.url, "--die-with-parent"]
         command += ["--dir", str(self.directory / "worker")]
         command += ["--slots", str(self._slots)] if self._slots else []
-        with open(self.directory / "worker.log", "ab") as log:
+        with open(self.directory / "worker.log", "ab", opener=_private) as log:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -226,6 +226,10 @@ class LocalServer:
             _stop(worker, now)
         if server is not None:
             server.stop()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _stop(worker: subprocess.Popen[bytes], now: bool) -> None:

@@ -36,4 +36,4 @@ def holds_state(where: StateLocation) -> bool:
 
         return holds_tables(where.url)
     with naming(where.directory):
-        return any(os.path.lexists(where.directory / name) for name in ("lock", "windfall.db"))
+        return any(os.path.lexists(where.directory / name) for name in ("lock", "made", "snapshots", "windfall.db"))

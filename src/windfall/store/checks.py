@@ -63,6 +63,15 @@ def dropped(seq: int) -> str:
     )
 
 
+def check_reach(snapshot: Snapshot | None, last_seq: int, repair: str) -> None:
+    """Refuse a log that ends before its snapshot: records were lost, most likely with the whole database."""
+    if snapshot is not None and snapshot.seq > last_seq:
+        raise StoreCorrupt(
+            f"the state is damaged: its log ends with record {last_seq}, but a snapshot holds {snapshot.seq} records",
+            hint=repair,
+        )
+
+
 def conflict(new: Record) -> StoreConflict:
     """The error about a record that exists already, with another content."""
     return StoreConflict(

@@ -9,7 +9,9 @@ Promises:
   called from any thread at any time and never waits for the writer.
 - Every failure of the store is a `StoreError`, never an exception of a database's own. Its `retryable` says whether the
   same call can succeed later (disk full, locked, connection lost) or never will (damaged, in conflict, read-only, ...).
-- A store knows the `FORMAT` it was written with. An older one is read, a newer one is refused.
+- A store knows which formats its records and snapshots are in (windfall.store.formats). Older ones are read, a newer
+  one is refused.
+- Where a state was kept, an empty database is damaged and never a new one.
 """
 
 from __future__ import annotations
@@ -165,6 +167,8 @@ class Loaded(Struct):
     snapshot: Snapshot | None
     records: Iterator[tuple[int, bytes]]
     warnings: list[str]
+    formats: list[tuple[int, int]]
+    """(seq, format): records from `seq` on, and snapshots after them, are in this format (windfall.store.formats)."""
 
 
 BlobSource = bytes | Path | Iterable[bytes]

@@ -1,5 +1,6 @@
 """The files of a state directory beside its database: the lock, the snapshots, the blobs. Touches that directory only.
 
+DIR/made             there since the database was made: one that is empty now has lost what it held
 DIR/lock             held by flock while a server uses the directory; says which process, on which host
 DIR/snapshots/SEQ    the two newest states of the engine
 DIR/blobs/aa/SHA256  contents by their hash
@@ -75,6 +76,40 @@ class Lock:
 
 def free_bytes(path: Path) -> int:
     return shutil.disk_usage(path).free
+
+
+def is_full(path: Path) -> bool:
+    """Whether hardly anything can be written; False if that cannot be found out."""
+    try:
+        return free_bytes(path) < 1 << 20
+    except OSError:
+        return False
+
+
+def make_private(path: Path) -> None:
+    """Let nobody but the owner read the file, which is made if it is not there."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        status = os.fstat(handle)
+        if status.st_mode & 0o077 and status.st_uid == os.geteuid():
+            os.fchmod(handle, 0o600)
+    finally:
+        os.close(handle)
+
+
+class Marker:
+    """A file that says that a database was made here."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "made"
+
+    def is_set(self) -> bool:
+        return self._path.exists()
+
+    def set(self) -> None:
+        if not self.is_set():
+            make_private(self._path)
+            sync_directory(self._path.parent)
 
 
 def full(path: Path) -> StoreFull:
@@ -169,6 +204,9 @@ class SnapshotFiles:
                 return snapshot
             warnings.append(f"snapshot {path} is damaged and was passed over; the records since an older one are read")
         return None
+
+    def any(self) -> bool:
+        return bool(self._newest_first())
 
     def oldest_seq(self) -> int:
         """Records up to this one are in every kept snapshot; 0 while there are fewer than are to be kept."""

@@ -13,6 +13,7 @@ from typing import BinaryIO
 from windfall.store.checks import (
     check_batch,
     check_numbers,
+    check_reach,
     check_sha256,
     check_tasks,
     check_texts,
@@ -33,6 +34,7 @@ from windfall.store.contract import (
     TokenRow,
 )
 from windfall.store.files import Hashed
+from windfall.store.formats import FORMAT, FormatSince
 
 
 class MemoryStore:
@@ -80,7 +82,9 @@ class MemoryStore:
             del self._records[last]
             warnings.append(dropped(last))
         rows = [(r.seq, self._sums[r.seq], r.data) for r in self._records.values() if r.seq > after]
-        return Loaded(snapshot, checked(rows, after, "the state is in memory: start anew (record {seq})"), warnings)
+        repair = "the state is in memory: start anew (record {seq})"
+        check_reach(snapshot, self.last_seq(), repair.format(seq=after))
+        return Loaded(snapshot, checked(rows, after, repair), warnings, [FormatSince(1, FORMAT)])
 
     def save_snapshot(self, seq: int, data: bytes) -> None:
         others = [s for s in self._snapshots if s.seq != seq]

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, LiteralString, TypeVar, cast
 
 from windfall.errors import BadInput
+from windfall.store import formats
 from windfall.store.checks import (
     check_batch,
     check_numbers,
+    check_reach,
     check_sha256,
     check_tasks,
     check_texts,
@@ -71,9 +73,11 @@ CREATE TABLE windfall.blob_parts (sha256 text REFERENCES windfall.blobs, part in
 CREATE TABLE windfall.tokens (id text PRIMARY KEY, hash text NOT NULL, role text NOT NULL, name text NOT NULL,
                               created_s float8 NOT NULL);
 """
-HAS_SCHEMA: Sql = "SELECT to_regclass('windfall.meta') IS NOT NULL"
+HAS_META: Sql = "SELECT to_regclass('windfall.meta') IS NOT NULL"
+HAS_RECORDS: Sql = "SELECT to_regclass('windfall.records') IS NOT NULL"
 READ_VERSION: Sql = "SELECT value FROM windfall.meta WHERE key = 'schema'"
-WRITE_VERSION: Sql = "INSERT INTO windfall.meta VALUES ('schema', %s)"
+READ_FORMATS: Sql = "SELECT key, value FROM windfall.meta WHERE key LIKE %s"
+WRITE_META: Sql = "INSERT INTO windfall.meta VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 # One server per database: the lock lives as long as the writer's connection, wherever that server runs.
 LOCK_KEY = 0x57494E4446  # "WINDF"
@@ -168,7 +172,7 @@ class PostgresStore:
         self._local = threading.local()
         self._readers: list[Connection] = []
         try:
-            self._commit(self._prepare)
+            self._formats = self._commit(self._prepare)
         except BaseException as error:
             self.close()
             if not isinstance(error, StoreError):
@@ -200,13 +204,20 @@ class PostgresStore:
             raise
         return connection
 
-    @staticmethod
-    def _prepare(writer: Connection) -> None:
-        if writer.execute(HAS_SCHEMA).fetchone()[0]:  # type: ignore[index]
-            check_version(int(writer.execute(READ_VERSION).fetchone()[0]), "the database")  # type: ignore[index]
-            return
-        writer.execute(SCHEMA)
-        writer.execute(WRITE_VERSION, (str(SCHEMA_VERSION),))
+    def _prepare(self, writer: Connection) -> list[formats.FormatSince]:
+        """Make the tables, or find out who made those that are there."""
+        if not writer.execute(HAS_META).fetchone()[0]:  # type: ignore[index]
+            if writer.execute(HAS_RECORDS).fetchone()[0]:  # type: ignore[index]
+                raise damaged("table windfall.meta is gone")
+            writer.execute(SCHEMA)
+            writer.execute(WRITE_META, ("schema", str(SCHEMA_VERSION)))
+            writer.execute(WRITE_META, formats.row_since(1))
+        version = writer.execute(READ_VERSION).fetchone()
+        if version is None or not str(version[0]).isdecimal():
+            raise damaged("it does not say which version wrote it")
+        check_version(int(version[0]), "the database")
+        rows = writer.execute(READ_FORMATS, (formats.FORMAT_KEYS,)).fetchall()
+        return formats.formats_of(((key, value) for key, value in rows), "the database")
 
     def _commit(self, work: Callable[[Connection], T]) -> T:
         """Do `work` in one transaction; a connection that broke is made anew, with its lock, at the next call."""
@@ -241,8 +252,11 @@ class PostgresStore:
     def append(self, batch: Batch) -> None:
         check_batch(batch)
         rows = [(seq, t, job, kind, crc(seq, data), data) for seq, t, job, kind, data in batch.records]
+        newer = formats.newer_than(self._formats, batch)
 
         def work(writer: Connection) -> None:
+            if newer is not None:
+                writer.execute(WRITE_META, formats.row_since(newer.seq))
             if batch.jobs:
                 writer.cursor().executemany(ADD_JOB, batch.jobs)
             _add(writer, COPY_CHUNKS, CHUNK_TYPES, ADD_CHUNK, batch.chunks)
@@ -251,6 +265,8 @@ class PostgresStore:
                 _check_repeated(writer, batch.records)
 
         self._commit(work)
+        if newer is not None:
+            self._formats.append(newer)
 
     def load(self) -> Loaded:
         warnings: list[str] = []
@@ -261,7 +277,8 @@ class PostgresStore:
                 self._commit(lambda writer, seq=seq: writer.execute(DROP_RECORD, (seq,)))  # type: ignore[misc]
                 warnings.append(dropped(seq))
         repair = 'psql DATABASE -c "DELETE FROM windfall.records WHERE seq >= {seq}"'
-        return Loaded(snapshot, checked(self._records_after(after), after, repair), warnings)
+        check_reach(snapshot, self.last_seq(), "restore a backup of the whole schema windfall")
+        return Loaded(snapshot, checked(self._records_after(after), after, repair), warnings, list(self._formats))
 
     def _newest_snapshot(self, warnings: list[str]) -> Snapshot | None:
         for seq, stored, data in self._read(SNAPSHOTS):
@@ -414,7 +431,7 @@ def holds_tables(url: str) -> bool:
     shown = without_password(url)
     try:
         with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_S) as connection:
-            return bool(connection.execute(HAS_SCHEMA).fetchone()[0])  # type: ignore[index]
+            return any(connection.execute(there).fetchone()[0] for there in (HAS_META, HAS_RECORDS))  # type: ignore[index]
     except _RAW as error:
         raise _unreached(_named(error), shown) from error
 

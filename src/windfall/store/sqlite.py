@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from windfall.store import files
+from windfall.store import files, formats
 from windfall.store.checks import (
     check_batch,
     check_numbers,
+    check_reach,
     check_tasks,
     check_texts,
     check_version,
@@ -54,8 +55,9 @@ CREATE TABLE outputs (job INTEGER, task INTEGER, attempt INTEGER, data BLOB NOT 
 CREATE TABLE tokens (id TEXT PRIMARY KEY, hash TEXT NOT NULL, role TEXT NOT NULL, name TEXT NOT NULL,
                      created_s REAL NOT NULL) WITHOUT ROWID;
 """
+READ_FORMATS = f"SELECT key, value FROM meta WHERE key LIKE '{formats.FORMAT_KEYS}'"
+WRITE_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 READ_VERSION = "SELECT value FROM meta WHERE key = 'schema'"
-WRITE_VERSION = "INSERT INTO meta VALUES ('schema', ?)"
 
 ADD_RECORD = "INSERT INTO records (seq, t, job, kind, crc, data) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 ADD_CHUNK = "INSERT OR REPLACE INTO chunks (job, first, count, class, codec, data) VALUES (?, ?, ?, ?, ?, ?)"
@@ -118,13 +120,18 @@ class SqliteStore:
         self.directory = directory
         self._lock = files.Lock(directory)
         try:
+            with files.naming(directory):
+                files.make_private(directory / "windfall.db")
+            self._made = files.Marker(directory)
             self._snapshots = files.SnapshotFiles(directory / "snapshots")
             self._blobs = files.BlobFiles(directory / "blobs")
             self._writing = threading.Lock()
             self._writer: sqlite3.Connection | None = None
             self._local = threading.local()
             self._readers: list[sqlite3.Connection] = []
-            self._prepare()
+            self._formats = self._commit(self._prepare)
+            with files.naming(directory):
+                self._made.set()
         except BaseException:
             self._lock.release()
             raise
@@ -140,17 +147,20 @@ class SqliteStore:
             raise
         return connection
 
-    def _prepare(self) -> None:
-        def work(writer: sqlite3.Connection) -> None:
-            tables = writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if tables:
-                check_version(int(writer.execute(READ_VERSION).fetchone()[0]), str(self.directory))
-                return
+    def _prepare(self, writer: sqlite3.Connection) -> list[formats.FormatSince]:
+        """Make the tables, or find out who made those that are there."""
+        if not writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            if self._made.is_set() or self._snapshots.any():
+                raise self._damaged("it is empty, but jobs were kept here")
             for statement in SCHEMA.split(";"):
                 writer.execute(statement)
-            writer.execute(WRITE_VERSION, (str(SCHEMA_VERSION),))
-
-        self._commit(work)
+            writer.execute(WRITE_META, ("schema", str(SCHEMA_VERSION)))
+            writer.execute(WRITE_META, formats.row_since(1))
+        version = writer.execute(READ_VERSION).fetchone()
+        if version is None or not str(version[0]).isdecimal():
+            raise self._damaged("it does not say which version wrote it")
+        check_version(int(version[0]), str(self.directory))
+        return formats.formats_of(writer.execute(READ_FORMATS).fetchall(), str(self.directory))
 
     def _commit(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work` in one transaction. After an error the connection is made anew: nothing half done stays behind."""
@@ -190,8 +200,10 @@ class SqliteStore:
         database = self.directory / "windfall.db"
         if code in _DAMAGED or "no such table" in str(error) or "no such column" in str(error):
             return self._damaged(str(error))
-        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and files.free_bytes(self.directory) < 1 << 20):
+        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and files.is_full(self.directory)):
             return files.full(self.directory)
+        if code == sqlite3.SQLITE_CANTOPEN and not os.access(database, os.F_OK):
+            return self._damaged("it is gone")
         if code in _FORBIDDEN or (code == sqlite3.SQLITE_CANTOPEN and not os.access(database, os.R_OK | os.W_OK)):
             return files.read_only(f"{database}: {error}", self.directory)
         if code in _PASSING:
@@ -211,8 +223,11 @@ class SqliteStore:
     def append(self, batch: Batch) -> None:
         check_batch(batch)
         rows = [(seq, t, job, kind, crc(seq, data), data) for seq, t, job, kind, data in batch.records]
+        newer = formats.newer_than(self._formats, batch)
 
         def work(writer: sqlite3.Connection) -> None:
+            if newer is not None:
+                writer.execute(WRITE_META, formats.row_since(newer.seq))
             if batch.jobs:
                 writer.executemany(ADD_JOB, batch.jobs)
             if batch.chunks:
@@ -223,6 +238,8 @@ class SqliteStore:
                 self._check_repeated(writer, batch.records)
 
         self._commit(work)
+        if newer is not None:
+            self._formats.append(newer)
 
     @staticmethod
     def _check_repeated(writer: sqlite3.Connection, records: list[Record]) -> None:
@@ -241,7 +258,8 @@ class SqliteStore:
                 self._commit(lambda writer, seq=seq: writer.execute(DROP_RECORD, (seq,)))  # type: ignore[misc]
                 warnings.append(dropped(seq))
         repair = f'sqlite3 {self.directory}/windfall.db "DELETE FROM records WHERE seq >= {{seq}}"'
-        return Loaded(snapshot, checked(self._records_after(after), after, repair), warnings)
+        check_reach(snapshot, self.last_seq(), "restore a backup of the whole directory")
+        return Loaded(snapshot, checked(self._records_after(after), after, repair), warnings, list(self._formats))
 
     def _records_after(self, seq: int) -> Iterator[tuple[int, int, bytes]]:
         # In pages: a reader that stays in the middle of a query would keep the log from being folded in.

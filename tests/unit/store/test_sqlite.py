@@ -212,6 +212,68 @@ def test_the_state_is_for_its_owner_alone(directory):
         assert directory.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("left_open", [False, True], ids=["new", "readable before"])
+def test_in_a_folder_made_beforehand_too_everything_is_for_its_owner_alone(directory, left_open):
+    directory.mkdir(mode=0o755)
+    if left_open:
+        with opened(directory) as store:
+            store.append(batch(1))
+        (directory / "windfall.db").chmod(0o644)
+    before = os.umask(0o022)
+    try:
+        with opened(directory) as store:
+            store.append(batch(2 if left_open else 1))
+            store.save_snapshot(1, b"state")
+            store.put_blob(hashlib.sha256(b"").hexdigest(), b"")
+            found = {str(path.relative_to(directory)): path.stat().st_mode & 0o077 for path in directory.rglob("*")}
+    finally:
+        os.umask(before)
+    assert {"windfall.db", "windfall.db-wal", "windfall.db-shm", "lock", "snapshots", "blobs"} <= found.keys()
+    assert {name for name, mode in found.items() if mode} == set()
+
+
+DAMAGE = {
+    "other content": lambda path: path.write_bytes(b"this is no database" * 100),
+    "emptied": lambda path: path.write_bytes(b""),
+    "removed": lambda path: path.unlink(),
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:5000]),
+    "without its tables": lambda path: _drop_tables(path),
+    "overwritten with zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+}
+
+
+def _drop_tables(path):
+    with sqlite3.connect(path) as connection:
+        for name in ("meta", "records", "jobs", "chunks", "outputs", "tokens"):
+            connection.execute(f"DROP TABLE {name}")
+    connection.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize("snapshot", [False, True], ids=["log only", "with a snapshot"])
+def test_a_damaged_database_is_never_an_empty_one(directory, damage, snapshot):
+    with opened(directory) as store:
+        for seq in range(1, 50):
+            store.append(batch(seq))
+        if snapshot:
+            store.save_snapshot(40, b"state")
+    damage(directory / "windfall.db")
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match="is damaged") as error, opened(directory) as store:
+            list(store.load().records)
+        assert not error.value.retryable
+        assert "restore a backup" in error.value.hint
+
+
+def test_a_crash_before_the_tables_were_made_leaves_a_state_that_can_be_used(directory):
+    directory.mkdir()
+    (directory / "windfall.db").touch()
+    (directory / "lock").write_text("process 1 on host\n")
+    with opened(directory) as store:
+        store.append(batch(1))
+        assert whole_batches(store) == 1
+
+
 def test_a_second_server_in_another_process_is_refused_by_the_number_of_the_first(directory):
     with opened(directory):
         code = "import sys, pathlib; from windfall.store import open_store; open_store(sys.argv[1])"
@@ -233,6 +295,7 @@ def test_the_lock_is_not_inherited_by_programs_that_the_server_starts(directory)
 
 def test_what_a_crash_left_half_written_is_cleared_away(directory):
     with opened(directory) as store:
+        store.append(batch(1))
         store.save_snapshot(1, b"state")
     for folder in ("blobs", "snapshots"):
         (directory / folder / "tmp-left").write_bytes(b"half")
