@@ -92,7 +92,7 @@ def test_a_ledger_adds_up_and_says_what_is_to_come(tmp_path, typed, monkeypatch)
         assert "of a budget of $3.00" in shown and "released" in shown
         told = json.loads(typed("explain", "last", "--json").out)
         assert any(plan["started"] and plan["because"] for plan in told["last_plans"])
-        assert "instead of" in typed("explain", "last").out
+        assert "for comparison, all on-demand" in typed("explain", "last").out
 
 
 def test_a_task_that_is_reserved_says_for_which_machine(tmp_path, typed, monkeypatch):

@@ -74,7 +74,7 @@ def test_a_failed_command_is_an_error_to_look_at_or_to_raise(client):
     (task,) = job.as_completed()
     assert not task.ok
     assert isinstance(task.error, TaskFailed)
-    with pytest.raises(TaskFailed, match="exit 3: broken"):
+    with pytest.raises(TaskFailed, match="exit code 3: broken"):
         task.result()
 
 

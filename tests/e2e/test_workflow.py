@@ -339,7 +339,7 @@ def test_a_failed_step_raises_by_its_name_and_can_be_retried(client, tmp_path, m
     job = wf.submit()
     assert job.wait(timeout=60)["state"] == "failed"
     (task,) = job.results(["first"])
-    with pytest.raises(TaskFailed, match="task first: exit 1"):
+    with pytest.raises(TaskFailed, match="task first: exit code 1"):
         task.result()
     assert job.explain("second")["waiting"]["blocked_by"] == [{"task": 0, "name": "first"}]
     (tmp_path / "there").touch()

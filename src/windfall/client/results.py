@@ -14,22 +14,22 @@ from windfall.errors import WindfallError
 _TEXTS = {
     "done": "done",
     "oom": "out of memory",
-    "time": "out of time",
+    "time": "killed after its time limit",
     "python": "the call raised",
-    "outputs": "a declared output is missing",
-    "inputs": "an input could not be brought",
-    "no-command": "could not be started",
+    "outputs": "declared output missing",
+    "inputs": "input not available",
+    "no-command": "program not found or not executable",
     "no-cwd": "no such working directory",
-    "preempted": "the host had to go",
+    "preempted": "worker was stopped",
     "cancelled": "cancelled",
-    "lost": "the host vanished",
+    "lost": "host vanished",
 }
 
 
 def cause_text(cause: str, exit_code: int | None = None) -> str:
-    """Why an attempt ended, in a few words: `exit 3`, `killed by SIGSEGV`, `out of memory`."""
+    """Why an attempt ended, in a few words: `exit code 3`, `killed by SIGSEGV`, `out of memory`."""
     if cause == "exit":
-        return f"exit {exit_code}"
+        return f"exit code {exit_code}"
     if cause == "signal":
         return f"killed by {_signal_name(abs(exit_code or 0))}"
     return _TEXTS.get(cause, cause)

@@ -110,7 +110,7 @@ class TasksAdded(Event):
 
 
 class JobShaped(Event):
-    """Makes a job without tasks a workflow: which task waits for which (`windfall.graph`). A known shape is only named."""
+    """Makes a job without tasks a workflow: which task waits for which (windfall.graph). A known shape is named."""
 
     job: int
     shape: str

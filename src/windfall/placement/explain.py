@@ -12,6 +12,7 @@ from windfall.placement.filters import Stage
 from windfall.placement.model import Decision, Request, from_units
 from windfall.placement.scheduler import Scheduler, Weighed
 from windfall.placement.weighers import CHEAPEST, normalised
+from windfall.units import show_duration
 
 ALTERNATIVES = 2
 
@@ -83,10 +84,11 @@ def _raw(scheduler: Scheduler, weigher: str, weighed: Weighed, i: int) -> float:
 def _verdict(scheduler: Scheduler, decision: Decision) -> str:
     if not decision.victims:
         return f"{decision.host} has room; nobody is evicted"
-    cost = f"{shown_cost(scheduler.cost, decision.cost):g} {scheduler.cost.unit}"
-    which = "the cheapest set found" if not decision.proved else "the cheapest set"
+    cost = shown_cost(scheduler.cost, decision.cost)
+    lost = show_duration(cost) if scheduler.cost.unit == "s" else f"{cost:g} {scheduler.cost.unit}"
+    losses = {"work": f"{lost} of work", "period": f"{lost} of paid time", "revenue": f"{lost} of revenue"}
     ids = ", ".join(decision.victims)
-    text = f"{decision.host} makes room by evicting {ids}: {which} there by {scheduler.cost.name}, cost {cost}"
+    text = f"{decision.host} evicts {ids} and loses {losses.get(scheduler.cost.name, lost)}"
     if not decision.proved:
         text += (
             f"; {scheduler.cost.name} is not additive and the search met its limit of "
@@ -123,7 +125,7 @@ def _refused_by(filters: Sequence[Stage], h: int) -> Stage:
 
 
 def _refusals(scheduler: Scheduler, weighed: Weighed) -> list[str]:
-    """Who was refused by which filter, with one host as the example."""
+    """How many hosts each filter excluded, with one host as the example."""
     names = scheduler.site.names
     passed = set(weighed.rows.tolist())
     refused = {h: _refused_by(weighed.stages, h) for h in range(len(names)) if h not in passed}
@@ -131,9 +133,9 @@ def _refusals(scheduler: Scheduler, weighed: Weighed) -> list[str]:
     lines = []
     for name, count in counts.most_common():
         h, stage = next((h, stage) for h, stage in refused.items() if stage.name == name)
-        subject = f"{names[h]} is refused" if count == 1 else f"{count} hosts are refused"
-        example = "" if count == 1 else f"{names[h]} "
-        lines.append(f"{subject} by the filter {name}: {example}{stage.reason(h)}")
+        verdict = "too small" if name == "resources" else f"excluded by {name}"
+        subject = f"{names[h]} is {verdict}" if count == 1 else f"{count} hosts are {verdict}, such as {names[h]}"
+        lines.append(f"{subject}: {stage.reason(h)}")
     return lines
 
 

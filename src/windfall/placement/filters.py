@@ -121,11 +121,11 @@ def _resources(site: Site, request: Request, need: Ints) -> Stage:
 
     def reason(h: int) -> str:
         lacks = [
-            f"{from_units(need[r]):g} {site.resources[r]}, has {from_units(state[r, h]):g}"
+            f"{from_units(need[r]):g} {site.resources[r]}, {from_units(state[r, h]):g} free"
             for r in np.flatnonzero(need)
             if need[r] > state[r, h]
         ]
-        return f"needs {'; '.join(lacks)} free{beside}"
+        return f"needs {'; '.join(lacks)}{beside}"
 
     return Stage("resources", room(state, need), reason)
 

@@ -122,9 +122,13 @@ def test_alike_refusals_are_counted_and_their_consequences_left_out():
 
 
 def test_reasons_of_planners_name_machines_and_times_as_people_do():
-    said = money.reason_words("3 is hibernated with 2 tasks; they may wait there until 6353", lambda t: f"<{t:.0f}>")
-    assert said == "m3 is hibernated with 2 tasks; they may wait there until <6353>"
-    assert money.reason_words("start 3 spot: the cheapest") == "start 3 spot: the cheapest"
+    said = money.reason_words(
+        "3 is hibernated with 2 tasks; they may wait there until 6353", lambda t: f"for <{t:.0f}>"
+    )
+    assert said == "m3 is hibernated with 2 tasks; they may wait there for <6353>"
+    safe = "safe until 0: if all spot machines vanish before then, on-demand still finishes in time"
+    assert money.reason_words(safe).startswith("safe until 1970-01-01 ")
+    assert money.reason_words("rent 3 'spot' machines") == "rent 3 'spot' machines"
 
 
 # --- the ledger and the reasons -------------------------------------------------------------------------------------
@@ -159,16 +163,16 @@ def test_the_headline_of_a_bill_says_spent_to_come_and_predicted():
     )
 
 
-def test_a_plan_tells_what_it_did_why_and_instead_of_what():
+def test_a_plan_tells_what_it_did_why_and_what_else_would_cost():
     told = {
         "t": NOW, "started": [{"machine": 1, "offer": "spot-2", "price_usd": 0.03}] * 2, "stopped": [5], "moved": [3],
         "because": ["the cheapest room"], "refused": ["start od-2: all 4 are rented"], "error": "", "cost_usd": 1.19,
-        "finish_s": NOW + 60, "rejected": [{"what": "all on on-demand machines now", "cost_usd": 1.48}],
+        "finish_s": NOW + 60, "rejected": [{"what": "all on-demand", "cost_usd": 1.48}],
     }  # fmt: skip
     lines = "\n".join(explain.plan_lines(told))
     assert "started 2 spot-2, gave back m5, moved 1 task from machines that sleep; expected $1.19 in all" in lines
     assert "because the cheapest room" in lines
-    assert "instead of all on on-demand machines now: $1.48" in lines
+    assert "for comparison, all on-demand: $1.48" in lines
     assert "refused: start od-2: all 4 are rented" in lines
     json.dumps(told)
 

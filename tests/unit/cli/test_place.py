@@ -205,7 +205,7 @@ def test_people_get_the_same_answer_in_words(run):
     assert text.startswith("host: host-B\nevict: BP3\n")
     table_text = run("explain", as_json(table.hosts), request)
     assert "host-B <-" in table_text
-    assert "resources: needs 2 vcpu, has 1" in table_text
+    assert "resources: needs 2 vcpu, 1 free" in table_text
 
 
 def test_consolidate_market_and_headroom_answer_from_files(tmp_path):

@@ -79,16 +79,16 @@ def test_a_summary_shows_causes_last_lines_and_what_to_try(capsys):
     print_summary(status("failed", done=8, failed=2, attempts=15), [retried, GROUP], Place(state="my dir"))
     assert capsys.readouterr().out.splitlines() == [
         "job 7 'fit'  10 tasks: 8 done, 2 failed   in 4.00 s (2.0/s)   5 extra attempts",
-        "  2 failed: exit 3   task 8, 9",
+        "  2 failed: exit code 3   task 8, 9",
         "      | two",
         "      | three",
         "      | singular matrix",
-        "  1 failed at first and went on: exit 3   task 4",
+        "  1 failed at first and went on: exit code 3   task 4",
         "      | hiccup",
         "what next:",
-        "  all that a failed task wrote         windfall logs 7 8 --state 'my dir'",
-        "  try the failed ones again, in place  windfall retry 7 --failed --state 'my dir'",
-        "  what the others gave                 windfall results 7 --json --state 'my dir'",
+        "  output of a failed task              windfall logs 7 8 --state 'my dir'",
+        "  run the failed tasks again           windfall retry 7 --failed --state 'my dir'",
+        "  results of the other tasks           windfall results 7 --json --state 'my dir'",
     ]
 
 
@@ -96,7 +96,7 @@ def test_many_groups_are_counted_not_listed(capsys):
     groups = [{**GROUP, "count": n, "tasks": [n], "exit_code": n} for n in range(1, 9)]
     print_summary(status("failed", failed=36, done=0, total=36), groups, Place())
     out = capsys.readouterr().out
-    assert "8 failed: exit 8" in out
+    assert "8 failed: exit code 8" in out
     assert "and 6 in 3 other groups" in out
 
 
@@ -140,7 +140,7 @@ def test_one_look_says_how_far_how_fast_and_what_is_wrong():
     assert "job 7 'fit'  100 tasks" in text
     assert "60 / 100   2 running" in text
     assert "to go" in text
-    assert '2 tasks failed: 2 x exit 3 "singular matrix" (task 8, 9)' in text
+    assert '2 tasks failed: 2 x exit code 3 "singular matrix" (task 8, 9)' in text
 
 
 def test_a_deadline_shows_whether_it_will_be_met():

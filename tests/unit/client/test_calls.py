@@ -123,7 +123,7 @@ def test_the_result_of_a_call_is_its_value():
 
 def test_a_failed_command_says_why_with_its_last_line():
     task = Task(row("failed", 3, "exit"), b"", b"warming up\nsingular matrix\n", b"")
-    with pytest.raises(TaskFailed, match="task 3: exit 3: singular matrix") as caught:
+    with pytest.raises(TaskFailed, match="task 3: exit code 3: singular matrix") as caught:
         task.result()
     assert (caught.value.task, caught.value.cause, caught.value.status) == (3, "exit", 3)
 
@@ -135,12 +135,12 @@ def test_output_that_is_not_utf8_is_shown_all_the_same():
 @pytest.mark.parametrize(
     ("cause", "code", "text"),
     [
-        ("exit", 3, "exit 3"),
+        ("exit", 3, "exit code 3"),
         ("signal", 11, "killed by SIGSEGV"),
         ("signal", 139, "killed by SIGSEGV"),
         ("signal", 200, "killed by signal 200"),
         ("oom", None, "out of memory"),
-        ("lost", None, "the host vanished"),
+        ("lost", None, "host vanished"),
         ("something-new", None, "something-new"),
     ],
 )

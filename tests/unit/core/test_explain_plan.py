@@ -24,7 +24,7 @@ def test_a_task_says_which_machine_it_is_reserved_for_and_that_it_boots():
     cloud.t += 20
     told = why(cloud, bag, 3)
     assert told["because"] == (
-        "its plan has reserved it for a machine: m1 (small) boots; ready in about 40 s; 1 goes first there"
+        "its plan has reserved it for a machine: m1 (small) boots; ready in about 40.0 s; 1 goes first there"
     )
     assert told["machine"] == 1 and not told["stuck"]
 
@@ -37,7 +37,7 @@ def test_a_task_says_that_its_machine_sleeps():
     cloud.t += 30
     cloud.sleep(1)
     cloud.t += 15
-    assert "m1 (small) sleeps since 15 s" in why(cloud, bag, 3)["because"]
+    assert "m1 (small) has been hibernated by its provider for 15.0 s" in why(cloud, bag, 3)["because"]
 
 
 def test_machines_that_boot_are_help_on_its_way():
@@ -116,6 +116,5 @@ def test_it_is_said_how_many_tasks_are_left_to_hosts_that_cost_nothing():
     cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1]})
     because = explain_plan.coming(cloud.state, bag, cloud.t).because
     assert because == (
-        "2 tasks are reserved for its machines; 4 are left to hosts that cost nothing; "
-        "1 machine is rented for it: 1 boots"
+        "2 tasks are reserved for its machines; 4 are left to free hosts; 1 machine is rented for it: 1 boots"
     )

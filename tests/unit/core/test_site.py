@@ -95,7 +95,7 @@ def test_of_busy_workers_the_one_whose_task_is_youngest_makes_way():
     hand.t += 5
     asked = hand.request()
     assert asked.victims == [2] and asked.cost == 5_000_000
-    assert "lab-2" in asked.why[0] and "by work, cost 5 s" in asked.why[0]
+    assert "lab-2" in asked.why[0] and "loses 5.00 s of work" in asked.why[0]
 
 
 def test_an_evicted_worker_that_is_killed_gives_its_task_back_as_a_loss_at_once():

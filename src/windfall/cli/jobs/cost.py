@@ -40,11 +40,11 @@ def cost(job: str, all_: bool, place: Place, as_json: bool) -> None:
     if (share := _used(told)) is not None:
         used = f"{100 * share:.0f} %"
         click.echo(f"  tasks used {used} of the paid time; the rest was booting, waiting and lost attempts")
-    heads = ["offer", "pool", "market", "machines", "cycles", "billed", "$"]
+    heads = ["offer", "pool", "market", "machines", "billed cycles", "held", "$"]
     print_table(heads, (_offer_cells(row) for row in told["offers"]))
     click.echo()
     shown = told["machines"] if all_ else told["machines"][:_SHOWN_MACHINES]
-    heads = ["machine", "offer", "from", "to", "billed", "asleep", "cycles", "price", "$", "end"]
+    heads = ["machine", "offer", "from", "to", "held", "hibernated", "billed cycles", "price", "$", "end"]
     print_table(heads, (_machine_cells(row) for row in shown))
     if len(told["machines"]) > len(shown):
         click.echo(f"... and {len(told['machines']) - len(shown):,} more: --all")

@@ -10,6 +10,7 @@ import click
 from windfall.cli.options import Place, find_task, json_option, place_options, task_name
 from windfall.cli.show.money import cost_words, fleet_words, reason_words, refusals
 from windfall.cli.show.output import moment, plural, print_json
+from windfall.client.results import cause_text
 from windfall.units import show_duration, show_usd
 
 Json = dict[str, Any]
@@ -54,7 +55,7 @@ def lines(told: Json) -> list[str]:
         waiting = told.get("waiting")
         if waiting is None:
             return [f"{job} has ended: {told['state']}.", *_blocked(told), *money_lines(told)]
-        head = f"{job} {'waits' if waiting['waits'] else 'is ' + told['state']}."
+        head = f"{job} {'waits' if waiting['waits'] and not told.get('running') else 'is ' + told['state']}."
         written = [f"    {name} = {text}" for name, text in told["policies"].items()]
         return [head, *waiting_lines(waiting), *(["  its policies:", *written] if written else []), *money_lines(told)]
     found = [f"task {told.get('task_name') or told['task']} of {job} {_standing(told)}."]
@@ -117,7 +118,7 @@ def plan_lines(plan: Json) -> list[str]:
     expected += f", done about {moment(plan['finish_s'])}" if plan["finish_s"] is not None else ""
     found = [f"{moment(plan['t'])}  {', '.join(did) or 'nothing was done'}{expected}"]
     found += [f"          because {reason_words(text)}" for text in plan["because"]]
-    found += [f"          instead of {other['what']}: {show_usd(other['cost_usd'])}" for other in plan["rejected"]]
+    found += [f"          for comparison, {other['what']}: {show_usd(other['cost_usd'])}" for other in plan["rejected"]]
     found += [f"          refused: {text}" for text in refusals(plan["refused"])]
     return found + ([f"          {plan['error']}"] if plan["error"] else [])
 
@@ -131,7 +132,13 @@ def _step(step: Json) -> str:
     if step["what"] == "given up":
         return f"{when}{attempt}given up: {step['why']}; {step['then']}"
     if "cause" in step:
-        how = "done" if step["cause"] == "done" else step["cause"]
-        code = f" {step['exit_code']}" if step["cause"] == "exit" else ""
-        return f"{when}{attempt}on {step['host']}: {how}{code} after {show_duration(step['run_s'])}; {step['what']}"
+        return f"{when}{attempt}on {step['host']}: {_ended(step)}; {step['what']}"
     return f"{when}{step['what']}" + (f": {step['reason']}" if step.get("reason") else "")
+
+
+def _ended(step: Json) -> str:
+    """How an attempt ended: `exit code 3 after 12.3 s`, `killed after its 20.0 s limit`."""
+    took = show_duration(step["run_s"])
+    if step["cause"] == "time":
+        return f"killed after its {took} limit"
+    return cause_text(step["cause"], step["exit_code"]) + ("" if step["cause"] == "no-command" else f" after {took}")

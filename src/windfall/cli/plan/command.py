@@ -15,38 +15,45 @@ from windfall.errors import BadInput
 @click.option("--workflow", "workflow_file", metavar="FILE", help="WfFormat 1.5 JSON or workflow.toml.")
 @click.option("--offers", "offers_file", metavar="FILE", help="What may be rented: offers.toml.")
 @click.option("--deadline", metavar="TIME", help="Finish within 2h30m, or by a clock time: 18:00.")
-@click.option("--what-if", metavar="deadline=T,T,...", help="Of a bag: other deadlines beside that.")
-@click.option("--planner", metavar="NAME", help="Who decides what is rented.  [default: windfall]")
-@click.option("--confidence", type=float, metavar="P", help="Of a bag: how sure it shall be.  [default: 0.95]")
-@click.option("--budget", metavar="USD", help="Spend at most so many dollars.")
+@click.option("--what-if", metavar="deadline=T,T,...", help="Compare other deadlines of a bag, too.")
+@click.option("--planner", metavar="NAME", help="Planner that decides what to rent.  [default: windfall]")
+@click.option("--confidence", type=float, metavar="P", help="Wanted chance that a bag is in time.  [default: 0.95]")
+@click.option("--budget", metavar="USD", help="Spend at most this many dollars.  [default: no limit]")
 @click.option(
     "--failures",
     type=click.FloatRange(0, 0.99),
     default=0.0,
     metavar="P",
-    help="Of a workflow: chance that a task fails and runs again; time is kept for it.",
+    help="Chance that a task of a workflow fails and runs again.  [default: 0]",
 )
-@click.option("--estimate", metavar="TIME", help="Of a bag: what a task takes on a machine of speed 1.")
+@click.option("--estimate", metavar="TIME", help="Run time of a task on a machine of speed 1.")
 @click.option(
-    "--spread", type=float, metavar="S", help="How unequal run times are: sigma of their log.  [default: 0.35]"
+    "--spread",
+    type=float,
+    metavar="S",
+    help="Spread of run times: standard deviation of their logarithm.  [default: 0.35]",
 )
-@click.option("--like", metavar="JOB", help="Of a bag: run times as those of an earlier job.")
+@click.option("--like", metavar="JOB", help="Take run times from an earlier job.")
 @click.option(
-    "--trace", "traces", multiple=True, metavar="[OFFER=]FILE", help="Of a bag: availability of spot machines."
+    "--trace", "traces", multiple=True, metavar="[OFFER=]FILE", help="Availability of spot machines, recorded."
 )
-@click.option("--pools", "pools_file", metavar="FILE", help="Of a bag: rent from the clouds of a pools.toml instead.")
-@click.option("--pool", "pools", multiple=True, metavar="NAME", help="With --pools: from this one. Repeatable.")
+@click.option(
+    "--pools", "pools_file", metavar="FILE", help="Rent from the emulated clouds of a pools.toml instead of --offers."
+)
+@click.option(
+    "--pool", "pools", multiple=True, metavar="NAME", help="With --pools: rent from this pool only. Repeatable."
+)
 @click.option("--market", type=click.Choice(["any", "on-demand", "spot"]), default="any", show_default=True)
 @click.option(
     "--seeds",
     type=click.IntRange(1, 10_000),
     metavar="N",
-    help="Of a bag: simulated so often.  [default: 40, or fewer]",
+    help="Number of simulated runs of a bag.  [default: 40; 10 for a large bag]",
 )
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="The same seed gives the same plan.")
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="First seed; the same seed gives the same plan.")
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="The plan as one JSON document.")
-@click.option("--plot", metavar="PNG", help="Draw it: what deadlines cost; of a workflow, machines and tasks.")
+@click.option("--plot", metavar="PNG", help="Draw cost against deadline; of a workflow, machines and tasks over time.")
 def plan(
     job: str | None,
     workflow_file: str | None,

@@ -166,9 +166,7 @@ def _why(first: Json | None) -> list[str]:
     if first is None:
         return []
     found = [f"  why         {first['stepped_in']}"] if first["stepped_in"] else []
-    reasons = [
-        reason_words(text, lambda t: f"{show_duration(t)} from now") for text in first["because"][:_MOST_REASONS]
-    ]
+    reasons = [reason_words(text, lambda t: f"for {show_duration(t)}") for text in first["because"][:_MOST_REASONS]]
     found += [f"  {'why' if not place else '':<12}{text}" for place, text in enumerate(reasons)]
     for place, rejected in enumerate(first["rejected"][:_MOST_REASONS]):
         found.append(f"  {'compare' if not place else '':<12}{rejected['what']}: {show_usd(rejected['cost_usd'])}")

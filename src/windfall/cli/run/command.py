@@ -226,6 +226,17 @@ class Session:
             self.client = Client(local=self.local, patience_s=60.0)
         self.job: Job | None = None
         self.foresight: Foresight | None = None
+        self.last: Json | None = None
+
+    def keep(self, status: Json) -> None:
+        """Remember the last status: once the server has stopped, nobody else knows it."""
+        self.last = status
+
+    def _progress_words(self) -> str:
+        if self.last is None:
+            return ""
+        tasks = self.last["tasks"]
+        return f" with {tasks['done']:,} of {tasks['total']:,} done"
 
     @property
     def owns_server(self) -> bool:
@@ -239,14 +250,14 @@ class Session:
             self.local.close(now=True)
         signal.signal(signal.SIGINT, impatience)
         if self.job is not None:
-            what = "its tasks were stopped" if owned else "what runs on its server goes on"
-            note(f"windfall: stopped; {what}.  {_how_to_go_on(self.job.id, self.place)}")
+            what = f"stopped{self._progress_words()}" if owned else "left; its server goes on with the job"
+            note(f"windfall: {what}.  {_how_to_go_on(self.job.id, self.place)}")
         else:
             note("windfall: interrupted before anything was submitted")
 
 
 def _how_to_go_on(job: int, place: Place) -> str:
-    return f"Go on: the same command again, or windfall run --resume {job}{place.words}"
+    return f"Continue: the same command again, or windfall run --resume {job}{place.words}"
 
 
 # -- the run ---------------------------------------------------------------------------------------------------------
@@ -271,7 +282,7 @@ def _run(session: Session, bag: Submission | Request | None, resume: str | None,
         return status
     session.foresight = Foresight(client.transport.url, client.transport.token, job.id)
     try:
-        return follow(job, max_wait_s, session.foresight)
+        return follow(job, max_wait_s, session.foresight, session.keep)
     finally:
         session.foresight.close()
 

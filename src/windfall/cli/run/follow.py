@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -137,13 +137,20 @@ def in_one_line(waiting: Json) -> str:
     return str(waiting["because"]) + (f" ({', '.join(clauses)})" if clauses else "")
 
 
-def follow(job: Job, max_wait_s: float | None = None, foresight: Foresight | None = None) -> Json:
-    """Show progress until the job has ended. Ctrl-C once: start nothing more; twice: `KeyboardInterrupt`."""
+def follow(
+    job: Job, max_wait_s: float | None = None, foresight: Foresight | None = None,
+    seen: Callable[[Json], None] = lambda status: None,
+) -> Json:  # fmt: skip
+    """Show progress until the job has ended; `seen` gets every status.
+
+    Ctrl-C once: start nothing more; twice: `KeyboardInterrupt`.
+    """
     status: Json = {}
     with Progress(job) as progress:
         watch = StuckWatch(job, progress, max_wait_s)
         try:
             for status in statuses(job):
+                seen(status)
                 watch.look(status)
                 if foresight is not None and progress.is_seen:
                     foresight.look(status)
@@ -163,4 +170,5 @@ def follow(job: Job, max_wait_s: float | None = None, foresight: Foresight | Non
             progress.update(status)
             time.sleep(0.1)
             status = job.status(newer_than=status["version"], wait_s=1.0)
+            seen(status)
     return status

@@ -31,9 +31,9 @@ from windfall.units import parse_bytes, parse_duration
 @click.option("--tls-cert", metavar="FILE", help="Certificate (PEM): serve https.")
 @click.option("--tls-key", metavar="FILE", help="Its key (PEM).")
 @click.option("--lease", default="60s", show_default=True, metavar="TIME", help="Silence that makes a host unknown.")
-@click.option("--pools", metavar="FILE", help="A pools.toml: where to get clients when tasks wait.")
+@click.option("--pools", metavar="FILE", help="A pools.toml: where to start workers when tasks wait.")
 @click.option(
-    "--time-scale", type=click.FloatRange(0.001), metavar="X", help="Of emulated clouds: their seconds in one of ours."
+    "--time-scale", type=click.FloatRange(0.001), metavar="X", help="Speed of emulated clouds.  [default: as in FILE]"
 )
 @click.option(
     "--tail-enter",

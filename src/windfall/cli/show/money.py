@@ -130,10 +130,10 @@ def _against_deadline(deadline_s: float | None, finish_s: float) -> str:
     return f", {show_duration(deadline_s - finish_s)} before the deadline"
 
 
-def reason_words(text: str, when: Callable[[float], str] = moment) -> str:
-    """A planner's reason for people: it knows machines by number and times by the engine's clock."""
+def reason_words(text: str, when: Callable[[float], str] = lambda t: f"until {moment(t)}") -> str:
+    """A planner's reason as a person reads it: a planner knows machines by number and times by the engine's clock."""
     text = _MACHINE.sub(lambda found: f"m{found[1]}", text)
-    return _MOMENT.sub(lambda found: f"until {when(float(found[1]))}", text)
+    return _MOMENT.sub(lambda found: when(float(found[1])), text)
 
 
 def refusals(texts: Iterable[str]) -> list[str]:

@@ -117,9 +117,9 @@ def _print_next(job: int, example: str, place: Place, resume: bool) -> None:
     go_on = f" && windfall run --resume {job}{where}" if resume else ""
     lines = [("go there", f"cd {shlex.quote(place.typed_in)}")] if place.typed_in else []
     lines += [
-        ("all that a failed task wrote", f"windfall logs {job} {example}{where}"),
-        ("try the failed ones again, in place", f"windfall retry {job} --failed{where}{go_on}"),
-        ("what the others gave", f"windfall results {job} --json{where}"),
+        ("output of a failed task", f"windfall logs {job} {example}{where}"),
+        ("run the failed tasks again", f"windfall retry {job} --failed{where}{go_on}"),
+        ("results of the other tasks", f"windfall results {job} --json{where}"),
     ]
     click.echo("what next:")
     for why, command in lines:

@@ -29,6 +29,7 @@ from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAM
 from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
 from windfall.core.supply.pools import outlook
+from windfall.units import show_bytes, show_duration
 from windfall.wire.messages import CAUSES
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ class Look:
         self.alone: dict[Kind, Reason] = {}
         """Reasons that are all that keeps a host away."""
         self.willing = self.possible = 0
+        self.counts = f"{_tasks(len(bag.attempts.live))} run{'s' * (len(bag.attempts.live) == 1)}, {bag.waiting} wait"
         for number in self.hosts:
             found = host_reasons(state, policies, bag, task, state.hosts[number], t)
             self.willing += not found
@@ -180,6 +182,8 @@ class Look:
             return "no host is connected"
         if self.willing:
             return f"{self.willing} of {hosts} may run it and will get it when they ask next"
+        if {what for what, _ in self.reasons} == {"busy"}:
+            return f"{self.counts}: all slots are busy"
         if self.possible:
             return f"{self.possible} of {hosts} may run it later"
         if not self.is_complete:
@@ -204,6 +208,10 @@ def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
     if task is None and not bag.waiting and not bag.queues.reserved:
         return "every task of the job has been handed out", []
     return None
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
 
 
 def _hosts(count: int) -> str:
@@ -239,7 +247,7 @@ def _standing(host: Host, t: float) -> Reason | None:
         return Reason("draining", "the host is draining", f"{name} takes nothing more", 1, name)
     until = host.record.probation_until
     if until is not None and t < until:
-        detail = f"{name}: {host.record.suspicion} (black hole suspected, next test in {until - t:.0f} s)"
+        detail = f"{name}: {host.record.suspicion} (black hole suspected, next test in {show_duration(until - t)})"
         return Reason("probation", "Host.ErrorRate", detail, 1, name, None, f"windfall host unblock {name}")
     return None
 
@@ -260,7 +268,12 @@ def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
         short = float(width - host.slots)
         found.append(
             Reason(
-                "cpus", f"Host.Slots >= {width}", f"the most that a host offers is {host.slots}", 1, host.name, short
+                "cpus",
+                f"Host.Slots >= {width}",
+                f"largest host: {host.slots} slots; asked for: {width}",
+                1,
+                host.name,
+                short,
             )
         )
     need = rules.memory_for(attempt)
@@ -268,7 +281,8 @@ def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
         need_mb, has_mb = need >> 20, host.memory_bytes >> 20
         found.append(
             Reason(
-                "memory", f"Host.Memory >= {need_mb}", f"the largest offers {has_mb} MB", 1, host.name,
+                "memory", f"Host.Memory >= {need_mb}",
+                f"largest host: {show_bytes(host.memory_bytes)}; asked for: {show_bytes(need)}", 1, host.name,
                 float(need_mb - has_mb), f"windfall change {bag.number} --memory {max(1, has_mb)}M",
             )
         )  # fmt: skip
@@ -351,9 +365,8 @@ def _nearest(alone: list[Reason]) -> str:
     if not missed:
         return ""
     best = min(missed, key=lambda reason: (-reason.hosts, reason.missing))
-    unit = {"memory": " MB of memory", "cpus": " slots"}.get(best.what)
-    if unit:
-        return f"{_hosts(best.hosts)} lack{'s' * (best.hosts == 1)} only {best.missing:g}{unit} ({best.example})"
+    if best.what in ("memory", "cpus"):
+        return f"{best.example}: {best.detail}"
     return f"{_hosts(best.hosts)} fail{'s' * (best.hosts == 1)} '{best.text}' alone, {best.example} by {best.missing:g}"
 
 
@@ -430,6 +443,7 @@ def explain(
     if task is None:
         if bag.finished_t is None:
             document["waiting"] = why_waiting(state, policies, bag, None, t)
+            document["running"] = len(bag.attempts.live)
         elif bag.queues.held:
             document["blocked"] = _blocked(bag, name_of)
         document["policies"] = policies.of(bag.rules.policies).expressions

@@ -14,6 +14,7 @@ from windfall.core.state.bags import Bag
 from windfall.core.state.fleet import HIBERNATED, PENDING, MachineState
 from windfall.core.state.state import State
 from windfall.planning.contract import Plan
+from windfall.units import show_duration
 
 Json = dict[str, Any]
 BUDGET = "the budget of"
@@ -39,7 +40,7 @@ def coming(state: State, bag: Bag, t: float) -> Coming | None:
     if there:
         reserved = f"{len(bag.queues.reserved)} tasks are reserved for its machines; " if bag.queues.reserved else ""
         left = bag.waiting if free_hosts.are_there(state) else 0
-        others = f"{left} are left to hosts that cost nothing; " if left else ""
+        others = f"{left} are left to free hosts; " if left else ""
         return Coming(reserved + others + _counted(there), pools, False, [])
     if not planned.plans:
         return Coming("its plan is being made", [], False, [])
@@ -66,7 +67,7 @@ def _counted(there: list[MachineState]) -> str:
     boots = sum(machine.phase == PENDING for machine in there)
     sleeps = sum(machine.phase == HIBERNATED for machine in there)
     parts = [f"{boots} boot" if boots != 1 else "1 boots"] * (boots > 0)
-    parts += [f"{sleeps} sleep" if sleeps != 1 else "1 sleeps"] * (sleeps > 0)
+    parts += [f"{sleeps} hibernated"] * (sleeps > 0)
     machines = "1 machine is rented for it" if len(there) == 1 else f"{len(there)} machines are rented for it"
     return f"{machines}: {', '.join(parts)}" if parts else machines
 
@@ -80,11 +81,13 @@ def standing(state: State, machine: MachineState, t: float) -> str:
         return f"{name} is ordered"
     if machine.phase == PENDING:
         left_s = machine.requested_t + machine.offer.lag_s - t
-        return f"{name} boots" + (f"; ready in about {left_s:.0f} s" if left_s > 0 else ", and should be ready by now")
+        return f"{name} boots" + (
+            f"; ready in about {show_duration(left_s)}" if left_s > 0 else ", and should be ready by now"
+        )
     if machine.phase == HIBERNATED:
-        return f"{name} sleeps since {t - machine.sleeps[-1][0]:.0f} s: the provider has hibernated it"
+        return f"{name} has been hibernated by its provider for {show_duration(t - machine.sleeps[-1][0])}"
     if machine.noticed_t is not None:
-        return f"{name} will be taken in {max(0.0, machine.noticed_t - t):.0f} s"
+        return f"{name} will be reclaimed in {show_duration(max(0.0, machine.noticed_t - t))}"
     host = state.hosts.get(machine.host)
     held = len(host.held) if host is not None else 0
     return f"{name} runs {held} tasks on {machine.offer.cores} cores"

@@ -13,6 +13,8 @@ from math import ceil, inf
 
 from msgspec import Struct, field
 
+from windfall.units import show_duration
+
 Pools = tuple[str, ...]
 """The names of the pools that a group of bags admits, sorted."""
 Flow = list[tuple[Pools, dict[str, int]]]
@@ -227,7 +229,7 @@ def allowance(pool: PoolState, missing: int, t: float) -> tuple[int, str]:
     if pool.closed_until is not None:
         failed = f"the pool failed {pool.errors} times, last: {pool.last_error}"
         if t < pool.closed_until:
-            return 0, f"{failed}; next try in {pool.closed_until - t:.0f} s"
+            return 0, f"{failed}; next try in {show_duration(pool.closed_until - t)}"
         if pool.queued:
             return 0, f"{failed}; one client was asked for as a test"
         return 1, f"{failed}; one client as a test"

@@ -147,15 +147,14 @@ def _explain(decided: PlanningPass, plan: Plan, at_risk: Sequence[Item], latest_
     if plan.start:
         kinds: dict[str, int] = {}
         for start in plan.start:
-            kind = f"{start.offer.name} ({start.offer.market})"
-            kinds[kind] = kinds.get(kind, 0) + 1
-        text = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        plan.because.append(f"start {text}: the cheapest machines for {sum(i.count for i in decided.items)} tasks")
+            kinds[start.offer.name] = kinds.get(start.offer.name, 0) + 1
+        text = ", ".join(f"{count} '{name}' machine{'s' * (count != 1)}" for name, count in kinds.items())
+        plan.because.append(f"rent {text}: the cheapest way to run {sum(i.count for i in decided.items)} tasks")
     if forced:
         plan.because.append(f"{forced} on-demand machines start now: without them the safety net would not hold")
     if math.isfinite(latest_t):
         plan.because.append(
-            f"until {latest_t:.0f}, on-demand machines could still meet the deadline if all spot machines vanish"
+            f"safe until {latest_t:.0f}: if all spot machines vanish before then, on-demand still finishes in time"
         )
     elif at_risk:
         plan.because.append("on-demand machines alone can no longer meet the deadline")

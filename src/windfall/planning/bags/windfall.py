@@ -84,9 +84,9 @@ class Windfall:
             return decided
         spot_usd, ondemand_usd = decided.cost_usd() + _early_rescue_usd(decided), ondemand.cost_usd()
         if any(decided.shortfall()) or spot_usd <= ondemand_usd:
-            decided.rejected = [Rejected("all on on-demand machines now", ondemand_usd - spot_usd)]
+            decided.rejected = [Rejected("all on-demand", ondemand_usd - spot_usd)]
             return decided
-        ondemand.rejected = [Rejected("spot machines first", spot_usd - ondemand_usd)]
+        ondemand.rejected = [Rejected("spot first", spot_usd - ondemand_usd)]
         return ondemand
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -122,9 +123,16 @@ class WorkflowPlanner:
             offer, at_t = offers[lease.offer], snapshot.t + lease.start / US
             seats.append(Seat(f"new-{place}", offer, at_t, _free(offer, at_t), [ids[k] for _, k in mine], True))
         finish_t = snapshot.t + made.makespan / US
-        plan = _written(snapshot, seats, finish_t, f"{self.name} plans {len(seats)} machine{'s' * (len(seats) != 1)}")
+        plan = _written(snapshot, seats, finish_t, _reason(seats, ids))
         plan.predicted_cost_usd = snapshot.spent_usd + made.cost_usd(problem)
         return plan
+
+
+def _reason(seats: list[Seat], tasks: Sequence[int]) -> str:
+    """`rent 2 'spot-2' machines: the cheapest plan found for 14 tasks`."""
+    kinds = Counter(seat.offer.name for seat in seats)
+    machines = ", ".join(f"{count} '{name}' machine{'s' * (count != 1)}" for name, count in kinds.items())
+    return f"rent {machines or 'no machine'}: the cheapest plan found for {len(tasks)} task{'s' * (len(tasks) != 1)}"
 
 
 def paced(snapshot: Snapshot) -> Snapshot:
