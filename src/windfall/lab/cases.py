@@ -1,5 +1,6 @@
-"""Many independent cases on all cores, each result kept as it comes, so that a run broken off goes on where it stopped.
+"""Many independent cases on all cores. Each result is stored as it comes, so that an interrupted run can be continued.
 
+A stored result counts only for the version of the code that made it: no table mixes versions.
 Touches: one NDJSON file of results, worker processes, a progress bar on a terminal, the handler of SIGTERM meanwhile.
 """
 
@@ -19,8 +20,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from windfall.lab.version import code_version
 
 Case = dict[str, Any]
 LOOK_S = 0.5  # how often a worker looks whether the process that started it still lives
@@ -31,11 +35,14 @@ def run(
 ) -> list[Case]:
     """Results in the order of the cases. `work` must be a module's function; its results must be JSON.
 
-    So many neighbours go to one process `together`, where `work` keeps something that they share.
+    `together` neighbours go to one process: `work` may cache what they share.
     """
     cases = list(cases)
     store.parent.mkdir(parents=True, exist_ok=True)
-    known = _stored(store)
+    version = code_version(work.__module__)
+    known, outdated = _stored(store, version)
+    if outdated := outdated & {_key(case) for case in cases} - known.keys():
+        click.echo(f"{what}: {len(outdated):,} stored results are of other versions of the code; run again", err=True)
     todo = [case for case in cases if _key(case) not in known]
     console = Console(stderr=True, quiet=not sys.stderr.isatty())
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -44,7 +51,7 @@ def run(
         with closing(_worked_off(todo, work, jobs or os.cpu_count() or 1, together)) as results:
             for case, result in results:
                 known[_key(case)] = result
-                kept.write(json.dumps({"case": case, "result": result}) + "\n")
+                kept.write(json.dumps({"code": version, "case": case, "result": result}) + "\n")
                 kept.flush()
                 progress.advance(bar)
     return [known[_key(case)] for case in cases]
@@ -109,13 +116,17 @@ def _key(case: Case) -> str:
     return json.dumps(case, sort_keys=True)
 
 
-def _stored(store: Path) -> dict[str, Case]:
-    known = {}
-    if store.exists():
-        for line in store.read_text().splitlines():
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # the run was broken off in the middle of a line
+def _stored(store: Path, version: str) -> tuple[dict[str, Case], set[str]]:
+    """The results of this version of the code by case, and the cases that other versions have results of."""
+    known: dict[str, Case] = {}
+    outdated: set[str] = set()
+    for line in store.read_text().splitlines() if store.exists() else ():
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # the run was interrupted in the middle of a line
+        if entry.get("code") == version:
             known[_key(entry["case"])] = entry["result"]
-    return known
+        else:
+            outdated.add(_key(entry["case"]))
+    return known, outdated
