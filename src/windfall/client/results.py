@@ -21,6 +21,7 @@ _TEXTS = {
     "no-command": "program not found or not executable",
     "no-cwd": "no such working directory",
     "preempted": "worker was stopped",
+    "bad-task": "the server could not make its command",
     "cancelled": "cancelled",
     "lost": "host vanished",
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Why an attempt ended. The server adds no cause of its own to what a worker reports, except LOST.
+# Why an attempt ended. The server adds LOST and BAD_TASK to what a worker reports.
 DONE: Final = "done"  # exit code 0 and every declared output arrived
 EXIT: Final = "exit"  # ended with another exit code
 SIGNAL: Final = "signal"  # killed by a signal that neither the worker nor a limit sent
@@ -21,9 +21,10 @@ NO_CWD: Final = "no-cwd"  # the working directory does not exist on this host
 PREEMPTED: Final = "preempted"  # the host had to end (notice, lifetime, SIGTERM) before the attempt did
 CANCELLED: Final = "cancelled"  # the server asked for it
 LOST: Final = "lost"  # the host vanished, restarted, or its runner died
+BAD_TASK: Final = "bad-task"  # the server could not make its command; no host was told to run it
 
 CAUSES: Final = (
-    DONE, EXIT, SIGNAL, OOM, TIME, PYTHON, OUTPUTS, INPUTS, NO_COMMAND, NO_CWD, PREEMPTED, CANCELLED, LOST,
+    DONE, EXIT, SIGNAL, OOM, TIME, PYTHON, OUTPUTS, INPUTS, NO_COMMAND, NO_CWD, PREEMPTED, CANCELLED, LOST, BAD_TASK,
 )  # fmt: skip
 
 LOSSES: Final = frozenset({PREEMPTED, LOST, NO_CWD})

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.asgi import InProcess
+from windfall.store.contract import Batch, JobRow
 from windfall.wire import VERSION, frames
 
 HUGE = 2**64
@@ -344,6 +345,46 @@ def test_a_position_beyond_the_end_gives_nothing_or_everything(server, after):
 def test_other_bodies_out_of_bounds_are_refused(server, path, body):
     server.exchange()
     refused(server.post(path, body))
+
+
+# --- what cannot be rendered ------------------------------------------------------------------------------------------
+
+
+def poison(server: InProcess, job: int) -> None:
+    """As an older server may have kept it."""
+    spec = json.loads(server.store.job_spec(job))
+    server.store.append(Batch(jobs=[JobRow(job, json.dumps(spec | {"attributes": {"x": [1]}}).encode())]))
+    server.service._specs.pop(job, None)
+    server.service._renderers.pop(job, None)
+
+
+def test_a_job_that_cannot_be_rendered_fails_alone_and_says_why(server):
+    bad, good = server.submit(2), server.submit(1)
+    poison(server, bad)
+    tasks = server.exchange(want=3, slots=3)[1]["tasks"]
+    assert [row[0] for row in tasks] == [good]
+    assert server.get(f"/v1/jobs/{bad}")[1]["causes"] == {"bad-task": 2}
+    groups = server.get(f"/v1/jobs/{bad}/groups")[1]["groups"]
+    assert "attributes" in groups[0]["text"] and groups[0]["count"] == 2
+    assert server.get("/v1/hosts/h")[1]["failed"] == 0
+    assert server.exchange(results=[result(good)])[0] == 200
+    assert server.get(f"/v1/jobs/{good}")[1]["state"] == "done"
+
+
+def test_an_exchange_that_is_repeated_after_a_task_failed_to_render_changes_nothing(server):
+    bad, good = server.submit(1), server.submit(1)
+    poison(server, bad)
+    first = server.exchange(want=2, slots=2)
+    server.n["h"] -= 1
+    assert server.exchange(want=2, slots=2, ad=None) == first
+    tasks = server.get(f"/v1/jobs/{bad}")[1]["tasks"]
+    assert tasks["failed"] == 1 and server.get(f"/v1/jobs/{good}")[1]["tasks"]["running"] == 1
+
+
+def test_a_worker_cannot_say_that_the_server_could_not_render(server):
+    server.submit(1)
+    server.exchange()
+    refused(server.exchange(results=[result(cause="bad-task")]))
 
 
 # --- sites ------------------------------------------------------------------------------------------------------------

@@ -26,13 +26,14 @@ from windfall.core.events import (
 from windfall.core.jobs import attempts
 from windfall.core.state.bags import FINAL, Bag
 from windfall.core.state.state import State
+from windfall.wire.messages import BAD_TASK, CAUSES, LOSSES, NO_CWD
 from windfall.wire.messages import CANCELLED as CANCELLED_CAUSE
-from windfall.wire.messages import CAUSES, LOSSES, NO_CWD
 from windfall.wire.messages import DONE as DONE_CAUSE
 
 SUCCESS = CAUSES.index(DONE_CAUSE)
 CANCEL = CAUSES.index(CANCELLED_CAUSE)
 NO_DIRECTORY = CAUSES.index(NO_CWD)
+UNRENDERED = CAUSES.index(BAD_TASK)
 LOSS_CODES = frozenset(CAUSES.index(cause) for cause in LOSSES)
 
 
@@ -64,6 +65,9 @@ def judge(state: State, result: Result) -> int:
     rules = bag.classes[bag.class_of(result.task)]
     if others:
         return OTHERS_RUN
+    if result.cause == UNRENDERED:
+        # The same comes of it however often it is tried.
+        return FAILED_FOR_GOOD
     return FAILED_FOR_GOOD if bag.columns.failures[result.task] + 1 >= rules.max_failures else RETRIED
 
 

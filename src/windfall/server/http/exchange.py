@@ -5,12 +5,11 @@ Decides nothing: it turns the message into events, waits until their records are
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
-from windfall.bags.rendering import job_spec_for_worker
 from windfall.bounds import (
     BROKEN,
     MAX_HELD,
@@ -40,7 +39,6 @@ from windfall.core.events import (
     STALE,
     WASTE,
     AnyEvent,
-    Assigned,
     CheckpointSaved,
     HostAnswered,
     HostAsked,
@@ -54,12 +52,14 @@ from windfall.core.renting.runtimes import progress_s
 from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
 from windfall.errors import BadInput, WindfallError
+from windfall.server.http.handing_out import fail, hand_out
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
 from windfall.wire import VERSION, frames
-from windfall.wire.messages import CAUSES
+from windfall.wire.messages import BAD_TASK, CAUSES
 
-CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES)}
+CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES) if cause != BAD_TASK}
+"""What a worker may report."""
 
 
 class More(Struct, omit_defaults=True):
@@ -128,7 +128,7 @@ async def exchange(service: Service, body: bytes) -> bytes:
         events += checkpoint_events(service.state, ask, now)
         events += result_events(ask, now)
     held = len(host.held) if host is not None else 0
-    want = 0 if missed else min(ask.want, MAX_WANT, MAX_HELD - held)
+    want = 0 if missed else max(0, min(ask.want, MAX_WANT, MAX_HELD - held))
     events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds))
     records = await service.driver.submit(events, lambda made: Batch(outputs=output_rows(made, outputs)))
     answer = _answer_of(records[-1])
@@ -141,7 +141,7 @@ async def exchange(service: Service, body: bytes) -> bytes:
             raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
         again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots)
         answer = _answer_of((await service.driver.submit([again]))[-1])
-    return word(service, ask, answer, missed)
+    return await word(service, ask, answer, missed)
 
 
 def read(body: bytes) -> tuple[Ask, memoryview]:
@@ -247,42 +247,24 @@ def _stop(host: Host) -> str | None:
     return "drained" if host.access.draining and not host.held else None
 
 
-def word(service: Service, ask: Ask, answer: HostAnswered, tell: bool = False) -> bytes:
+async def word(service: Service, ask: Ask, answer: HostAnswered, tell: bool = False) -> bytes:
     """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
     host = service.state.hosts[answer.host]
     assigned, cancel = (
         (host.session.assigned, host.session.cancelled) if answer.repeat else (answer.assigned, answer.cancel)
     )
-    jobs, tasks, attachments = task_rows(service, assigned)
+    out = hand_out(service, assigned)
+    if out.failed:
+        await fail(service, out.failed)
     header = {
         "v": VERSION,
         "n": ask.n,
-        "jobs": jobs,
-        "tasks": tasks,
+        "jobs": out.jobs,
+        "tasks": out.rows,
         "cancel": cancel,
         "watch": service.live.watched(host.held),
         "next_s": service.state.settings.lease_s / 3,
         "tell": tell,
         "stop": _stop(host),
     }
-    return frames.join(_encode(header), attachments)
-
-
-def task_rows(service: Service, assigned: list[Assigned]) -> tuple[dict[int, Any], list[list[Any]], list[bytes]]:
-    """Indices become command lines here, and only here."""
-    jobs: dict[int, Any] = {}
-    rows: list[list[Any]] = []
-    attachments: list[bytes] = []
-    for piece in assigned:
-        renderer, bag = service.renderer(piece.job), service.state.bags[piece.job]
-        if piece.job not in jobs:
-            jobs[piece.job] = job_spec_for_worker(renderer.spec)
-        for task in range(piece.first, piece.first + piece.count):
-            rendered = renderer.task(task, piece.attempt)
-            overrides = rendered.overrides
-            if saved := bag.progress.checkpoints.get(task):
-                overrides = {**(overrides or {}), "checkpoint": saved}
-            rows.append([piece.job, task, piece.attempt, rendered.argv, overrides, len(rendered.payload)])
-            if rendered.payload:
-                attachments.append(rendered.payload)
-    return jobs, rows, attachments
+    return frames.join(_encode(header), out.attachments)

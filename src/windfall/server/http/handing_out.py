@@ -1,0 +1,85 @@
+"""The tasks of an answer: indices become command lines here, and only here. A task that cannot be rendered fails alone.
+
+Decides nothing: what cannot be rendered is reported as a failed attempt, and the engine judges that like any other.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from windfall.bags.rendering import job_spec_for_worker
+from windfall.core.events import Assigned, Key, Record, Result, ResultsReported
+from windfall.server.service import Service
+from windfall.store.contract import Batch, OutputRow, StoreError
+from windfall.wire.messages import BAD_TASK, CAUSES
+
+log = logging.getLogger(__name__)
+
+NOBODY = ""
+"""The host that a task failed on which reached none: nobody is to blame."""
+MAX_WHY_CHARS = 500
+_BAD_TASK = CAUSES.index(BAD_TASK)
+_encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class HandedOut(Struct):
+    """What the worker is sent, and the attempts that could not be made into commands, each with the reason."""
+
+    jobs: dict[int, Any] = field(default_factory=dict)
+    rows: list[list[Any]] = field(default_factory=list)
+    attachments: list[bytes] = field(default_factory=list)
+    failed: dict[Key, str] = field(default_factory=dict)
+
+
+def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
+    """Render what a host was given. StoreError: nothing could be read now, and the worker asks again."""
+    out = HandedOut()
+    for piece in assigned:
+        for task in range(piece.first, piece.first + piece.count):
+            try:
+                _add(service, out, piece.job, task, piece.attempt)
+            except StoreError:
+                raise
+            except Exception as error:
+                # Whatever it is, it is about this task: the others of the answer must reach their host.
+                if not out.failed:
+                    log.warning("task %d.%d cannot be rendered: %r", piece.job, task, error)
+                out.failed[piece.job, task, piece.attempt] = f"{error or type(error).__name__}"[:MAX_WHY_CHARS]
+    return out
+
+
+def _add(service: Service, out: HandedOut, job: int, task: int, attempt: int) -> None:
+    renderer = service.renderer(job)
+    rendered = renderer.task(task, attempt)
+    overrides = rendered.overrides
+    if saved := service.state.bags[job].progress.checkpoints.get(task):
+        overrides = {**(overrides or {}), "checkpoint": saved}
+    if overrides:
+        _encode(overrides)  # what cannot be sent must fail here, not with the whole answer
+    if job not in out.jobs:
+        spec = job_spec_for_worker(renderer.spec)
+        _encode(spec)
+        out.jobs[job] = spec
+    out.rows.append([job, task, attempt, rendered.argv, overrides, len(rendered.payload)])
+    if rendered.payload:
+        out.attachments.append(rendered.payload)
+
+
+async def fail(service: Service, failed: dict[Key, str]) -> None:
+    """Report attempts that no host could be told to run, with what is to be shown of each."""
+    now = service.driver.clock()
+    results = [Result(*key, _BAD_TASK, None, now, now) for key in failed]
+    outputs = [
+        OutputRow(*key, _pack([b"", b"", b"", {"text": f"the task cannot be rendered: {why}"}]))
+        for key, why in failed.items()
+    ]
+
+    def rows(made: list[Record]) -> Batch:
+        return Batch(outputs=outputs)
+
+    await service.driver.submit([ResultsReported(now, NOBODY, results)], rows)
