@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.cluster import Cluster, cluster
 from windfall.client import Client
+from windfall.drivers.failures import ServerFailed
 from windfall.errors import WindfallError
 
 # The command line with one bug in it: what the last argument of `python -c` says.
@@ -48,6 +49,17 @@ def fails(record):
         raise KeyError("a bug in a listener")
     return touched(record)
 service.jobs_touched = fails
+''')"""
+
+
+HANG = """exec('''
+import time
+import windfall.server.watchdog as watchdog
+from windfall.core.events import HostDrained
+watchdog.Watchdog.__init__.__defaults__ = (0.5, 0.1)
+def fails(state, event, policies):
+    time.sleep(3600)
+engine.HANDLERS[HostDrained] = (fails, engine.HANDLERS[HostDrained][1])
 ''')"""
 
 
@@ -143,6 +155,28 @@ def test_a_background_task_that_dies_ends_the_server(made: Cluster):
     code, said = ended(made)
     assert code == 1
     assert "windfall: the commit loop died: KeyError('a bug in a listener')" in said
+
+
+def test_a_loop_that_stands_still_ends_the_server(made: Cluster):
+    client = known_host(made)
+    start_with(made, HANG)
+    with pytest.raises(WindfallError):
+        client.transport.post("/v1/hosts/w1/drain")
+    code, said = ended(made)
+    assert code == 1
+    assert "the server hangs and is ended" in said and "in fails" in said
+    made.start_server()
+    assert client.job("bag").status()["tasks"]["done"] == 3
+
+
+def test_a_server_inside_this_process_that_fails_is_told_of_in_its_own_words(tmp_path: Path):
+    with Client(state=tmp_path / "state", patience_s=60.0) as client:
+        client.jobs()
+        running = client._local._server._server
+        running._loop.call_soon_threadsafe(running._driver.fail, "a bug in this test")
+        with pytest.raises(ServerFailed, match="a bug in this test"):
+            while True:
+                client.jobs()
 
 
 @contextmanager

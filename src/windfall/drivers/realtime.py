@@ -192,7 +192,8 @@ class Realtime:
             raise self._refusal(self.failure.message)
         if len(events) > 1:
             # All are read back before the first is applied: one that cannot be written down leaves nothing behind.
-            events = [self._read_back(event) for event in events]
+            # The first is read back with its record.
+            events = [events[0], *map(self._read_back, events[1:])]
         made: list[Record] = []
         written: list[LogRow] = []
         try:

@@ -39,6 +39,7 @@ from windfall.server.http.submission import known_policies
 from windfall.server.http.uploads import Uploads
 from windfall.server.service import Service
 from windfall.server.sites.keeper import SiteKeeper
+from windfall.server.watchdog import Watchdog
 from windfall.store import open_store
 from windfall.store.contract import Store
 from windfall.store.files import make_directory
@@ -106,6 +107,8 @@ class Server:
         self.warnings: list[str] = []
         self.machines_left = 0
         """Rented machines that went on when the server stopped."""
+        self.on_hang: Callable[[], None] = lambda: None
+        """What to do when the event loop stands still, from another thread; it is logged in any case."""
         self._uvicorn: uvicorn.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._driver: Realtime | None = None
@@ -156,13 +159,16 @@ class Server:
     async def _serve(self, driver: Realtime, service: Service) -> None:
         self._uvicorn = self._web(service)
         driver.on_fatal = self._exit
+        watchdog = Watchdog(asyncio.get_running_loop(), lambda: self.on_hang())
         try:
             await driver.start()
+            watchdog.start()
             await self._begin(driver, service)
             await self._uvicorn.serve(sockets=[self._socket])
         except WindfallError as error:
             raise driver.failure or error from error
         finally:
+            watchdog.stop()
             await self._end(driver, service)
         if driver.failure is not None:
             raise driver.failure

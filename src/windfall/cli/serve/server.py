@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
+import sys
 from pathlib import Path
 
 import click
@@ -97,6 +99,7 @@ def server(
         max_blob_bytes=parse_bytes(max_blob, "--max-blob"),
     )  # fmt: skip
     made = Server(options)
+    made.on_hang = _abort
     run(_serve(made, location, as_json))
     if made.unwritten:
         note(
@@ -107,6 +110,14 @@ def server(
     if made.machines_left:
         what = "machine goes" if made.machines_left == 1 else "machines go"
         note(f"  {made.machines_left} rented {what} on, and will be found by the next server on {location}")
+
+
+def _abort() -> None:
+    """The event loop stands still: show where, and end. What was acknowledged is on the disk."""
+    note("windfall: the server hangs and is ended; what was acknowledged is kept; start it again to go on")
+    if sys.__stderr__ is not None:
+        faulthandler.dump_traceback(sys.__stderr__)
+    os._exit(1)
 
 
 async def _serve(made: object, location: StateLocation, as_json: bool) -> None:
