@@ -48,14 +48,18 @@ class _Task(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     inputs: list[str] = []
     outputs: list[str] = []
     map: dict[str, list[Value] | str] = {}
-    cores: int = 1
+    cpus: int | None = None
     memory: str | int | float = 0
-    runtime_s: float | None = None
+    estimate: str | int | float | None = None
     env: dict[str, Value] = {}
     stdin: str | None = None
     wall: str | int | float | None = None
     max_failures: int | None = None
     task_class: str = msgspec.field(default="", name="class")
+    cores: int | None = None
+    """The older name of `cpus`."""
+    runtime_s: float | None = None
+    """The older name of `estimate`, in seconds."""
 
 
 _FIELDS = [field.encode_name for field in msgspec.structs.fields(_Task)]
@@ -105,13 +109,28 @@ def _expand(table: Any, place: str, source: str) -> list[TaskSpec]:
 
 
 def _check_numbers(task: _Task, place: str, source: str) -> None:
-    if task.cores < 1:
-        raise BadInput(f"{source}: {place}: cores is {task.cores}", hint="it must be at least 1")
+    for name, older in (("cpus", "cores"), ("estimate", "runtime_s")):
+        if getattr(task, name) is not None and getattr(task, older) is not None:
+            hint = f"leave {older} out: it is the older name of {name}"
+            raise BadInput(f"{source}: {place}: {name} and {older} say the same", hint=hint)
+    if _cpus(task) < 1:
+        name = "cpus" if task.cpus is not None else "cores"
+        raise BadInput(f"{source}: {place}: {name} is {_cpus(task)}", hint="it must be at least 1")
     if task.runtime_s is not None and not 0 <= task.runtime_s < 1e12:
         raise BadInput(f"{source}: {place}: runtime_s is {task.runtime_s}", hint="it must be seconds from 0 up")
     if task.max_failures is not None and task.max_failures < 1:
         hint = "attempts that may fail: 1 (no second one) or more"
         raise BadInput(f"{source}: {place}: max_failures is {task.max_failures}", hint=hint)
+
+
+def _cpus(task: _Task) -> int:
+    if task.cpus is not None:
+        return task.cpus
+    return 1 if task.cores is None else task.cores
+
+
+def _estimate_s(task: _Task, where: str) -> float | None:
+    return task.runtime_s if task.estimate is None else parse_duration(task.estimate, f"{where}: estimate")
 
 
 def _values(value: list[Value] | str, key: str, place: str, source: str) -> list[Value]:
@@ -147,9 +166,9 @@ def _one(task: _Task, row: dict[str, Value], place: str, source: str) -> TaskSpe
         after=tuple(fill(parent, "after") for parent in after),
         inputs=tuple(fill(file, "inputs") for file in task.inputs),
         outputs=tuple(fill(file, "outputs") for file in task.outputs),
-        cores=task.cores,
+        cores=_cpus(task),
         memory_bytes=_memory(task.memory, place, source),
-        runtime_s=task.runtime_s,
+        runtime_s=_estimate_s(task, f"{source}: {place}"),
         env={key: fill(str(value), f"env.{key}") for key, value in task.env.items()},
         stdin=None if task.stdin is None else fill(task.stdin, "stdin"),
         wall_s=None if task.wall is None else parse_duration(task.wall, f"{source}: {place}: wall"),

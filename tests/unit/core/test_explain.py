@@ -100,7 +100,7 @@ def test_a_pool_that_will_give_clients_keeps_a_job_from_being_stuck_and_one_that
     waiting = told(hand, bag)["waiting"]
     assert not waiting["stuck"]
     assert waiting["pools"] == [
-        {"pool": "p", "what": "a client is asked for"},
+        {"pool": "p", "what": "a worker is asked for"},
         {"pool": "q", "what": "GridPolicy does not admit it"},
     ]
     for _ in range(ERRORS_TO_OPEN):

@@ -119,6 +119,29 @@ def test_a_wrong_workflow_toml_is_refused_with_the_file_and_the_place(tmp_path, 
     assert all(word in refused.value.message for word in [str(path), *words])
 
 
+def test_tasks_say_cpus_and_estimate_as_job_files_do(tmp_path):
+    new = toml(tmp_path, '[[task]]\nname = "a"\ncommand = "true"\ncpus = 2\nestimate = "5m"\n')
+    (task,) = read(new).tasks
+    older = toml(tmp_path, '[[task]]\nname = "a"\ncommand = "true"\ncores = 2\nruntime_s = 300\n')
+    assert (task.cores, task.runtime_s) == (2, 300.0)
+    (same,) = read(older).tasks
+    assert (same.cores, same.runtime_s) == (2, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ("cpus = 2\ncores = 2", "cpus and cores say the same"),
+        ('estimate = "5m"\nruntime_s = 300', "estimate and runtime_s say the same"),
+        ("cpus = 0", "cpus is 0"),
+        ('estimate = "5:00"', "is a clock time, and a duration is needed"),
+    ],
+)
+def test_wrong_needs_of_a_task_are_refused(tmp_path, fields, words):
+    with pytest.raises(BadInput, match=words):
+        read(toml(tmp_path, f'[[task]]\nname = "a"\ncommand = "true"\n{fields}\n'))
+
+
 def test_an_input_that_lies_beside_the_workflow_needs_no_maker(tmp_path):
     (tmp_path / "raw.csv").write_text("1")
     read(toml(tmp_path, '[[task]]\nname="a"\ninputs=["raw.csv"]'))

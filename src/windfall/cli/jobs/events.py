@@ -99,13 +99,13 @@ def _results(event: Json, decided: Json, t: float) -> str:
 
 def _overlay(event: Json, decided: Json, t: float) -> str:
     return "; ".join(
-        f"asks {plural(ask['count'], 'client')} of {ask['pool']}: {ask['because']}" for ask in decided["asks"]
+        f"asks {plural(ask['count'], 'worker')} of {ask['pool']}: {ask['because']}" for ask in decided["asks"]
     )
 
 
 def _pool_answered(event: Json, decided: Json, t: float) -> str:
-    clients = plural(event["count"], "client")
-    return f"{event['pool']}: {clients} refused: {event['error']}" if event["error"] else f"{event['pool']}: {clients}"
+    workers = plural(event["count"], "worker")
+    return f"{event['pool']}: {workers} refused: {event['error']}" if event["error"] else f"{event['pool']}: {workers}"
 
 
 WORDS: dict[str, Callable[[Json, Json, float], str]] = {

@@ -124,15 +124,15 @@ def _money_and_time(told: Json) -> list[str]:
         spare_s = told["deadline_s"] - finish["mean"]
         spare = f"{show_duration(spare_s)} to spare" if spare_s >= 0 else f"{show_duration(-spare_s)} late"
         found.append(f"  done after  {show_duration(finish['mean'])}   (9 of 10 runs: {_span_range(finish)})   {spare}")
-    found.append(f"  in time     {met['runs']} of {told['runs']} simulated runs{_chance(met)}")
+    found.append(f"  in time     {met['runs']} of {told['runs']} simulated runs{_chance(met, told['confidence'])}")
     return found
 
 
-def _chance(met: Json) -> str:
+def _chance(met: Json, wanted: float) -> str:
     """What the runs prove: all of a few in time is no proof of certainty."""
     if met["share"] < 1:
         return f" ({_percent(met['low'])} to {_percent(met['high'])})"
-    return f" (so few runs prove only {_percent(met['low'])}; use more --seeds)" if met["low"] < 0.9 else ""
+    return f" (so few runs prove only {_percent(met['low'])}; use more --seeds)" if met["low"] < wanted else ""
 
 
 def _percent(share: float) -> str:

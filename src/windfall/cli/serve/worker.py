@@ -1,4 +1,4 @@
-"""`windfall worker`: the pull client, run from the installed package. A thin layer over `windfall.worker`."""
+"""`windfall worker`: the worker, run from the installed package. A thin layer over `windfall.worker`."""
 
 from __future__ import annotations
 

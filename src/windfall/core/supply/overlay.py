@@ -218,7 +218,7 @@ def asks(pools: Mapping[str, PoolState], supply: Mapping[str, Supply], matching:
         missing = min(ceil(wanted / rules.slots), rules.limit - given.clients) - pool.queued
         if missing <= 0 or rules.joins_itself:
             continue
-        because = f"{wanted} more slots wanted, {given.clients} clients are there, {pool.queued} pending"
+        because = f"{wanted} more slots wanted, {given.clients} workers are there, {pool.queued} pending"
         allowed, held_back = allowance(pool, missing, t)
         found.append(Ask(name, allowed, because, held_back))
     return found
@@ -231,8 +231,8 @@ def allowance(pool: PoolState, missing: int, t: float) -> tuple[int, str]:
         if t < pool.closed_until:
             return 0, f"{failed}; next try in {show_duration(pool.closed_until - t)}"
         if pool.queued:
-            return 0, f"{failed}; one client was asked for as a test"
-        return 1, f"{failed}; one client as a test"
+            return 0, f"{failed}; one worker was asked for as a test"
+        return 1, f"{failed}; one worker as a test"
     allowed = min(missing, int(saved(pool, t)))
     return allowed, "" if allowed == missing else f"at most {pool.rules.per_minute:g} a minute"
 

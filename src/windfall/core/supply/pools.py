@@ -114,17 +114,17 @@ def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) ->
         if name not in admitted:
             found.append(Outlook(name, "GridPolicy does not admit it"))
         elif not _is_wide_enough(pool, width):
-            found.append(Outlook(name, f"its clients have {pool.rules.slots} slots, a task takes {width}"))
+            found.append(Outlook(name, f"its workers have {pool.rules.slots} slots, a task takes {width}"))
         elif pool.queued:
-            found.append(Outlook(name, f"{pool.queued} clients are on their way", hopeful=True))
+            found.append(Outlook(name, f"{pool.queued} workers are on their way", hopeful=True))
         elif given.clients >= pool.rules.limit:
             full = (
-                "its hosts have no room" if name in state.sites else f"all of its {pool.rules.limit} clients are there"
+                "its hosts have no room" if name in state.sites else f"all of its {pool.rules.limit} workers are there"
             )
             found.append(Outlook(name, full))
         elif given.free_slots >= width:
-            found.append(Outlook(name, f"{given.free_slots} slots of its clients are free"))
+            found.append(Outlook(name, f"{given.free_slots} slots of its workers are free"))
         else:
             allowed, held_back = overlay.allowance(pool, 1, t)
-            found.append(Outlook(name, held_back or "a client is asked for", hopeful=allowed > 0))
+            found.append(Outlook(name, held_back or "a worker is asked for", hopeful=allowed > 0))
     return found
