@@ -1,1 +1,4 @@
-"""The world that the simulated driver acts on: hosts, clouds, arrivals, failures. Touches files to read traces only."""
+"""The world that the simulated driver acts on: hosts, clouds, arrivals, failures. Reads scenario and trace files.
+
+Called by `windfall simulate`, `windfall plan` and the laboratories of GridBot and HADS.
+"""

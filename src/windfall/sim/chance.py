@@ -1,8 +1,8 @@
-"""Chance by name and place: a number in (0, 1) for every (seed, purpose, a, b), whoever asks and whenever. Pure.
+"""Random numbers by purpose and place: one number in (0, 1) for each (seed, purpose, a, b), in any order. Pure.
 
-Nothing is drawn from a shared stream, so a policy that asks in another order meets the same failures on the same hosts
-and the same run times of the same tasks (common random numbers). The numbers are those of SplitMix64 (Steele, Lea and
-Flood, 2014) at a position of our own choice: integer arithmetic only, the same on every machine.
+There is no shared stream, so a policy that asks in another order meets the same failures on the same hosts and the same
+run times of the same tasks (common random numbers). The numbers are those of SplitMix64 (Steele, Lea and Flood, 2014)
+at the position (a, b): integer arithmetic only, so they are the same on every machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def stream(seed: int, purpose: str) -> Stream:
         x = ((x ^ (x >> 30)) * _M1) & _MASK
         x = ((x ^ (x >> 27)) * _M2) & _MASK
         x ^= x >> 31
-        # A second round: neighbours in a and b must not resemble each other.
+        # A second round, so that numbers at neighbouring positions are independent.
         x = ((x ^ (x >> 30)) * _M1 + _GOLDEN) & _MASK
         x = ((x ^ (x >> 27)) * _M2) & _MASK
         return ((x >> 11) + 0.5) * _SCALE
@@ -46,9 +46,9 @@ def stream(seed: int, purpose: str) -> Stream:
 
 
 def stream_in_turn(seed: int, purpose: str, usual_b: int = 0) -> Stream:
-    """The same numbers, for who asks for nearly all of a b and roughly in the order of a: these are made by the block.
+    """The same numbers, faster for callers that ask for nearly all `a` of `usual_b` in roughly ascending order.
 
-    A block is made when it is the furthest so far. Who comes back after it was dropped gets his number by itself.
+    These are computed in blocks. A number of a block that has been dropped is computed singly.
     """
     key, alone = _key(seed, purpose), stream(seed, purpose)
     blocks: dict[int, list[float]] = {}

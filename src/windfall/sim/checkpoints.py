@@ -1,6 +1,6 @@
-"""Tasks that save their progress as they run, and go on from there elsewhere. Pure.
+"""Tasks that write checkpoints as they run, and continue from them on another host. Pure.
 
-A checkpoint takes the time that HADS's authors measured to write and to read; meanwhile the task stands still.
+Writing and reading a checkpoint takes the time that HADS's authors measured; the task pauses meanwhile.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from windfall.planning.contract import CHECKPOINT_S, CHECKPOINT_S_PER_MB
 
 
 class Saves(Struct, gc=False):
-    """The checkpoints of one attempt. `rate`: progress (seconds on a machine of speed 1) in a second of its own."""
+    """The checkpoints of one attempt. `rate`: progress (seconds at speed 1) per second on its host."""
 
     restore_s: float
     base_s: float
-    """The progress that it began with."""
+    """The progress in the checkpoint that it started from."""
     every_s: float
     dump_s: float
     rate: float
@@ -25,20 +25,20 @@ class Saves(Struct, gc=False):
     done: int = 0
 
     def next_s(self) -> float:
-        """Seconds of running until the next one is written."""
+        """Seconds of running until the next checkpoint is written."""
         return self.restore_s + (self.done + 1) * (self.every_s + self.dump_s)
 
     def save(self) -> float:
-        """One more is written; the progress in it."""
+        """Write a checkpoint; return the progress in it."""
         self.done += 1
         return round(self.base_s + self.done * self.every_s * self.rate, 6)
 
 
 def begin(run_s: float, cpu_s: float, saved_s: float, checkpoint_mb: float, every_s: float) -> tuple[float, Saves]:
-    """How long an attempt takes that would take `cpu_s` without checkpoints and from the beginning, and its saves.
+    """Seconds that an attempt takes with checkpoints (`cpu_s` without, from the beginning), and its checkpoints.
 
-    `run_s` is the whole task on a machine of speed 1, `saved_s` what has been saved of it. Where reading a checkpoint
-    takes longer than what it saves, the attempt begins anew.
+    `run_s` is the run time of the whole task at speed 1, `saved_s` the part that is saved. If reading the checkpoint
+    takes longer than repeating that part, the attempt starts from the beginning.
     """
     dump_s = CHECKPOINT_S + CHECKPOINT_S_PER_MB * checkpoint_mb
     rate = run_s / cpu_s

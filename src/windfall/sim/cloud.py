@@ -26,7 +26,7 @@ class Cloud(Struct, frozen=True, kw_only=True):
 
 
 def read_cloud(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Cloud:
-    """A cloud with its offers. BadInput with the place, the key and what may stand there."""
+    """A cloud with its offers. BadInput names the place, the key and the allowed values."""
     offers = raw.get("offer", [])
     values = schema.read_table({key: value for key, value in raw.items() if key != "offer"}, schema.CLOUD, place)
     if not isinstance(offers, list) or not all(isinstance(offer, dict) for offer in offers) or not offers:
@@ -69,7 +69,7 @@ def _supply(raw: dict[str, Any], cloud: str, place: str, where: Path, data: Path
 
 
 def _check(values: dict[str, Any], raw: dict[str, Any], place: str) -> None:
-    """What no single key can say."""
+    """Check combinations of keys."""
     if not values["cores"] or not values["speed"] or not 0 < values["cycle_s"] < inf:
         raise _bad(f"{place}: cores, speed and cycle must be above zero", 'cores = 2, speed = 1.0, cycle = "1h"')
     if values["market"] == "on-demand":
@@ -113,7 +113,7 @@ def _offer(values: dict[str, Any], cloud: str, place: str) -> Offer:
 
 
 def _per_hour(law: RandomLaw) -> float:
-    """How often an hour something ends that lasts so long in the median."""
+    """Rate per hour of an exponential law with the same median."""
     middle_s = law.quantile()(0.5)
     if law.kind == "exponential":
         middle_s = law.parameters["mean"]

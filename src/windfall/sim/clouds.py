@@ -1,7 +1,7 @@
 """One bag on rented machines in virtual time, for laboratories that need thousands of such runs. Touches nothing.
 
-The engine, the planner and the ledger are the live ones; the markets are those of `sim.market`. The same seed meets
-every planner with the same interruptions and the same run times.
+Engine, planner and ledger are those of the live server; the markets are those of `sim.market`. For the same seed every
+planner meets the same interruptions and run times.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GIB = 1024**3
 
 
 class RentedMachine(Struct, frozen=True):
-    """One machine of a run, as the engine kept it."""
+    """One machine of a run, as the engine recorded it."""
 
     number: int
     offer: str
@@ -44,7 +44,7 @@ class RentedMachine(Struct, frozen=True):
 
 
 class CaseResult(Struct, frozen=True):
-    """How a bag fared. `events` is the provider's book: (when, machine, what happened to it)."""
+    """How a bag ended. `events`: the provider's record, (time, machine, what happened)."""
 
     cost_usd: float
     finish_s: float | None
@@ -54,18 +54,18 @@ class CaseResult(Struct, frozen=True):
     done: int
     plans: int
     lost: int
-    """Attempts that machines took with them."""
+    """Attempts lost with reclaimed machines."""
     moved: int
-    """Attempts given up on machines that slept."""
+    """Attempts given up on hibernated machines."""
     failed_plans: int = 0
     trouble: str = ""
-    """How often the planner had no plan and another stepped in, and what it said the first time."""
+    """How often the planner failed and the fallback planned instead, and the first error."""
 
 
 def poisson(offers: Sequence[Offer], k_h: float, k_r: float, over_s: float, once: bool = True) -> list[Supply]:
-    """HADS's markets: a spot machine hibernates k_h times and would wake k_r times within `over_s`, on average.
+    """HADS's markets: within `over_s`, a spot machine hibernates k_h times and resumes k_r times on average.
 
-    In the paper's experiments a machine hibernates once at most.
+    In the paper's experiments a machine hibernates at most once (`once`).
     """
     asleep = RandomLaw("exponential", {"mean": over_s / k_r}) if k_r else RandomLaw("never")
     return [
@@ -80,9 +80,9 @@ def poisson(offers: Sequence[Offer], k_h: float, k_r: float, over_s: float, once
 
 
 def traced(offers: Sequence[Offer], series: Mapping[str, Series], begins: float | None = None) -> list[Supply]:
-    """Markets that follow availability series, by the name of the offer; offers without one can always be had.
+    """Markets that follow availability series, by the name of the offer; offers without one are always available.
 
-    `begins` is the share of the series at which the runs begin, without it every seed begins elsewhere.
+    `begins` is the fraction of the series at which runs start; without it each seed starts at another place.
     """
     return [
         Supply(offer=offer, boot=fixed(offer.lag_s), ticks=series.get(offer.name), begins=begins) for offer in offers
@@ -95,9 +95,9 @@ def run_bag(
     watch: Callable[[str, tuple[int, int, int], float, float, int], None] | None = None,
     keep: Callable[[Record], None] | None = None,
 ) -> CaseResult:  # fmt: skip
-    """Run a bag by a deadline with a planner, by its name or itself.
+    """Run a bag with a deadline and a planner, given by name or as a function.
 
-    `Task.runtime_s` is what planners are told; `error` the law of the factor of the true time over it (none: exact).
+    Planners are told `Task.runtime_s`; `error` is the law of the true run time divided by it (None: exact).
     """
     name = planner if isinstance(planner, str) else "given"
     made = scenario_of(tasks, supplies, deadline_s, name, error, budget_usd, until_s)
@@ -143,7 +143,7 @@ def scenario_of(
 
 
 def outcome_of(world: World) -> CaseResult:
-    """What the first job of a world came to."""
+    """The result of the first job of a world."""
     state, now = world.driver.state, world.driver.now
     bag = state.bags[1]
     machines = tuple(_machine(machine, now) for machine in state.fleet.machines.values())

@@ -45,7 +45,7 @@ def from_file(name: str, place: str, where: Path, data: Path | None) -> Flow:
 
 
 def of_shape(shape: str, tasks: int, place: str) -> Edges:
-    """The edges of a simple shape with so many tasks."""
+    """The edges of a simple shape with this number of tasks."""
     if tasks < LEAST[shape]:
         raise BadInput(f"{place}.tasks: a {shape} has {LEAST[shape]} at least", hint=f"tasks = {LEAST[shape]}")
     if shape == "pipeline":
@@ -57,7 +57,7 @@ def of_shape(shape: str, tasks: int, place: str) -> Edges:
 
 
 def _hybrid(last: int) -> Edges:
-    """One task, then layers in which each waits for two neighbours of the layer before, then one task."""
+    """One task, then layers in which each task waits for two neighbours in the layer before, then one task."""
     width = max(2, isqrt(last - 1))
     layers = [list(range(first, min(first + width, last))) for first in range(1, last, width)]
     edges = {(0, task) for task in layers[0]}

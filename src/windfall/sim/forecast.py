@@ -1,6 +1,7 @@
-"""What a bag will cost and when it will be done, before anything is rented. Touches nothing but its executor.
+"""Cost and finish of a bag, before anything is rented. Touches nothing but its executor.
 
-Many runs of the very same engine and planner against the markets that are expected, and what they have in common.
+Many simulated runs, with the engine and the planner of the live server, against the expected markets, and statistics
+over them.
 """
 
 from __future__ import annotations
@@ -31,25 +32,25 @@ from windfall.sim.traces import Series
 from windfall.sim.world import World
 
 SHARE = 0.95
-"""Of the interval that a share of runs is known to; what a single run may come to is told by the middle 90 %."""
+"""Level of the interval of a share of runs. Single runs are described by the middle 90 %."""
 CELLS = 48
 MARGIN_S = 5.0
 MOST_TASKS, BUNDLE_SHARE = 5_000, 1 / 40
-"""A bag of more tasks than this is simulated in bundles, none of which takes a larger share of the deadline."""
+"""Bags with more than `MOST_TASKS` tasks are simulated in bundles of at most this fraction of the deadline."""
 LATEST = 20
-"""A run that takes so many times the deadline is stopped: its job would never end."""
+"""A run is stopped after this many times the deadline: its job would never end."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """A bag, what may be rented for it, and how it is planned."""
+    """A bag, the offers for it, and how it is planned."""
 
     estimates_s: tuple[float, ...]
-    """What planners are told each task takes on a machine of speed 1."""
+    """Run time of a task at speed 1, as planners are told."""
     memory_bytes: tuple[int, ...]
     spread: float
-    """Of the true run times around that: the standard deviation of their logarithm."""
+    """Standard deviation of the logarithm of the true run times."""
     seen_s: tuple[float, ...] = ()
-    """Run times of an earlier job; the true ones are then drawn from these, and planners told the mean."""
+    """Run times of an earlier job: true run times are drawn from these, and planners are told the mean."""
     cpus: int = 1
     supplies: tuple[Supply, ...]
     planner: str
@@ -62,7 +63,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True):
-    """How one run went. `first` is the first plan, `stepped_in` why another planner than the one asked for made it."""
+    """One run. `first`: the first plan; `stepped_in`: why a fallback made it instead of the planner asked for."""
 
     seed: int
     cost_usd: float
@@ -77,7 +78,7 @@ class Run(Struct, frozen=True):
 
 
 class Range(Struct, frozen=True):
-    """The mean, and where nine of ten runs end up."""
+    """The mean, and the range that holds nine of ten runs."""
 
     mean: float
     low: float
@@ -96,7 +97,7 @@ class Forecast(Struct, frozen=True):
 
     @property
     def finish_s(self) -> Range | None:
-        """Of the runs that ended."""
+        """Finish of the runs that ended."""
         ended = [run.finish_s for run in self.runs if run.finish_s is not None]
         return _range(ended) if ended else None
 
@@ -106,11 +107,11 @@ class Forecast(Struct, frozen=True):
 
     @property
     def met_share(self) -> Range:
-        """The share of runs in time, and the interval that the chance of it lies in (Wilson's)."""
+        """The share of runs in time, with its 95 % interval (Wilson)."""
         return wilson(self.met, len(self.runs))
 
     def machines_over_time(self) -> tuple[list[float], dict[str, list[float]]]:
-        """Moments, and how many machines of each market there were on average; those that sleep do not count."""
+        """Times, and the mean number of machines of each market at them, without hibernated ones."""
         end_s = max([self.deadline_s, *(machine.ended_s for run in self.runs for machine in run.machines)])
         times = [end_s * (cell + 0.5) / CELLS for cell in range(CELLS)]
         counts: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
@@ -128,7 +129,7 @@ class Forecast(Struct, frozen=True):
 
 
 def _most_at_once(machines: Sequence[RentedMachine]) -> int:
-    # Of one moment the ends come first.
+    # At equal times, ends come before starts.
     steps = sorted([(m.requested_s, 1) for m in machines] + [(m.ended_s, -1) for m in machines])
     now = most = 0
     for _, step in steps:
@@ -143,7 +144,7 @@ def _range(values: Sequence[float]) -> Range:
 
 
 def wilson(count: int, of: int) -> Range:
-    """The interval of a share: also of all or none it does not claim to be certain."""
+    """Wilson's interval of a share: shares of 0 and 1 get an interval of positive width too."""
     if not of:
         return Range(nan, 0.0, 1.0)
     z = NormalDist().inv_cdf((1 + SHARE) / 2)
@@ -157,7 +158,7 @@ def wilson(count: int, of: int) -> Range:
 
 
 def supply_of(offer: Offer, series: Series | None = None) -> Supply:
-    """The market of an offer: by a series of availability, by the rates that the offer names, else by what is usual."""
+    """The market of an offer: by a series of availability, else by the offer's rates, else by the planner's prior."""
     if offer.market != SPOT:
         return Supply(offer=offer, boot=fixed(offer.lag_s))
     if series is not None:
@@ -178,7 +179,7 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
     tasks = [Task(i, estimate, need / GIB) for i, (estimate, need) in enumerate(zip(estimates, memory, strict=True))]
     error = None
     if question.spread and not question.seen_s:
-        # Of mean 1: an estimate is meant to be right on the whole.
+        # Mean 1: the estimate is assumed to be right on average.
         error = RandomLaw("lognormal", {"median": exp(-(question.spread**2) / 2), "sigma": question.spread})
     world = scenario_of(
         tasks, question.supplies, deadline_s, question.planner, error, question.budget_usd, LATEST * deadline_s
@@ -187,13 +188,13 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
     if question.seen_s:
         changes |= {"told": "mean", "run": seen(question.seen_s), "run_times_s": ()}
     elif question.spread and len(set(estimates)) == 1:
-        # One guess for all, as a person gives it: planners trust that less than a time for every task.
+        # One estimate for all tasks, as a user gives it: planners trust it less than one per task.
         changes |= {"told": "mean"}
     return replace(world, bags=(replace(world.bags[0], **changes),))
 
 
 def run_once(encoded: bytes, deadline_s: float, seed: int) -> bytes:
-    """One run, as a task of any executor."""
+    """One run, for use with any executor."""
     question = msgspec.msgpack.decode(encoded, type=Question)
     first: list[PlanProposed] = []
 
@@ -216,7 +217,7 @@ def forecast(
     question: Question, deadlines_s: Sequence[float], seeds: Sequence[int], executor: Executor | None,
     done: Callable[[Run], None] | None = None,
 ) -> list[Forecast]:  # fmt: skip
-    """Every deadline under the same seeds: the same interruptions and run times, so that only the deadline differs."""
+    """Forecast all deadlines with the same seeds: interruptions and run times are equal, only deadlines differ."""
     data = msgspec.msgpack.encode(question)
     found: dict[tuple[float, int], Run] = {}
     for deadline_s, encoded in _encoded(data, deadlines_s, seeds, executor):
@@ -241,9 +242,9 @@ def _encoded(
 
 
 def bundled(question: Question, deadline_s: float) -> tuple[Question, int]:
-    """A very large bag with several tasks in one, and how many: as much work, far fewer events.
+    """A very large bag with several tasks merged into one, and how many: the same work with far fewer events.
 
-    A bundle stays short beside the deadline, and its length varies less than a task's, as sums do.
+    A bundle is short compared with the deadline, and its run time varies less than that of a task, as sums do.
     """
     mean_s = fmean(question.seen_s or question.estimates_s)
     size = min(ceil(question.tasks / MOST_TASKS), int(deadline_s * BUNDLE_SHARE / mean_s))
@@ -254,7 +255,7 @@ def bundled(question: Question, deadline_s: float) -> tuple[Question, int]:
         spread = sqrt(log1p(pvariance(question.seen_s) / mean_s**2))
     kinds = Counter(zip(question.estimates_s, question.memory_bytes, strict=True))
     rows = [kind for kind, count in kinds.items() for _ in range(ceil(count / size))]
-    # The last bundle of a kind may be smaller than the others: all of them are, by so little that the work is the same.
+    # The last bundle of a class would be smaller: instead all are slightly smaller, so that the work is the same.
     sizes = {kind: count / ceil(count / size) for kind, count in kinds.items()}
     return replace(
         question,
@@ -269,9 +270,9 @@ def bundled(question: Question, deadline_s: float) -> tuple[Question, int]:
 
 
 def earliest_s(question: Question) -> float:
-    """The earliest deadline that all machines on offer together could meet, if every task took what it is expected to.
+    """The earliest deadline that all machines on offer together could meet if tasks took their expected run times.
 
-    Infinite where some task fits on no machine.
+    Infinite if some task fits on no machine.
     """
     mean_s = fmean(question.seen_s) if question.seen_s else None
     kinds = Counter(

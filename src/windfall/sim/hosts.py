@@ -1,6 +1,6 @@
-"""A pool's ground and its hosts: laws made ready, what each host is like, and the books of what it did. Pure.
+"""A simulated pool and its hosts: prepared laws, properties of each host, and statistics of its work. Pure.
 
-What a host is (its speed, whether it is faulty) is drawn once per host; when it comes and goes, once per coming.
+Properties of a host (speed, whether it is faulty) are drawn once per host; arrival and end of a stay once per stay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST_SPEED = 0.01
 
 
 class Books(Struct):
-    """What became of a pool's time: seconds of work by their use, attempts by their end, money."""
+    """Statistics of a pool: seconds of work by use, attempts by cause of end, money."""
 
     hosts: int = 0
     stays: int = 0
@@ -42,19 +42,19 @@ class Books(Struct):
 
 
 class Running(Struct, gc=False):
-    """One attempt on a slot: when it began, when it will end, the work in it, and how it ends."""
+    """One attempt on a slot: when it began, when it will end, its work, and how it ends."""
 
     start_s: float
     end_s: float
     cpu_s: float
     cause: int
     slept_s: float = 0.0
-    """Of the time between: how long its host stood still."""
+    """Seconds of that time for which its host was suspended."""
     saves: Saves | None = None
 
     @property
     def awake_since_s(self) -> float:
-        """When it would have begun had its host never stood still: what workers report."""
+        """Its start, later by the time of suspension: what workers report."""
         return self.start_s + self.slept_s
 
     def worked_s(self, now: float) -> float:
@@ -63,13 +63,13 @@ class Running(Struct, gc=False):
         return self.cpu_s * min(1.0, (now - self.start_s - self.slept_s) / wall_s) if wall_s > 0 else 0.0
 
     def sleep(self, seconds: float) -> None:
-        """Its host has stood still: what was left of it is done so much later."""
+        """Its host was suspended: the end is later by this time."""
         self.end_s += seconds
         self.slept_s += seconds
 
 
 class Host:
-    """One simulated pull client."""
+    """One simulated host with its worker."""
 
     __slots__ = (
         "ad", "asked", "black_hole", "boot", "boots", "epoch", "errors", "here", "idle_since", "index", "last_s",
@@ -87,7 +87,7 @@ class Host:
         self.name = f"{pool.pool.name}-{index}"
         self.boot = ""
         self.offer: Offer | None = None
-        """Of a rented machine; it may have a speed for every class of tasks."""
+        """The offer of a rented machine; it may have a speed per class of tasks."""
         self.asked = self.boots = self.epoch = self.n = self.polls = self.retries = 0
         self.here = self.polling = self.retrying = False
         self.last_s = self.since_s = self.rented_s = 0.0
@@ -99,7 +99,7 @@ class Host:
 
 
 class Ground:
-    """A pool with its laws ready to draw from."""
+    """A pool with its laws prepared for drawing."""
 
     def __init__(self, pool: Pool, seed: int) -> None:
         self.pool = pool
@@ -120,7 +120,7 @@ class Ground:
         self.notes_presence = pool.presence.kind != "fixed" or pool.presence.parameters["value"] != 1.0
 
     def describe(self, host: Host) -> None:
-        """What a host is like, for good; or until its next coming, where that is another host."""
+        """Draw the properties of a host: once, or per stay where each stay is a new host."""
         pool, index, life = self.pool, host.index, 0
         if pool.identity == "new":
             life = host.boots
@@ -142,18 +142,18 @@ class Ground:
         return ad
 
     def first(self, host: Host) -> float:
-        """When a host is first asked for."""
+        """When a host is first requested."""
         return self.arrive(self._streams["arrive"](host.index))
 
     def next_stay(self, host: Host, now: float) -> tuple[float, float, float]:
-        """(rented from, here from, taken away at) of a host's next stay, asked for now."""
+        """(start of rent, arrival, end) of a host's next stay, requested now."""
         wait_s = self.wait(self._streams["wait"](host.index, host.boots))
         if self.pool.ticks is not None:
             return self._next_stretch(host, now, wait_s)
         return now, now + wait_s, now + wait_s + self.stay(self._streams["stay"](host.index, host.boots))
 
     def _next_stretch(self, host: Host, now: float, wait_s: float) -> tuple[float, float, float]:
-        """The next stretch of the series that is longer than the boot; it begins again where it ends."""
+        """The next interval of the series that is longer than the boot; the series repeats."""
         ticks = self.pool.ticks
         assert ticks is not None
         level = ticks.level(host.index, self.pool.hosts)
@@ -170,12 +170,12 @@ class Ground:
         return inf, inf, inf
 
     def refuses(self, host: Host) -> bool:
-        """Whether the provider has nothing to give at the moment; each request has a chance of its own."""
+        """Whether the provider refuses this request for lack of capacity; drawn per request."""
         host.asked += 1
         return self._streams["refusal"](host.index, host.asked) < self.pool.refusals
 
     def tells(self, host: Host) -> bool:
-        """Whether a host that is taken away can still say so."""
+        """Whether a host that is killed reports so before."""
         return self._streams["notice"](host.index, host.boots) < self.pool.notice
 
     def pause_s(self, host: Host, doublings: int, base_s: float, most_s: float) -> float:
@@ -184,5 +184,5 @@ class Ground:
         return round(pause * (0.5 + 0.5 * self._streams["pause"](host.index, host.n)), 3)
 
     def bill(self, lease_s: float) -> int:
-        """What a stay costs, in micro-dollars: every begun cycle in full."""
+        """Cost of a stay in micro-dollars: every begun cycle in full."""
         return round(self.pool.price_usd * 1_000_000) * self.offer.cycles(lease_s)

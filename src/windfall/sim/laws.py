@@ -1,7 +1,7 @@
-"""Laws of chance in scenario files: `{ law = "lognormal", median = "10m", sigma = 0.5 }`. Pure.
+"""Random laws in scenario files: `{ law = "lognormal", median = "10m", sigma = 0.5 }`. Pure.
 
-A law is its quantile function: chance gives u in (0, 1), the law the value. Values are rounded to six decimals, so
-that the last bit of a machine's logarithm does not reach the log of events.
+A law is given by its quantile function, which maps u in (0, 1) to a value. Values are rounded to six decimals, so that
+differences between machines in the last bit of a logarithm do not reach the log of events.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _normal = NormalDist().inv_cdf
 
 
 class LawKind(Struct, frozen=True):
-    """One kind of law: its parameters (True: has the unit of the value, False: a plain number) and its quantile."""
+    """One kind of law: its parameters (True: in the unit of the value, False: a plain number) and its quantile."""
 
     parameters: dict[str, bool]
     quantile: Callable[..., Quantile]
@@ -59,9 +59,11 @@ def _never() -> Quantile:
 LAWS: dict[str, LawKind] = {
     "fixed": LawKind({"value": True}, _fixed, "always the same; a bare value means this"),
     "uniform": LawKind({"low": True, "high": True}, _uniform, "equally likely between low and high"),
-    "exponential": LawKind({"mean": True}, _exponential, "without memory, as preemptions and failures come"),
+    "exponential": LawKind({"mean": True}, _exponential, "memoryless, as preemptions and failures often are"),
     "lognormal": LawKind({"median": True, "sigma": False}, _lognormal, "most near the median, some far above"),
-    "weibull": LawKind({"scale": True, "shape": False}, _weibull, "shape below 1: the old live on; above 1: they wear"),
+    "weibull": LawKind(
+        {"scale": True, "shape": False}, _weibull, "shape below 1: falling hazard rate; above 1: rising"
+    ),
     "pareto": LawKind({"least": True, "shape": False}, _pareto, "heavy tail above `least`"),
     "power": LawKind(
         {"low": True, "high": True, "shape": False}, _power, "low + (high - low) * u^shape: shape above 1 leans low"
@@ -71,7 +73,7 @@ LAWS: dict[str, LawKind] = {
 
 
 class RandomLaw(Struct, frozen=True):
-    """A law with its parameters; `values` for those that were seen (sorted), instead of a formula."""
+    """A law with its parameters; `values`: recorded values (sorted) instead of a formula."""
 
     kind: str
     parameters: dict[str, float] = {}
@@ -96,7 +98,7 @@ def seen(values: Sequence[float]) -> RandomLaw:
 
 
 def _seen(values: tuple[float, ...]) -> Quantile:
-    """Straight lines between the values that were seen."""
+    """Linear interpolation between recorded values."""
     last = len(values) - 1
 
     def at(u: float) -> float:
@@ -110,7 +112,7 @@ def _seen(values: tuple[float, ...]) -> Quantile:
 
 
 def impossible(kind: str, parameters: dict[str, float]) -> str:
-    """Why such a law cannot be, or nothing."""
+    """Why the parameters are invalid; empty if they are valid."""
     if kind in ("uniform", "power") and not parameters["low"] <= parameters["high"]:
         return f"low ({parameters['low']:g}) is above high ({parameters['high']:g})"
     for name in ("mean", "median", "scale", "least", "shape"):

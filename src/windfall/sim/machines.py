@@ -1,7 +1,7 @@
-"""The rented machines of a simulated world: ordered, refused, booted, noticed, asleep, awake, taken. Touches nothing.
+"""The rented machines of a simulated world: ordered, refused, booted, hibernated, resumed, reclaimed. Touches nothing.
 
-The engine orders and gives back (`PlanTaken`); here the provider answers, boots a host that asks for work as every
-other, and takes it away when its market says so. While nobody reaches the server the provider waits with its news.
+The engine orders and releases machines (`PlanTaken`). This provider answers, boots a host that asks for work as any
+other, and interrupts it when its market says so. During an outage of the server its news waits.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
 GIB_MB = 1024
 WORK_COMES_BACK = (ResultsJudged, MachineSettled, TimeJudged)
-"""Decisions after which tasks may wait that did not wait before."""
+"""Decisions after which further tasks may be waiting."""
 
 
 class Rented:
-    """One machine between its order and its end. `epoch` counts its sleeps, so that calls of before find another."""
+    """One machine between order and end. `epoch` changes at each interruption and invalidates scheduled calls."""
 
     __slots__ = ("asleep_s", "boot_left_s", "epoch", "host", "market", "nudged", "number", "place", "since_s")
 
     def __init__(self, number: int, market: Market, place: Place, host: Host, now: float) -> None:
         self.number, self.market, self.place, self.host = number, market, place, host
         self.since_s = now
-        """Since when it runs, or boots."""
+        """Time since which it runs or boots."""
         self.asleep_s: float | None = None
         self.boot_left_s: float | None = market.boot_s(place)
         self.epoch = 0
@@ -66,19 +66,19 @@ class Provider:
         self.books = {cloud.name: Books() for cloud in clouds}
         self.rented: dict[int, Rented] = {}
         self.log: list[tuple[float, int, str]] = []
-        """(when, machine, what happened to it) as the provider knows it."""
+        """(time, machine, what happened), as the provider records it."""
         self._markets: dict[str, Market] = {}
         self._seed = seed
         self._grounds: dict[str, Ground] = {}
         self._hungry: dict[int, Rented] = {}
-        """Machines with free slots that got nothing at their last question."""
+        """Machines with free slots that got no task when they last asked."""
         for cloud in clouds:
             for supply in cloud.supplies:
                 key = supply.offer.key
                 self._markets[key] = Market(supply, cloud.name, seed)
 
     def open(self) -> None:
-        """Say what there is, and say again when prices move."""
+        """Report the offers, and prices whenever they change."""
         for cloud in self.clouds:
             offers = [self._markets[supply.offer.key].offer for supply in cloud.supplies]
             self.driver.submit(OffersConfigured(self.driver.now, cloud.name, offers))
@@ -93,7 +93,7 @@ class Provider:
         self.driver.at(min(market.next_price_t(now) for market in markets), self._report_prices, cloud)
 
     def _tell(self, event: Callable[[float], AnyEvent]) -> None:
-        """Tell the server, when it can be reached."""
+        """Send an event to the server, after the present outage if there is one."""
         if self.driver.now < self.world.cut_off_until:
             self.driver.at(self.world.cut_off_until, self._tell, event)
         else:
@@ -102,7 +102,7 @@ class Provider:
     # --- what the engine wants ----------------------------------------------------------------------------------------
 
     def listen(self, record: Record) -> None:
-        """Carry out what was decided; machines that wait for work hear when there may be some."""
+        """Carry out decisions; let machines without work ask when tasks may be waiting."""
         decided = record.decided
         kind = type(decided)
         if kind is PlanTaken:
@@ -136,14 +136,14 @@ class Provider:
             self.world.exchange(rented.host)
 
     def asked(self, host: Host) -> None:
-        """A machine has had its answer."""
+        """Called after a machine has been answered."""
         rented = self.rented.get(host.index)
         if rented is None:
             return
         if host.here and host.pool.hold > len(host.running) + len(host.queue):
             self._hungry[host.index] = rented
             if host.n == 1 and self.driver.state.bags.ready:
-                # What an earlier boot of it had lost was given back with this answer, not handed out in it.
+                # Tasks lost by an earlier boot were requeued by this answer, not assigned in it.
                 self._nudge(rented)
         else:
             self._hungry.pop(host.index, None)
@@ -176,7 +176,7 @@ class Provider:
         return host
 
     def _run(self, rented: Rented) -> None:
-        """It runs, or goes on with its boot, until it is taken."""
+        """Let it run, or continue its boot, until its next interruption."""
         driver, epoch = self.driver, rented.epoch
         rented.since_s, rented.asleep_s = driver.now, None
         if rented.boot_left_s is not None:
@@ -266,7 +266,7 @@ class Provider:
         self._tell(lambda t: MachineEnded(t, number, now, cause))
 
     def close(self) -> None:
-        """The run is over: what is still rented is given back, and the bills are written."""
+        """End of the run: release all machines and record the bills."""
         for number in list(self.rented):
             self.release(number)
         now, world = self.driver.now, self.world
@@ -278,7 +278,7 @@ class Provider:
 
 
 def _ground(cloud: Cloud, offer: Offer, seed: int, books: Books) -> Ground:
-    """What the hosts of an offer have in common, as if they were a pool."""
+    """The common properties of the hosts of an offer, in the form of a pool."""
     memory_mb = 0 if offer.memory_gb == inf else int(offer.memory_gb * GIB_MB)
     raw = {"name": cloud.name, "hosts": 1, "slots": offer.cores, "memory_mb": memory_mb}
     pool = schema.read_table(raw, schema.POOL, cloud.name)

@@ -1,7 +1,7 @@
-"""The market of one offer in a simulated cloud: what can be had, when it is taken, for how long, at what price. Pure.
+"""The market of one offer in a simulated cloud: capacity, interruptions and their lengths, prices. Pure.
 
-A market has places, numbered from zero; a machine that is rented takes the lowest free one. What happens to a place
-happens at its own times, whoever rents it and whenever: a planner that rents earlier, later or more meets the same
+A market has places, numbered from zero; a rented machine takes the lowest free one. Interruptions belong to places and
+happen at fixed times, no matter who rents and when: a planner that rents earlier, later or more meets the same
 interruptions (common random numbers). Only `life` counts from the start of a machine, because it is a law of its age;
 it is drawn by place and by how often the place was rented before.
 """
@@ -20,30 +20,30 @@ from windfall.sim.laws import NEVER, RandomLaw, fixed
 from windfall.sim.traces import Prices, Series, Tides
 
 LIKELY = 0.95
-"""The quantile of the boot that planners are told: to count on the median would be late every other time."""
+"""Quantile of the boot time that planners are told; with the median, half of the boots would be late."""
 
 
 class Supply(Struct, frozen=True, kw_only=True):
-    """What an offer is really like: what planners are told of it is in `offer`, the rest they can only see happen."""
+    """The true behaviour of an offer. Planners are told `offer`; the rest they can only observe."""
 
     offer: Offer
     boot: RandomLaw = fixed(0.0)
     refusals: float = 0.0
     interruptions_per_h: float = 0.0
-    """A Poisson process at every place, in the market's own time."""
+    """Rate of a Poisson process at every place."""
     life: RandomLaw = NEVER
-    """Of a machine, from its start."""
+    """Life of a machine from its start."""
     up: RandomLaw = NEVER
     down: RandomLaw = fixed(0.0)
-    """How long there is capacity and how long there is none, for all machines of the offer at once."""
+    """Lengths of times with and without capacity, for all machines of the offer at once."""
     asleep: RandomLaw = NEVER
-    """How long a machine sleeps that was hibernated or stopped; with capacity that comes and goes, until it is back."""
+    """How long a machine stays hibernated or stopped; with varying capacity, until there is capacity again."""
     once: bool = False
     notice_s: float = 0.0
     ticks: Series | None = None
     prices: Prices | None = None
     begins: float | None = None
-    """The share of its series at which the run begins; None: every seed elsewhere."""
+    """Fraction of the series at which the run starts; None: another place for each seed."""
 
 
 class Place(Struct):
@@ -55,14 +55,14 @@ class Place(Struct):
 
 
 class Poisson:
-    """The moments of one place's interruptions, made as far as somebody asks."""
+    """The times of one place's interruptions, generated on demand."""
 
     def __init__(self, rate_per_s: float, chance: Stream, place: int) -> None:
         self._rate, self._chance, self._place = rate_per_s, chance, place
         self._moments: list[float] = []
 
     def after(self, t: float) -> tuple[float, int]:
-        """The first moment after t, and its number."""
+        """The first interruption after t, and its number."""
         moments = self._moments
         while not moments or moments[-1] <= t:
             gap = -log(1.0 - self._chance(self._place, len(moments))) / self._rate
@@ -72,11 +72,11 @@ class Poisson:
 
 
 class Tide:
-    """Capacity that comes and goes for a whole offer, by the laws `up` and `down`; begins somewhere in between."""
+    """Varying capacity of a whole offer, by the laws `up` and `down`; starts at a random point of a stretch."""
 
     def __init__(self, supply: Supply, chance: Stream) -> None:
         self._up, self._down, self._chance = supply.up.quantile(), supply.down.quantile(), chance
-        # Not at the beginning of a stretch, where nobody's first machine would ever meet a shortage.
+        # Not at the start of a stretch: a first machine would then never meet a shortage.
         first = self._up(chance(0, 0))
         self._edges = [-round(first * chance(0, 1), 6)]
         self._edges.append(round(self._edges[0] + first, 6))
@@ -110,7 +110,7 @@ class Market:
         self._free: list[int] = []
         self._points: dict[int, Poisson] = {}
         self._tide = Tide(supply, self._streams["tide"]) if supply.up.kind != "never" else None
-        # Every seed begins elsewhere in the series; zones of one cloud were recorded together and stay aligned.
+        # Each seed starts at another place of the series; zones of one cloud were recorded together and stay aligned.
         self.offset = stream(seed, f"cloud/{cloud}/series")(0) if supply.begins is None else supply.begins
         self._ticks = Tides(supply.ticks, self.offset) if supply.ticks is not None else None
         self._asked = 0
@@ -142,7 +142,7 @@ class Market:
         return self._boot(self._streams["boot"](place.index, place.turn))
 
     def _stretch(self, index: int, t: float) -> tuple[float, float]:
-        """(from, to) of the capacity of a place that holds t, or the next one."""
+        """(from, to) of the place's stretch of capacity that contains t, else of the next one."""
         if self._tide is not None:
             return self._tide.stretch(t)
         if self._ticks is None or self.supply.ticks is None:
@@ -152,7 +152,7 @@ class Market:
     # --- interruptions ------------------------------------------------------------------------------------------------
 
     def taken_t(self, place: Place, since_t: float) -> float:
-        """When a machine that runs since `since_t` will be taken away, if it is held so long."""
+        """When a machine that runs since `since_t` will be interrupted."""
         supply = self.supply
         if supply.once and place.interruptions:
             return inf
@@ -164,13 +164,13 @@ class Market:
         return at
 
     def back_t(self, place: Place, t: float) -> float:
-        """When a machine that was put to sleep at t wakes."""
+        """When a machine that was interrupted at t resumes."""
         if self._tide is not None or self.supply.ticks is not None:
             start, _ = self._stretch(place.index, t)
             if start > t:
                 return start
         if self.supply.interruptions_per_h and self.supply.life.kind == "never":
-            # By the number of the interruption, so that the sleep belongs to it and not to who was there.
+            # Drawn by the number of the interruption, so that it does not depend on the machine.
             number = self._poisson(place.index).after(t - 1e-6)[1]
             return t + self._asleep(self._streams["asleep"](place.index, number))
         return t + self._asleep(self._draw("asleep", place))

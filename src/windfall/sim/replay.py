@@ -1,4 +1,4 @@
-"""A live log made into a world: run times, latencies and losses as they were, and a scenario to ask "what if" of.
+"""A scenario fitted to a live log: its run times, latencies and losses, for "what if" questions.
 
 Touches the state that it reads. What is fitted: the run times of every job (their quantiles), when hosts came, how
 long they stayed, how often their attempts were lost or failed, and what an attempt costs a slot beyond its run time.
@@ -61,7 +61,7 @@ class SeenJob(Struct):
 
 
 class SeenHost(Struct):
-    """A host of the log: from its first word to its last."""
+    """A host of the log, from its first exchange to its last."""
 
     pool: str
     slots: int
@@ -71,13 +71,13 @@ class SeenHost(Struct):
     runs: list[tuple[float, float]] = field(default_factory=list)
 
     def gaps_s(self) -> list[float]:
-        """How long a slot stood empty between two attempts: what an attempt costs it beyond its run time."""
+        """Idle seconds of a slot between two attempts: the cost of an attempt beyond its run time."""
         starts, ends = sorted(start for start, _ in self.runs), sorted(end for _, end in self.runs)
         return [max(0.0, start - end) for start, end in zip(starts[self.slots :], ends, strict=False)]
 
 
 class Fitted(Struct):
-    """What was read from a log."""
+    """The content of a log."""
 
     source: str
     jobs: dict[int, SeenJob] = field(default_factory=dict)
@@ -119,13 +119,13 @@ class Fitted(Struct):
             "poll_max": _seconds(max(1.0, self.settings.lease_s / 3)),
         }
         if gone:
-            # Losses per hour of presence; those that stayed to the end count as time without a loss.
+            # Losses per hour of presence; hosts that stayed to the end count as time without a loss.
             pool["stay"] = {"law": "exponential", "mean": _seconds(max(1.0, sum(stays) / gone))}
         return pool
 
     def _bag(self, number: int, job: SeenJob) -> dict[str, Any]:
         gaps = [gap_s for host in self.hosts.values() for gap_s in host.gaps_s()]
-        # The median: a slot that waited because there was no work must not count.
+        # The median, so that slots that were idle for lack of work do not count.
         gap_s = float(np.median(gaps)) if gaps else 0.0
         return {
             "name": f"{number}-{job.name}",
@@ -154,7 +154,7 @@ def _seconds(value: float) -> str:
 
 
 def _law(values: Sequence[float]) -> dict[str, Any]:
-    """The quantiles of what was seen."""
+    """A law with the quantiles of the recorded values."""
     at = np.linspace(0, 1, min(QUANTILES, max(2, len(values))))
     return {"law": "seen", "values": [_seconds(max(0.0, float(value))) for value in np.quantile(values, at)]}
 
@@ -253,7 +253,7 @@ def _reported(
 
 
 def answer(fitted: Fitted, outcomes: list[RunOutcome], changed: bool) -> dict[str, Any]:
-    """Predicted against actual, job by job; with changes, what would have been."""
+    """Predicted against actual turnaround of each job; with changes, the predicted effect."""
     rows, lines = [], []
     for number, job in fitted.jobs.items():
         name = f"{number}-{job.name}"

@@ -1,4 +1,4 @@
-"""One run of a scenario: the world to its end, and what came of it. Touches the log file it is asked to write."""
+"""One run of a scenario to its end, and its result. Touches the log file it is asked to write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from windfall.sim.world import Watch, World
 
 
 class BagOutcome(Struct):
-    """How one bag fared. `replicas` were made in the tail; `discarded` results came when there was one already."""
+    """How one bag ended. `replicas` were made in the tail; `discarded` results came after an accepted one."""
 
     name: str
     tasks: int
@@ -44,17 +44,17 @@ class BagOutcome(Struct):
     planner: str = ""
     plans: int = 0
     cost_usd: float = 0.0
-    """Of the machines that were rented for it."""
+    """Cost of the machines rented for it."""
     planned_cost_usd: float | None = None
     planned_finish_s: float | None = None
-    """As the first plan said."""
+    """Prediction of the first plan."""
     failed_plans: int = 0
     trouble: str = ""
-    """How often the planner had none and another stepped in, and what it said the first time."""
+    """How often the planner failed and the fallback planned instead, and the first error."""
 
 
 class OfferOutcome(Struct):
-    """What was rented of one offer."""
+    """The machines rented of one offer."""
 
     offer: str
     market: str
@@ -62,13 +62,13 @@ class OfferOutcome(Struct):
     refused: int = 0
     taken: int = 0
     slept: int = 0
-    """How often one was hibernated or stopped."""
+    """Number of hibernations and stops."""
     held_h: float = 0.0
     cost_usd: float = 0.0
 
 
 class RunOutcome(Struct):
-    """How one run ended. `waste` is the share of the useful time that was spent on results nobody needed."""
+    """How one run ended. `waste`: time spent on results that were not needed, as a share of the useful time."""
 
     scenario: str
     seed: int
@@ -92,7 +92,7 @@ class RunOutcome(Struct):
 
 
 class Notes:
-    """What is noted while a run goes on, because the state at its end no longer tells: replicas and tails."""
+    """Facts noted during a run because the final state does not contain them: replicas and tails."""
 
     def __init__(self) -> None:
         self.replicas: dict[int, int] = {}
@@ -129,8 +129,8 @@ def run(
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """The engine and the world make no cycles of objects, and a long run has hundreds of thousands of objects: to look
-    for cycles every few hundred would take a tenth of its time."""
+    """Run the cycle collector rarely: the engine and the world make no reference cycles, and with hundreds of thousands
+    of objects the collector would take a tenth of the time."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
     try:

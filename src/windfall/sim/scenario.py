@@ -95,11 +95,11 @@ class Bag(Struct, frozen=True, kw_only=True):
     checkpoint_every_s: float
     run_times_s: tuple[float, ...] = ()
     memory_bytes_of: tuple[int, ...] = ()
-    """By task, where they differ."""
+    """Classes by task, where they differ."""
     classes_of: tuple[str, ...] = ()
     cpus_of: tuple[int, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
-    """Of a workflow: (parent, child)."""
+    """Edges of a workflow: (parent, child)."""
     arrivals_s: tuple[float, ...] = ()
 
 
@@ -148,7 +148,7 @@ def find(name: str) -> Path:
 
 
 def load_document(name: str) -> tuple[dict[str, Any], Path]:
-    """The file as it stands, and where it is."""
+    """The parsed file, and its path."""
     path = find(name)
     try:
         return tomllib.loads(path.read_text()), path
@@ -161,7 +161,7 @@ def load_document(name: str) -> tuple[dict[str, Any], Path]:
 
 
 def change(document: dict[str, Any], changes: list[str]) -> dict[str, Any]:
-    """The document with `pool.osg.hosts=100`, `bag.run=10m` or `server.lease=30s` set. `*` means each of them."""
+    """The document with `pool.osg.hosts=100`, `bag.run=10m` or `server.lease=30s` set. `*` stands for all names."""
     document = copy.deepcopy(document)
     for text in changes:
         key, equals, value = text.partition("=")
@@ -172,7 +172,7 @@ def change(document: dict[str, Any], changes: list[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """A TOML value, or else plain text, so that nobody has to quote twice in a shell."""
+    """A TOML value, else plain text, so that text need not be quoted twice in a shell."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -203,7 +203,7 @@ def _set(document: dict[str, Any], steps: list[str], value: Any, key: str) -> No
 
 
 def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Scenario:
-    """The scenario that a document describes. BadInput with file, key and what may stand there."""
+    """The scenario of a document. BadInput names the file, the key and the allowed values."""
     name = where.stem if where.parent == LIBRARY else str(where)
     for key in document:
         if key not in schema.SECTIONS and key not in {field.name for field in schema.TOP}:
@@ -293,7 +293,7 @@ def _bag(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Bag
 
 
 def _tasks(values: dict[str, Any], raw: dict[str, Any], place: str, where: Path, data: Path | None) -> dict[str, Any]:
-    """What a file says of the tasks. Changes the number of tasks in `values` to theirs."""
+    """The tasks from a trace or workflow file. Sets the number of tasks in `values` to theirs."""
     if sum(key in raw for key in ("workflow", "trace", "run")) != 1 and not ("run" in raw and "trace" in raw):
         said = [key for key in ("run", "trace", "workflow") if key in raw]
         text = f"{' and '.join(said)} are both given" if said else "the key 'run' is missing"
@@ -315,7 +315,7 @@ def _tasks(values: dict[str, Any], raw: dict[str, Any], place: str, where: Path,
 
 
 def _check_planner(bag: Bag, clouds: list[Cloud], has_pools: bool, place: str) -> None:
-    """A bag that rents needs a planner that there is, a deadline, and a cloud; one that does not needs hosts."""
+    """A bag that rents needs a known planner, a deadline and a cloud; one that does not rent needs hosts."""
     names = [cloud.name for cloud in clouds]
     if not bag.planner:
         if not has_pools:

@@ -1,4 +1,4 @@
-"""What a scenario file may say: every key with its kind, default and meaning, and the reading of one value. Pure.
+"""The keys of a scenario file: kind, default and meaning of each, and how a value is read. Pure.
 
 `docs/reference/scenario.md` is printed from these tables (`windfall.sim.reference`); a test keeps the two the same.
 """
@@ -18,7 +18,7 @@ from windfall.units import parse_duration
 
 
 class Required:
-    """The default of a key that has none."""
+    """Stands for the default of a required key."""
 
 
 REQUIRED = Required()
@@ -33,7 +33,7 @@ class Field(Struct, frozen=True):
 
     @property
     def attribute(self) -> str:
-        """The name in the code, where units are in the names and `class` is a word of the language."""
+        """The name in the code: with its unit, and not `class`, which is a keyword."""
         if self.name == "class":
             return "task_class"
         return f"{self.name}_s" if self.kind == "duration" else self.name
@@ -56,11 +56,11 @@ KINDS = {
 
 SERVER = (
     Field("lease", "duration", "silence after which a host's attempts are unknown; after twice as long, lost", "60s"),
-    Field("tail_enter", "number", "a bag is in its tail below so many unsent tasks per live slot", 1.0),
-    Field("tail_leave", "number", "and leaves it above so many; 0: never", 0.0),
+    Field("tail_enter", "number", "a bag enters its tail below this number of unsent tasks per live slot", 1.0),
+    Field("tail_leave", "number", "and leaves it above this number; 0: never", 0.0),
     Field("max_replicas", "count", "most replicas of a task at a time, by policy or without", 3),
     Field("failover_pool", "text", "the pool for tasks that fail or vanish again and again", ""),
-    Field("planning", "duration", "how long a planner thinks before its plan comes", "0s"),
+    Field("planning", "duration", "how long a planner takes to make a plan", "0s"),
 )
 
 POOL = (
@@ -70,33 +70,33 @@ POOL = (
     Field("prefetch", "count", "tasks that a host holds ready beyond those that run", 0),
     Field("speed", "number law", "speed of a host against the reference, drawn once per host", 1.0),
     Field("memory_mb", "count", "memory of a host; 0: not told", 0),
-    Field("arrive", "time law", "when a host first turns up, from the start", "0s"),
-    Field("wait", "time law", "batch queue or boot before a host comes, each time it comes", "0s"),
-    Field("refusals", "share", "share of requests for a host that the provider refuses for want of capacity", 0.0),
-    Field("refusal_pause", "duration", "how long after a refusal it is asked again", "5m"),
-    Field("stay", "time law", "how long it stays before it is taken away", "never"),
+    Field("arrive", "time law", "when a host is first requested, from the start", "0s"),
+    Field("wait", "time law", "batch queue or boot before each stay of a host", "0s"),
+    Field("refusals", "share", "share of requests for a host that the provider refuses for lack of capacity", 0.0),
+    Field("refusal_pause", "duration", "time from a refusal to the next request", "5m"),
+    Field("stay", "time law", "how long it stays before it is reclaimed", "never"),
     Field(
-        "leaves", "choice", "what happens to its work then: lost, or it goes on when the host is back", "kill",
+        "leaves", "choice", "what happens to its work then: it is lost, or it continues when the host is back", "kill",
         ("kill", "suspend"),
     ),
     Field(
-        "identity", "choice", "who comes after a stay: the same host, or another one that nobody knows yet", "same",
+        "identity", "choice", "what comes after a stay: the same host, or a new one", "same",
         ("same", "new"),
     ),
-    Field("notice", "share", "how often a killed host can still say so; else it just falls silent", 0.0),
-    Field("idle", "duration", "a host without work for so long leaves, and queues again", "never"),
-    Field("presence", "number law", "share of the time in which a host works on our tasks (0.01 to 1)", 1.0),
+    Field("notice", "share", "share of killed hosts that report it; the others fall silent", 0.0),
+    Field("idle", "duration", "time without work after which a host ends and queues again", "never"),
+    Field("presence", "number law", "share of the time in which a host works on tasks (0.01 to 1)", 1.0),
     Field("presence_of", "choice", "whether that is drawn per host or per attempt", "host", ("host", "attempt")),
     Field("errors", "share", "share of attempts that fail by the host's fault", 0.0),
     Field("faulty", "share", "share of hosts that fail more often", 0.0),
     Field("faulty_errors", "share", "and how often those fail", 0.5),
-    Field("black_holes", "share", "share of hosts that fail everything at once", 0.0),
+    Field("black_holes", "share", "share of hosts that fail every task at once (black holes)", 0.0),
     Field("black_hole_after", "duration", "how soon they fail it", "5s"),
     Field("stragglers", "share", "share of attempts that take longer than they should", 0.0),
     Field("straggler_factor", "number law", "and how many times as long", 5.0),
-    Field("report", "choice", "when results are sent: each at once, or when all that was fetched is done", "each",
+    Field("report", "choice", "when results are sent: each at once, or when all fetched tasks are done", "each",
           ("each", "batch")),
-    Field("heartbeat", "duration", "longest silence of a host that works; never: it speaks only when it has to", "20s"),
+    Field("heartbeat", "duration", "longest silence of a working host; never: it reports only results", "20s"),
     Field("poll", "duration", "how soon a host without work asks again; doubled each time", "10s"),
     Field("poll_max", "duration", "and how late at most", "10m"),
     Field("price_usd", "number", "price of a host for one billing cycle", 0.0),
@@ -116,7 +116,7 @@ BAG = (
         "shape", "choice", "a workflow of so many tasks and a simple shape: a chain, a fork and a join, layers", "bag",
         ("bag", "pipeline", "parallel", "hybrid"),
     ),
-    Field("error", "number law", "factor of the true run time over the one named", 1.0),
+    Field("error", "number law", "true run time divided by the named one", 1.0),
     Field("submit", "duration", "when it is submitted", "0s"),
     Field("copies", "count", "how many bags of this kind; named name-1, name-2 ...", 1),
     Field("every", "time law", "time between two copies", "0s"),
@@ -129,17 +129,17 @@ BAG = (
     Field("max_failures", "count", "attempts that a task itself may fail", 3),
     Field("max_losses", "count", "attempts of a task that may vanish with their hosts", 20),
     Field("policy", "table", "ClassAd policies: JobRequirements, Rank, Concurrency ...", {}),
-    Field("planner", "text", "who rents machines in the clouds for it: windfall, hads, greedy ...; empty: nobody", ""),
-    Field("clouds", "names", "where; empty: in all of them", []),
-    Field("budget_usd", "number", "most that may be spent on machines; 0: as much as it takes", 0.0),
-    Field("confidence", "share", "how sure the planner shall be of the deadline", 0.95),
+    Field("planner", "text", "the planner that rents machines for it: windfall, hads, greedy ...; empty: none", ""),
+    Field("clouds", "names", "clouds to rent from; empty: all", []),
+    Field("budget_usd", "number", "most that may be spent on machines; 0: unlimited", 0.0),
+    Field("confidence", "share", "quantile of run times that the planner uses", 0.95),
     Field("class", "text", "class of its tasks: offers may have a speed for it", ""),
     Field(
         "told", "choice",
-        "what planners are told of run times: nothing (they learn), the mean, or each task's (as of workflows)", "mean",
+        "what planners are told of run times: nothing (they learn), the mean, or each (always for workflows)", "mean",
         ("nothing", "mean", "each"),
     ),
-    Field("checkpoint_mb", "number", "size of a task's checkpoint; 0: it cannot go on elsewhere", 0.0),
+    Field("checkpoint_mb", "number", "size of a task's checkpoint; 0: no checkpoints", 0.0),
     Field("checkpoint_every", "duration", "how often it saves one", "10m"),
 )  # fmt: skip
 
@@ -152,27 +152,27 @@ CLOUD = (
 
 OFFER = (
     Field("name", "text", "name of the offer: a machine type, a market, a zone"),
-    Field("market", "choice", "whether the provider may take it away", "on-demand", ("on-demand", "spot")),
+    Field("market", "choice", "whether the provider may reclaim it", "on-demand", ("on-demand", "spot")),
     Field("price_usd", "number", "price of one billing cycle", 0.0),
     Field("cycle", "duration", "billing cycle; every begun one counts", "1h"),
     Field("minimum", "duration", "billed in any case", "0s"),
     Field("bills_boot", "flag", "whether the boot is billed", True),
-    Field("free_if_taken", "flag", "whether the last, partial cycle is free when the provider takes it", True),
+    Field("free_if_taken", "flag", "whether the last, partial cycle is free when the provider reclaims it", True),
     Field("cores", "count", "tasks of one core that it runs at once", 1),
-    Field("memory_gb", "number", "its memory; 0: as much as anybody needs", 0.0),
+    Field("memory_gb", "number", "its memory; 0: unlimited", 0.0),
     Field("speed", "number", "speed against the reference", 1.0),
     Field("speeds", "table", "speed by class of task, where it differs: { blast = 1.4 }", {}),
-    Field("limit", "count", "most machines at a time; 0: as many as you like", 0),
+    Field("limit", "count", "most machines at a time; 0: unlimited", 0),
     Field("boot", "time law", "from the order to the first task; planners count on its 95 % quantile", "2m"),
-    Field("refusals", "share", "share of orders that are refused for want of capacity", 0.0),
+    Field("refusals", "share", "share of orders that are refused for lack of capacity", 0.0),
     Field("when_taken", "choice", "what becomes of it then", "terminate", ("terminate", "stop", "hibernate")),
-    Field("notice", "duration", "how long before the provider says so; 0s: not at all", "0s"),
+    Field("notice", "duration", "time between notice and interruption; 0s: no notice", "0s"),
     Field("interruptions_per_h", "number", "interruptions of a machine, as a Poisson process", 0.0),
     Field("life", "time law", "age at which it is taken", "never"),
     Field("series", "path", "availability series: counts by tick, the machines up to `limit` share the largest", ""),
     Field("up", "time law", "without a series: how long there is capacity, for all machines at once", "never"),
     Field("down", "time law", "and how long there is none after that", "0s"),
-    Field("asleep", "time law", "how long a stopped or hibernated one sleeps, while there is capacity", "never"),
+    Field("asleep", "time law", "how long a machine stays stopped or hibernated, while there is capacity", "never"),
     Field("once", "flag", "each machine is interrupted once at most", False),
     Field("prices", "path", "price series (CSV: timestamp, usd_per_hour) instead of `price_usd`", ""),
     Field("prices_of", "text", 'its zone and type there, as in "us-east-1a/m5.xlarge"', ""),
@@ -180,8 +180,8 @@ OFFER = (
 )
 
 OUTAGE = (
-    Field("at", "duration", "when nobody reaches the server any more"),
-    Field("lasts", "duration", "for how long; hosts go on with what they have"),
+    Field("at", "duration", "when the network fails"),
+    Field("lasts", "duration", "for how long; hosts continue their tasks"),
 )
 
 RESTART = (
@@ -207,7 +207,7 @@ SECTIONS: dict[str, tuple[tuple[Field, ...], bool]] = {
 
 
 def read_table(raw: Mapping[str, Any], fields: tuple[Field, ...], where: str) -> dict[str, Any]:
-    """The values of one table by their names in the code. BadInput names the place, the key and what it may be."""
+    """The values of one table by their names in the code. BadInput names the place, the key and the allowed values."""
     known = {field.name: field for field in fields}
     for key in raw:
         if key not in known:
@@ -242,7 +242,7 @@ def _text(value: Any, place: str, field: Field) -> str:
 
 
 def _duration(value: Any, place: str, field: Field) -> float:
-    """Plain numbers are refused: a file that leaves the unit out is wrong by 60 sooner or later."""
+    """Seconds of a duration. Plain numbers are refused: a missing unit is a likely mistake."""
     if not isinstance(value, str) or value.strip().replace(".", "").isdigit():
         raise _refuse(value, place, field)
     if value == "never":

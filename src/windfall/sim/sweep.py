@@ -16,7 +16,7 @@ from scipy import stats
 from windfall.sim.run import RunOutcome, run_seed
 from windfall.sim.scenario import Scenario
 
-# What a sweep is summed up by, and how it is read.
+# The measures of a sweep, and where each is found in a run.
 MEASURES = {
     "turnaround_s": "turnaround",
     "cost_usd": "cost",
@@ -97,13 +97,13 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def measured(values: Sequence[float]) -> Interval:
-    """The interval of something that is never negative."""
+    """The interval of a quantity that is never negative."""
     found = interval(values)
     return found if found.low is None else msgspec.structs.replace(found, low=max(0.0, found.low))
 
 
 def share(hits: Sequence[float]) -> Interval:
-    """How often something was so, by Wilson's interval: 20 of 20 does not mean always."""
+    """Share of hits with Wilson's interval: 20 of 20 does not prove 100 %."""
     n = len(hits)
     found = stats.binomtest(round(sum(hits)), n).proportion_ci(CONFIDENCE, method="wilson")
     return Interval(sum(hits) / n, float(found.low), float(found.high), n)
@@ -157,7 +157,7 @@ def _pool_summary(books: list[Any]) -> dict[str, Interval]:
 
 
 def compare(a: Sequence[RunOutcome], b: Sequence[RunOutcome], measure: str) -> Comparison:
-    """Paired over the same seeds: the worlds' luck is the same on both sides and cancels out."""
+    """Compare seed by seed: both sides meet the same world, so its randomness cancels out."""
     first, second = np.array(values_of(a, measure)), np.array(values_of(b, measure))
     gap = second - first
     differ = len(gap) > 1 and float(np.ptp(gap)) > 0

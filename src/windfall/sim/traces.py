@@ -19,17 +19,17 @@ from windfall.errors import BadInput
 
 
 class Series(msgspec.Struct, frozen=True):
-    """How many machines were to be had, tick by tick; 0 means none."""
+    """Number of available machines, tick by tick."""
 
     tick_s: float
     counts: tuple[float, ...]
 
     def level(self, index: int, hosts: int) -> float:
-        """What the count must exceed for host `index` of `hosts` to be there: the hosts share the largest count."""
+        """The count above which host `index` of `hosts` is present: the largest count means all hosts."""
         return int(index * max(self.counts) / hosts)
 
     def stretches(self, level: float) -> list[tuple[float, float]]:
-        """The times (from, to) in which more than `level` were to be had."""
+        """The intervals (from, to) in which more than `level` machines were available."""
         found: list[tuple[float, float]] = []
         start: int | None = None
         for tick, count in enumerate((*self.counts, 0.0)):
@@ -42,7 +42,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Tides:
-    """A series as one run sees it: from a place of the seed's choice, and again from its beginning where it ends."""
+    """A series as one run sees it: started at a place that depends on the seed, and repeated."""
 
     def __init__(self, series: Series, share: float) -> None:
         self._series = series
@@ -51,7 +51,7 @@ class Tides:
         self._known: dict[float, list[tuple[float, float]]] = {}
 
     def stretch(self, level: float, t: float) -> tuple[float, float]:
-        """The stretch with more than `level` to be had that holds t, or else the next one; infinite if none is."""
+        """The interval with more than `level` machines that contains t, else the next one; infinite if none exists."""
         stretches = self._known.get(level)
         if stretches is None:
             stretches = self._known[level] = self._series.stretches(level)
@@ -66,19 +66,19 @@ class Tides:
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """Prices an hour and when they began to hold, in seconds from the first; the last one holds until `period_s`."""
+    """Prices per hour and the seconds from the first at which each starts; the last holds until `period_s`."""
 
     times_s: tuple[float, ...]
     usd_per_h: tuple[float, ...]
     period_s: float
 
     def at(self, t: float, share: float) -> float:
-        """The price that holds at t, in a run that begins at this share of the series."""
+        """The price at t, in a run that starts at this fraction of the series."""
         place = (t + share * self.period_s) % self.period_s
         return self.usd_per_h[bisect_right(self.times_s, place) - 1]
 
     def next_t(self, t: float, share: float) -> float:
-        """When the next price begins to hold."""
+        """When the price changes next."""
         place = (t + share * self.period_s) % self.period_s
         at = bisect_right(self.times_s, place)
         moment = self.times_s[at] if at < len(self.times_s) else self.period_s
@@ -161,7 +161,7 @@ def _lines(path: Path) -> Iterator[str]:
         yield from file
 
 
-# What is read from a log: its column in SWF, its name in CSV, and the least value that means something.
+# Columns of a log: number in SWF, name in CSV, and least valid value.
 RUN, SUBMIT = (3, "run_s", 1e-9), (1, "submit_s", 0.0)
 
 

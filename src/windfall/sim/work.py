@@ -1,4 +1,4 @@
-"""The work of a simulated world: how long each task really takes, and what chance holds for its attempts. Pure."""
+"""The work of a simulated world: the true run time of each task, and the random outcome of its attempts. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from windfall.sim.chance import stream, stream_in_turn
 from windfall.sim.scenario import Bag
 
 MEAN_OF = 200
-"""Quantiles that the mean of a law is taken from."""
+"""Quantiles over which the mean of a law is computed."""
 
 
 class Work:
-    """One submitted bag: its run times by task, its luck by (task, attempt). The same for every policy."""
+    """One submitted bag: run times by task, random numbers by (task, attempt). The same for every policy."""
 
     def __init__(self, bag: Bag, copy: int, seed: int, submit_s: float) -> None:
         self.name = bag.name if bag.copies == 1 else f"{bag.name}-{copy + 1}"
@@ -28,18 +28,18 @@ class Work:
         self._factor = None if bag.error.kind == "fixed" else bag.error.quantile()
         self._constant = bag.error.parameters.get("value", 1.0)
         self._wrong = stream(seed, f"bag/{self.name}/error")
-        # Nearly every task has a first attempt, begun in the order of the tasks or nearly so.
+        # First attempts start nearly in the order of the tasks, so their numbers are computed in blocks.
         self.luck = stream_in_turn(seed, f"bag/{self.name}/luck", usual_b=1)
         self.moment = stream(seed, f"bag/{self.name}/moment")
         self.delay = stream(seed, f"bag/{self.name}/delay")
         self.drag = stream(seed, f"bag/{self.name}/drag")
 
     def named_s(self, task: int) -> float:
-        """The run time that is named for a task; the true one is off by its error."""
+        """The named run time of a task; the true one differs by its error."""
         traced, bag = self.bag.run_times_s, self.bag
         if not traced:
             return self._law(self._length(task))
-        # The instances of a workflow are alike; bags go on in the trace where the one before ended.
+        # Copies of a workflow are equal; copies of a bag continue in the trace where the one before ended.
         return traced[task if bag.edges else (self.copy * bag.tasks + task) % len(traced)]
 
     def class_of(self, task: int) -> str:
@@ -47,7 +47,7 @@ class Work:
         return self.bag.classes_of[task] if self.bag.classes_of else self.bag.task_class
 
     def shape(self) -> graphs.Graph | None:
-        """Who waits for whom, in a workflow."""
+        """The edges of a workflow."""
         return graphs.from_edges(self.bag.tasks, self.bag.edges) if self.bag.edges else None
 
     def run_s(self, task: int) -> float:
@@ -69,7 +69,7 @@ class Work:
         )
 
     def classes(self) -> tuple[list[TaskClass], list[tuple[int, int]]]:
-        """The classes of the tasks, and (how many, of which class) in the order of the tasks."""
+        """The classes of the tasks, and (count, class) in the order of the tasks."""
         bag = self.bag
         mean_s = self._mean_s() if bag.told == "mean" else None
         each = bag.told == "each" and self.exact
@@ -102,7 +102,7 @@ class Work:
         )
 
     def estimates(self) -> bytes:
-        """What each task is thought to take, where planners are told and it is not the truth."""
+        """Estimated run times, if planners are told them and they differ from the true ones."""
         bag = self.bag
         if not bag.planner or bag.told != "each" or self.exact:
             return b""
@@ -110,7 +110,7 @@ class Work:
 
     @property
     def exact(self) -> bool:
-        """Whether the times that are named are the true ones."""
+        """Whether the named run times are the true ones."""
         return self._factor is None and self._constant == 1.0
 
     def _mean_s(self) -> float:

@@ -1,7 +1,7 @@
 """The simulated world: hosts that come, run, fail and vanish, around the real engine in virtual time. Touches nothing.
 
-The engine is driven as the live server drives it: results and questions in, tasks and cancellations out. Everything
-here is what a network of real hosts would do; nothing in the engine knows.
+The engine is driven as the live server drives it: results and requests in, tasks and cancellations out. This module
+plays the part of a network of real hosts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RETRY_S, RETRY_MAX_S = 10.0, 300.0
 """Back-off of a host that cannot reach the server."""
 
 Watch = Callable[[str, Key, float, float, int], None]
-"""Told of every attempt that left its slot: host, key, start, end, cause."""
+"""Called for every attempt that left its slot: host, key, start, end, cause."""
 
 
 class World:
@@ -103,7 +103,7 @@ class World:
                 at(ground.first(host), self._ask_for, host)
 
     def run(self, look: Callable[[World], None] | None = None, every: int = 50_000) -> None:
-        """Until all work has ended or the scenario's time is over. `look` is called now and then, for progress."""
+        """Run until all work has ended or the scenario's time is over. `look` is called now and then, for progress."""
         driver, until = self.driver, self.scenario.until_s
         next_look = every
 
@@ -122,7 +122,7 @@ class World:
             self.provider.close()
 
     def _is_over(self) -> bool:
-        """Asked after every call: one look at the last job is all it takes until that has ended."""
+        """Whether all jobs have ended. Called after every call: usually only the last job is checked."""
         unfinished, bags = self._unfinished, self.driver.state.bags
         while unfinished:
             if bags[unfinished[-1]].finished_t is None:
@@ -165,7 +165,7 @@ class World:
     # --- a host comes and goes ----------------------------------------------------------------------------------------
 
     def _ask_for(self, host: Host) -> None:
-        """A host is queued or booted; it will be here after its wait."""
+        """Request a host: it arrives after its queue wait or boot."""
         if host.pool.pool.refusals and host.pool.refuses(host):
             self.driver.after(host.pool.pool.refusal_pause_s, self._ask_for, host)
             return
@@ -184,7 +184,7 @@ class World:
         self.come(host)
 
     def come(self, host: Host) -> None:
-        """A host is here, for the first time or again, and asks for work."""
+        """A host has arrived, for the first time or again, and asks for work."""
         driver = self.driver
         host.pool.books.stays += 1
         host.here, host.since_s, host.idle_since = True, driver.now, inf
@@ -210,14 +210,14 @@ class World:
             self._lose_all(host)
         self.go(host)
         if suspended:
-            # `last_s` keeps the time of the suspension for those that run.
+            # `last_s` holds the time of the suspension for running attempts.
             host.last_s = self.driver.now
         else:
             host.boot = ""
         self._ask_for(host)
 
     def go(self, host: Host) -> None:
-        """Close a stay: time and money into the books. Calls that were scheduled for it find another epoch."""
+        """End a stay: record its time and cost. A new epoch invalidates the calls scheduled for it."""
         now, ground = self.driver.now, host.pool
         ground.books.present_s += (now - host.since_s) * ground.pool.slots
         if ground.pool.price_usd:
@@ -228,7 +228,7 @@ class World:
         host.epoch += 1
 
     def lose(self, host: Host) -> None:
-        """What runs on a host is lost with it."""
+        """Lose all attempts that run on a host."""
         now, books = self.driver.now, host.pool.books
         for key, running in host.running.items():
             books.lost += 1
@@ -257,7 +257,7 @@ class World:
         host.results = []
 
     def _leave_idle(self, host: Host) -> None:
-        """No work for too long: a good guest of a batch system goes (GridBot, section 5), and queues again."""
+        """A host without work for too long ends (GridBot, section 5) and queues again."""
         self.driver.submit(
             HostAsked(self.driver.now, host.name, host.boot, host.n + 1, 0, host.pool.pool.slots, None, "no work")
         )
@@ -268,7 +268,7 @@ class World:
     # --- the exchange -------------------------------------------------------------------------------------------------
 
     def exchange(self, host: Host) -> None:
-        """Report, ask, and begin what was given."""
+        """Report results, ask for tasks, and begin those assigned."""
         driver, ground = self.driver, host.pool
         now = driver.now
         if now < self.cut_off_until:
@@ -338,7 +338,7 @@ class World:
             self.exchange(host)
 
     def _beat(self, host: Host, epoch: int) -> None:
-        """Nobody is silent for longer than a heartbeat."""
+        """Exchange if the host has been silent for a heartbeat."""
         if host.epoch != epoch:
             return
         heartbeat_s = host.pool.pool.heartbeat_s
@@ -369,7 +369,7 @@ class World:
     # --- attempts -----------------------------------------------------------------------------------------------------
 
     def _fill(self, host: Host) -> None:
-        """Begin what waits, on every free slot."""
+        """Begin waiting tasks on all free slots."""
         queue, running, slots, at = host.queue, host.running, host.pool.pool.slots, self.driver.at
         while queue and len(running) < slots:
             key = queue.pop(0)
@@ -380,7 +380,7 @@ class World:
                 self._plan_save(host, key, begun)
 
     def _begin(self, host: Host, key: Key) -> Running:
-        """An attempt's fate is settled when it begins: how long it takes and how it ends, if nothing comes between."""
+        """Begin an attempt. Its run time and its end are drawn now and hold unless it is interrupted."""
         job, task, attempt = key
         work, ground = self.jobs[job], host.pool
         pool, now = ground.pool, self.driver.now
@@ -415,7 +415,7 @@ class World:
             self.driver.at(at, self._save, host, host.epoch, key)
 
     def _save(self, host: Host, epoch: int, key: Key) -> None:
-        """A checkpoint is written; whoever runs the task next goes on from it."""
+        """Record a checkpoint, from which the next attempt of the task continues."""
         running = host.running.get(key)
         if host.epoch != epoch or running is None or running.saves is None:
             return
