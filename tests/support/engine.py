@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core.engine import Engine, wake_at
+from windfall.core.engine import Engine
 from windfall.core.events import (
     AnyEvent,
     HostAnswered,
@@ -20,11 +20,11 @@ from windfall.core.events import (
     Settings,
     TaskClass,
     TasksAdded,
-    TimerFired,
 )
 from windfall.core.state.bags import Bag
 from windfall.core.state.invariants import problems
 from windfall.core.state.state import State
+from windfall.core.wishes import due, wake_at
 from windfall.wire.messages import CAUSES
 
 
@@ -85,7 +85,8 @@ class Hand:
     def wait(self, seconds: float) -> None:
         """Let time pass; timers fire when they are due."""
         end = self.t + seconds
-        while (at := wake_at(self.state)) is not None and at <= end:
+        while (at := wake_at(self.state)) <= end:
             self.t = max(self.t, at)
-            self.step(TimerFired(self.t))
+            for event in due(self.state, self.t):
+                self.step(event)
         self.t = end

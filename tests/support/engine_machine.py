@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from windfall.core.engine import Engine, wake_at
+from windfall.core.engine import Engine
 from windfall.core.events import (
     ACCEPTED,
     HostAsked,
@@ -26,7 +26,6 @@ from windfall.core.events import (
     Settings,
     TaskClass,
     TasksAdded,
-    TimerFired,
     decode_record,
     encode_record,
 )
@@ -35,6 +34,7 @@ from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
 from windfall.core.supply.overlay import PoolRules
+from windfall.core.wishes import due, wake_at
 from windfall.wire.messages import CAUSES
 
 POLICIES = [{}, {"ReplicationRequirements": "true", "Deadline": "7"}, {"GridPolicy": "dear"}]
@@ -147,9 +147,10 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.1, 3.0, 11.0, 25.0]))
     def wait(self, seconds):
         self.t += seconds
-        while (at := wake_at(self.state)) is not None and at <= self.t:
+        while (at := wake_at(self.state)) <= self.t:
             before = len(self.log)
-            self.step(TimerFired(self.t))
+            for event in due(self.state, self.t):
+                self.step(event)
             assert wake_at(self.state) != at or len(self.log) == before, "a timer must not fire for ever"
 
     @rule(job=jobs, tasks=st.one_of(st.none(), st.lists(st.integers(0, 5), unique=True)))

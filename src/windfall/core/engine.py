@@ -62,7 +62,7 @@ from windfall.core.matching import dispatch
 from windfall.core.matching.policy import BagPolicy, DefaultPolicy
 from windfall.core.matching.ranking import Ranking
 from windfall.core.renting import apply as renting_apply
-from windfall.core.renting import machines, plans
+from windfall.core.renting import machines, plans, runtimes
 from windfall.core.sites import apply as sites_apply
 from windfall.core.sites import site
 from windfall.core.state.state import State
@@ -143,7 +143,7 @@ HANDLERS: dict[type, tuple[Decide, Apply]] = {
     MachineResumed: (changes.nothing, renting_apply.apply_machine_resumed),
     MachineEnded: (machines.on_machine_ended, renting_apply.apply_machine_ended),
     StrangersSeen: (changes.nothing, renting_apply.apply_strangers_seen),
-    CheckpointSaved: (changes.nothing, renting_apply.apply_checkpoint_saved),
+    CheckpointSaved: (runtimes.on_checkpoint_saved, renting_apply.apply_checkpoint_saved),
 }
 
 
@@ -163,6 +163,8 @@ class Engine:
         HANDLERS[type(record.event)][1](state, record.event, record.decided)
         state.seq = record.seq
         state.t = max(state.t, record.event.t)
+        if state.supply.pools:
+            supply_apply.note_demand(state, record.event)
 
     def step(self, state: State, event: AnyEvent) -> Record:
         """Decide and apply: what drivers do with every event."""
@@ -173,11 +175,9 @@ class Engine:
         state.seq = record.seq
         if event.t > state.t:
             state.t = event.t
+        if state.supply.pools:
+            supply_apply.note_demand(state, event)
         return record
 
 
-wake_at = leases.next_look
-"""The time of the next `TimerFired` that the engine wants, or None. Drivers keep one timer, set to this."""
-
-
-__all__ = ["Engine", "HostAnswered", "Policies", "Record", "ResultsJudged", "TimeJudged", "wake_at"]
+__all__ = ["Engine", "HostAnswered", "Policies", "Record", "ResultsJudged", "TimeJudged"]

@@ -6,6 +6,7 @@ default, so that a newer version reads an older log.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import msgspec
@@ -81,6 +82,8 @@ class Settings(Struct, frozen=True, array_like=True):
     """It leaves its tail again above this many times the slots; None: never."""
     max_replicas: int = 3
     failover_pool: str = ""
+    pools_after_s: float = 0.3
+    """Seconds between a change of what is wanted and a look at the pools: hosts that are there take what they can."""
 
 
 # --- events ---------------------------------------------------------------------------------------------------------
@@ -220,6 +223,8 @@ class PoolAnswered(Event):
     pool: str
     count: int
     error: str = ""
+    ask: int = 0
+    """The number of the request that this answers; 0 for workers that ended later."""
 
 
 class PoolCounted(Event):
@@ -342,7 +347,10 @@ class MachineResumed(Event):
 
 
 class MachineEnded(Event):
-    """It is no more: given back by us ("released"), taken by the provider ("taken"), or "failed"."""
+    """It is no more: given back by us ("released"), reclaimed by the provider ("taken"), or "failed".
+
+    An empty cause: the provider does not show it any more, and the engine says why.
+    """
 
     machine: int
     at: float
@@ -364,6 +372,8 @@ class CheckpointSaved(Event):
     attempt: int
     saved_s: float
     blob: str = ""
+    run_s: float | None = None
+    """How long the attempt has run; where that is given, `saved_s` follows from it and is not told."""
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------
@@ -426,6 +436,10 @@ class HostAnswered(Decision):
     """The host gets nothing until this time, for this reason."""
     test: bool = False
     """What is assigned is a test: the host was on probation."""
+    tell: bool = False
+    """The host shall say what it holds: numbers were skipped, so the log was cut off behind an answer that it saw."""
+    stop: str = ""
+    """Why the worker shall end, if it shall."""
 
 
 class TasksChosen(Decision):
@@ -448,6 +462,8 @@ class ClientsAsked(Decision):
 
     asks: list[Ask] = []
     flow: Flow = []
+    look_t: float = inf
+    """When to look at the pools again if nothing changes."""
 
 
 class SiteSettled(Decision):
@@ -482,11 +498,22 @@ class PlanTaken(Decision):
     """(job, task, attempt, verdict) of what is given up on machines that sleep, and starts again elsewhere."""
     refused: list[str] = []
     """What of it is not carried out, and why."""
+    not_before_t: float = -inf
+    """The next plan of this job is made at this time at the earliest: changes come in swarms."""
 
 
 class MachineSettled(Decision):
     lost: list[tuple[int, int, int, int]] = []
     """(job, task, attempt, verdict) of what a machine took with it."""
+    cause: str = ""
+    """Why it ended: it decides the bill."""
+
+
+class CheckpointKept(Decision):
+    """How much of a task a checkpoint holds, in seconds at speed 1; one of an unknown attempt is not kept."""
+
+    saved_s: float
+    kept: bool = True
 
 
 AnyEvent = (
@@ -539,6 +566,7 @@ AnyDecision = (
     | SiteSettled
     | PlanTaken
     | MachineSettled
+    | CheckpointKept
 )
 
 

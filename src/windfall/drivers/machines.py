@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -19,8 +19,9 @@ from msgspec import Struct, field
 from windfall.core import events as ev
 from windfall.core.state.fleet import MachineState
 from windfall.core.state.state import State
+from windfall.core.wishes import wishes
 from windfall.drivers.realtime import Realtime
-from windfall.pools.machines import ENDED, FAILED, HIBERNATED, RUNNING, TAKEN, MachinePool, Order, Refused, Seen
+from windfall.pools.machines import ENDED, HIBERNATED, RUNNING, MachinePool, Order, Refused, Seen
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +59,7 @@ def compare(state: State, pool: str, shown: list[Seen], now: float) -> Findings:
             strangers.append((seen.id, f"ours, number {seen.number}, forgotten; it is being stopped"))
     for machine in ours.values():
         if machine.there and machine.id:
-            cause = TAKEN if machine.noticed_t is not None else FAILED
-            found.events.append(ev.MachineEnded(now, machine.number, now, cause))
+            found.events.append(ev.MachineEnded(now, machine.number, now, ""))
     if strangers != [tuple(entry) for entry in state.fleet.strangers.get(pool, [])]:
         found.events.append(ev.StrangersSeen(now, pool, strangers))
     return found
@@ -75,7 +75,7 @@ def _news(machine: MachineState, seen: Seen, now: float) -> list[ev.AnyEvent]:
         # The answer to our order was lost with an earlier server. It is paid for from the order on.
         news.append(ev.MachineStarted(now, number, seen.id, machine.requested_t))
     if seen.phase == ENDED:
-        return [*news, ev.MachineEnded(now, number, seen.since_t, seen.cause or FAILED)]
+        return [*news, ev.MachineEnded(now, number, seen.since_t, seen.cause)]
     if seen.phase == HIBERNATED and machine.phase != HIBERNATED:
         news.append(ev.MachineHibernated(now, number, seen.since_t))
     elif seen.phase == RUNNING and machine.phase == HIBERNATED:
@@ -129,9 +129,11 @@ class MachineKeeper:
         await self._find(name, pool)
 
     def _committed(self, records: list[ev.Record]) -> None:
-        if any(isinstance(record.event, ev.PlanProposed) for record in records):
-            for changed in self._changed.values():
-                changed.set()
+        wanted = wishes(self._driver.state)
+        machines = self._driver.state.fleet.machines
+        for pool in {machines[number].offer.pool for number in (*wanted.order, *wanted.end)}:
+            if pool in self._changed and any(isinstance(record.event, ev.PlanProposed) for record in records):
+                self._changed[pool].set()
 
     async def _keep(self, name: str) -> None:
         while True:
@@ -148,9 +150,8 @@ class MachineKeeper:
         """Tell what there is, then order and stop what is decided and durable."""
         pool = self.pools[name]
         found = await self._find(name, pool)
-        machines = [machine for machine in _machines(self._driver.state, name) if machine.there]
-        ordered = [machine for machine in machines if not machine.id and not machine.stopping]
-        ending = [machine for machine in machines if machine.stopping]
+        wanted = wishes(self._driver.state)
+        ordered, ending = self._mine(name, wanted.order), self._mine(name, wanted.end)
         await self._driver.settled()
         for id in found.forgotten:
             await self._call(pool.stop, id)
@@ -158,6 +159,10 @@ class MachineKeeper:
             await self._stop(pool, machine, found.ids.get(machine.number))
         for machine in ordered:
             await self._order(pool, machine)
+
+    def _mine(self, pool: str, numbers: Collection[int]) -> list[MachineState]:
+        machines = self._driver.state.fleet.machines
+        return [machines[number] for number in numbers if machines[number].offer.pool == pool]
 
     async def _find(self, name: str, pool: MachinePool) -> Findings:
         shown = await self._call(pool.look)

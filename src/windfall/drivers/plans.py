@@ -17,24 +17,20 @@ from selectors import EVENT_READ, DefaultSelector
 
 import msgspec
 
-from windfall.core.events import PlanProposed, Record
-from windfall.core.renting import plans
-from windfall.drivers import planner_process
+from windfall.core.events import Record
+from windfall.core.wishes import PLANNER, PlanWish, plan_wish, wishes
+from windfall.drivers import planner_process, thinking
 from windfall.drivers.planner_process import Answer, Question
 from windfall.drivers.realtime import Realtime
+from windfall.errors import BadInput
 from windfall.planning.contract import Plan, Snapshot
 
 log = logging.getLogger(__name__)
 
-DEFAULT, FALLBACK, WORKFLOW_FALLBACK = "windfall", "on-demand", "greedy"
 LIMIT_S = 10.0
 """So long a planner may think."""
 STARTS_S = 30.0
 """So long its process may take to start on a busy host, once."""
-PAUSE_S = 0.1
-"""Between two plans for one job: things happen in swarms."""
-AGAIN_S = 10.0
-"""When to look again if even the fallback failed."""
 
 
 class PlanKeeper:
@@ -71,45 +67,42 @@ class PlanKeeper:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            for job in plans.due(self._driver.state):
-                if job not in self._at_work:
-                    self._at_work[job] = asyncio.create_task(self._plan(job))
+            for job in list(wishes(self._driver.state).plans):
+                wish = plan_wish(self._driver.state, job) if job not in self._at_work else None
+                if wish is not None:
+                    self._at_work[job] = asyncio.create_task(self._plan(wish))
 
-    async def _plan(self, job: int) -> None:
+    async def _plan(self, wish: PlanWish) -> None:
         try:
-            await self.plan(job)
+            await asyncio.sleep(max(0.0, wish.at_t - self._driver.clock()))
+            await self.plan(wish.job)
         except Exception:
-            log.exception("no plan could be made for job %d; trying again", job)
-            await asyncio.sleep(AGAIN_S)
-        await asyncio.sleep(PAUSE_S)
-        del self._at_work[job]
+            log.exception("no plan could be made for job %d; trying again", wish.job)
+            await asyncio.sleep(wish.retry_s)
+        finally:
+            del self._at_work[wish.job]
         if self._driver.state.fleet.plans_due:
             self._changed.set()
 
     async def plan(self, job: int) -> None:
         """Look, think, propose."""
         driver = self._driver
-        bag = driver.state.bags[job]
-        name = bag.rules.planner or DEFAULT
         # Settled first: what a planner is shown should not be lost again while it thinks.
         await driver.settled()
-        ended = plans.closing(driver.state, job)
-        if ended is not None:
-            await driver.submit([PlanProposed(driver.clock(), job, driver.state.seq, ended)])
+        wish = plan_wish(driver.state, job)
+        if wish is None:
             return
-        named = planner_process.names_up_to(name, bag.shape is not None)
-        snapshot, seq = plans.view(driver.state, job, driver.clock(), named), driver.state.seq
-        plan, error = await asyncio.get_running_loop().run_in_executor(
-            self._thread, self._planning.propose, name, snapshot
-        )
-        await driver.submit([PlanProposed(driver.clock(), job, seq, plan, error)])
+        named = planner_process.names_up_to(wish.planner, driver.state.bags[job].shape is not None)
+        asked, seq = thinking.question(driver.state, wish, driver.clock(), named), driver.state.seq
+        answered = await asyncio.get_running_loop().run_in_executor(self._thread, self._planning.propose, wish, asked)
+        await driver.submit([thinking.proposal(wish, seq, driver.clock(), answered)])
 
 
 def _load() -> None:
     """What plans and estimates need takes seconds to load on a busy host: once, and not on the loop."""
     import scipy.stats  # noqa: F401
 
-    planner_process.names_up_to(DEFAULT, False)
+    planner_process.names_up_to(PLANNER, False)
 
 
 class Planning:
@@ -126,33 +119,30 @@ class Planning:
             if not self._closed:
                 self._start()
 
-    def propose(self, name: str, snapshot: Snapshot) -> tuple[Plan, str]:
+    def propose(self, wish: PlanWish, asked: Plan | Snapshot) -> tuple[Plan, str]:
         """A plan, and why it is not the chosen planner's, if so."""
-        answer = self._ask(name, snapshot)
-        if answer.plan is not None:
-            return answer.plan, ""
-        if self._closed:
-            return Plan(), "the server stops"
-        fallback = WORKFLOW_FALLBACK if snapshot.is_workflow else FALLBACK
-        error = f"planner {name}: {answer.error}; {fallback} stepped in"
-        log.warning("%s", error)
-        try:
-            return planner_process.think(fallback, snapshot), error
-        except Exception as failure:
-            return Plan(replan_t=snapshot.t + AGAIN_S), f"{error} and failed as well: {failure!r}"
+        plan, error = thinking.answer(wish, asked, self._ask, planner_process.think)
+        if error and not self._closed:
+            log.warning("%s", error)
+        return plan, error
 
-    def _ask(self, name: str, snapshot: Snapshot) -> Answer:
+    def _ask(self, name: str, snapshot: Snapshot) -> Plan:
+        """The answer of the planner's process. BadInput says why there is none."""
         if self._closed:
-            return Answer(error="the server stops")
+            raise BadInput("the server stops")
         try:
             process = self._process or self._start()
             assert process.stdin is not None
             planner_process.send(process.stdin, Question(name, snapshot))
-            body = self._receive(process, self._limit_s)
-            return Answer(error=f"no answer within {self._limit_s:g} s") if body is None else body
+            answer = self._receive(process, self._limit_s)
         except (OSError, EOFError, msgspec.DecodeError) as failure:
             self._kill()
-            return Answer(error=f"its process failed: {str(failure) or type(failure).__name__}")
+            raise BadInput(f"its process failed: {str(failure) or type(failure).__name__}") from failure
+        if answer is None:
+            raise BadInput(f"no answer within {self._limit_s:g} s")
+        if answer.plan is None:
+            raise BadInput(answer.error)
+        return answer.plan
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "windfall.drivers.planner_process"]

@@ -6,15 +6,17 @@ One look after the other: count what is there, decide, ask, report. So nothing i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from windfall.core.events import AnyEvent, ClientsAsked, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured, Record
+from windfall.core.events import AnyEvent, PoolAnswered, PoolCounted, PoolsConfigured, Record
 from windfall.core.state.hosts import GONE
-from windfall.core.supply.overlay import Ask, PoolRules
+from windfall.core.supply.overlay import PoolRules
+from windfall.core.wishes import AskWish, wishes
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import Pool, PoolWorker
 
@@ -23,10 +25,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EVERY_S = 2.0
-SOON_S = 0.3
-"""After a change of demand: long enough for hosts that are there already to take what they can."""
-
-
 STOP_GRACE_S = 2.0
 """What runs on clients when the server stops may finish within this time; then it is handed back."""
 
@@ -71,7 +69,7 @@ class PoolKeeper:
         self._threads.shutdown()
 
     def _committed(self, records: list[Record]) -> None:
-        if any(getattr(record.event, "job", None) is not None for record in records):
+        if self._driver.state.supply.asked:
             self._changed.set()
 
     async def _keep(self) -> None:
@@ -81,24 +79,23 @@ class PoolKeeper:
                     await self.look()
             except Exception:
                 log.exception("the pools could not be looked after; trying again")
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), EVERY_S)
-                await asyncio.sleep(SOON_S)
-            except TimeoutError:
-                pass
             self._changed.clear()
 
     async def look(self) -> None:
-        """Count, decide, ask, report."""
-        await asyncio.gather(*(self._count(name, pool) for name, pool in list(self._providers.items())))
-        due = OverlayDue(self._driver.clock())
-        # Decided first and recorded only if something follows from it: the log is no diary of idle looks.
-        wanted = self._driver.engine.decide(self._driver.state, due).decided
-        if not isinstance(wanted, ClientsAsked) or not wanted.asks:
-            return
-        record = (await self._driver.submit([due]))[0]
-        assert isinstance(record.decided, ClientsAsked)
-        await asyncio.gather(*(self._ask(ask) for ask in record.decided.asks))
+        """Ask for what is wished for, then tell what there is: so nothing is counted while it is being asked for."""
+        await self._driver.settled()
+        asks: dict[str, list[AskWish]] = {name: [] for name in self._providers}
+        for ask in wishes(self._driver.state).asks:
+            if ask.pool in asks:
+                asks[ask.pool].append(ask)
+        await asyncio.gather(*(self._look_at(name, mine) for name, mine in asks.items()))
+
+    async def _look_at(self, name: str, asks: list[AskWish]) -> None:
+        for ask in asks:
+            await self._ask(ask)
+        await self._count(name, self._providers[name])
 
     async def _count(self, name: str, pool: Pool) -> None:
         clients = await self._call(pool.list)
@@ -111,18 +108,20 @@ class PoolKeeper:
             events.append(PoolAnswered(now, name, len(stillborn), error))
         await self._submit(events)
         pending = sum(client.alive and not self._has_come(client) for client in clients)
-        if pending != self._driver.state.supply.pools[name].queued:
+        supply = self._driver.state.supply
+        unanswered = sum(count for pool_name, count in supply.asked.values() if pool_name == name)
+        if pending + unanswered != supply.pools[name].queued:
             await self._submit([PoolCounted(now, name, pending)])
 
     def _has_come(self, client: PoolWorker) -> bool:
         host = self._driver.state.host(client.host)
         return host is not None and (host.state != GONE or not client.alive)
 
-    async def _ask(self, ask: Ask) -> None:
-        started = await self._call(self._providers[ask.pool].start, ask.count)
+    async def _ask(self, ask: AskWish) -> None:
+        started = await self._call(partial(self._providers[ask.pool].start, ask.count))
         refused = ask.count - len(started.hosts)
-        answer = PoolAnswered(self._driver.clock(), ask.pool, refused or ask.count, started.error if refused else "")
-        await self._submit([answer])
+        error = started.error if refused else ""
+        await self._submit([PoolAnswered(self._driver.clock(), ask.pool, refused or ask.count, error, ask.number)])
 
     async def _submit(self, events: list[AnyEvent]) -> None:
         if events:

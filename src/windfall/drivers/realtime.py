@@ -17,14 +17,16 @@ import struct
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 import msgspec
 
-from windfall.core.engine import Engine, wake_at
+from windfall.core.engine import Engine
 from windfall.core.events import (
     AnyDecision,
     AnyEvent,
+    ClientsAsked,
     HostAnswered,
     HostAsked,
     JobTaken,
@@ -32,6 +34,7 @@ from windfall.core.events import (
     ServerStarted,
     Settings,
     SiteHostReported,
+    SiteLooked,
     SiteSettled,
     TimerFired,
     decode_record,
@@ -39,6 +42,7 @@ from windfall.core.events import (
 )
 from windfall.core.state.snapshot import load, pieces
 from windfall.core.state.state import State
+from windfall.core.wishes import due, wake_at
 from windfall.drivers.clock import SteadyClock
 from windfall.drivers.failures import ServerFailed, Uncommitted, Undecided, crash_file
 from windfall.errors import BadInput, WindfallError
@@ -118,7 +122,7 @@ class Realtime:
         self._dirty = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: float | None = None
+        self._timer_at = inf
         self._log_records = self._log_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._committing: asyncio.Task[None] | None = None
@@ -427,20 +431,16 @@ class Realtime:
 
     def _set_timer(self) -> None:
         at = wake_at(self.state)
-        if at == self._timer_at:
-            return
         # A heartbeat only moves the time further away; the timer may fire early and is then set again.
-        if at is not None and self._timer_at is not None and at > self._timer_at:
+        if at >= self._timer_at:
             return
         if self._timer:
             self._timer.cancel()
         self._timer_at = at
-        if at is not None:
-            delay = max(0.0, at - self.clock())
-            self._timer = asyncio.get_running_loop().call_later(delay, self._fire)
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - self.clock()), self._fire)
 
     def _fire(self) -> None:
-        self._timer_at = self._timer = None
+        self._timer_at, self._timer = inf, None
         if self.failure is not None or self._stopping:
             return
         try:
@@ -450,12 +450,12 @@ class Realtime:
             self.fail(f"the timer failed: {error!r}", error)
 
     def _look_at_the_time(self) -> None:
-        now = self.clock()
-        at = wake_at(self.state)
         if self.trouble:
             self._timer = asyncio.get_running_loop().call_later(1.0, self._fire)
-        elif at is not None and at <= now:
-            self.submit([TimerFired(now)])
+            return
+        events = due(self.state, self.clock())
+        if events:
+            self.submit(events)
         else:
             self._set_timer()
 
@@ -476,6 +476,10 @@ def log_row(record: Record) -> LogRow:
     if isinstance(event, SiteHostReported) and not (event.capacity or event.started or event.ended or event.leaving):
         kind = HEARTBEAT if decided in _QUIET else kind
     if isinstance(event, TimerFired) and not any(getattr(decided, name) for name in decided.__struct_fields__):
+        kind = HEARTBEAT
+    if isinstance(event, SiteLooked) and decided in _QUIET:
+        kind = HEARTBEAT
+    if isinstance(decided, ClientsAsked) and not decided.asks:
         kind = HEARTBEAT
     return LogRow(record.seq, event.t, _job_of(record), kind, encode_record(record))
 

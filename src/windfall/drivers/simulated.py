@@ -11,21 +11,16 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from windfall.core.engine import Engine, wake_at
-from windfall.core.events import AnyEvent, PlanProposed, Record, ServerStarted, Settings, TimerFired
-from windfall.core.renting import plans
+from windfall.core.engine import Engine
+from windfall.core.events import AnyEvent, Record, ServerStarted, Settings
 from windfall.core.state.agenda import Agenda
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
-from windfall.errors import BadInput
-from windfall.planning.contract import Plan, Planner
+from windfall.core.wishes import PlanWish, Wishes, due, plan_wish, wishes
+from windfall.drivers import thinking
+from windfall.planning.contract import Plan, Planner, Snapshot
 
 Call = Callable[..., None]
-FALLBACK, WORKFLOW_FALLBACK = "on-demand", "greedy"
-AGAIN_S = 10.0
-"""When to look again if even that failed."""
-PAUSE_S = 0.1
-"""Between two plans for one job, as live: what follows from a plan at once must not keep time from passing."""
 FindPlanner = Callable[[str, bool], Planner]
 """A planner by the name that a job gives, and whether the job is a workflow."""
 
@@ -50,7 +45,8 @@ class Simulated:
         self._planner, self._planning_s = planner, planning_s
         self._planned: set[int] = set()
         """Jobs for which a planner is about to be called or is at work."""
-        self._last_plan: dict[int, float] = {}
+        self.carry_out: Callable[[Wishes], None] = _nobody
+        """The world: it rents machines and starts workers."""
         self.submit(ServerStarted(0.0, settings or Settings()))
 
     def at(self, t: float, call: Call, *args: Any) -> None:
@@ -67,54 +63,50 @@ class Simulated:
         record = self.engine.step(self.state, event)
         if self._keep is not None:
             self._keep(record)
-        at = wake_at(self.state)
-        if at is not None and at < self._timer_at:
-            self._timer_at = at
-            self.at(at, self._fire)
-        if self._planner is not None and self.state.fleet.plans_due:
-            for job in plans.due(self.state):
-                if job not in self._planned:
-                    self._planned.add(job)
-                    self.at(self._last_plan.get(job, -inf) + PAUSE_S, self._plan, job)
+        self._carry_out(wishes(self.state))
         return record
+
+    def _carry_out(self, wanted: Wishes) -> None:
+        if wanted.wake_t < self._timer_at:
+            self._timer_at = wanted.wake_t
+            self.at(wanted.wake_t, self._fire)
+        if self._planner is not None and wanted.plans:
+            for job in wanted.plans:
+                if job not in self._planned and (wish := plan_wish(self.state, job)) is not None:
+                    self._planned.add(job)
+                    self.at(wish.at_t, self._plan, job)
+        if wanted.order or wanted.end or wanted.asks:
+            self.carry_out(wanted)
 
     def _plan(self, job: int) -> None:
         """Show the job's planner how things stand; what it says comes after the time that planning takes."""
-        if self._saved is not None or self._planner is None or job not in self.state.fleet.plans_due:
+        wish = plan_wish(self.state, job) if job in self.state.fleet.plans_due else None
+        if self._saved is not None or wish is None:
             self._planned.discard(job)
             return
-        plan, error = self._thought(job)
+        names_up_to = self._names_up_to(wish)
+        asked = thinking.question(self.state, wish, self.now, names_up_to)
+        answered = thinking.answer(wish, asked, self._ask, self._ask)
         if self._planning_s:
-            self.after(self._planning_s, self._propose, job, self.state.seq, plan, error)
+            self.after(self._planning_s, self._propose, wish, self.state.seq, answered)
         else:
-            self._propose(job, self.state.seq, plan, error)
+            self._propose(wish, self.state.seq, answered)
 
-    def _thought(self, job: int) -> tuple[Plan, str]:
-        """The planner's plan, and why it is not its own, if so: as live, one that fails is replaced for the moment."""
-        bag = self.state.bags[job]
-        name, fallback = bag.rules.planner, FALLBACK if bag.shape is None else WORKFLOW_FALLBACK
-        try:
-            return self._think(name, job), ""
-        except Exception as failure:
-            error = f"planner {name}: {_why(failure)}; {fallback} stepped in"
-        try:
-            return self._think(fallback, job), error
-        except Exception as failure:
-            return Plan(replan_t=self.now + AGAIN_S), f"{error} and failed as well: {_why(failure)}"
-
-    def _think(self, name: str, job: int) -> Plan:
+    def _names_up_to(self, wish: PlanWish) -> float:
         assert self._planner is not None
-        ended = plans.closing(self.state, job)
-        if ended is not None:
-            return ended
-        planner = self._planner(name, self.state.bags[job].shape is not None)
-        return planner(plans.view(self.state, job, self.now, planner.names_up_to))
+        try:
+            return self._planner(wish.planner, self.state.bags[wish.job].shape is not None).names_up_to
+        except Exception:
+            return 0.0
 
-    def _propose(self, job: int, seq: int, plan: Plan, error: str) -> None:
-        if job in self._planned and self._saved is None:
-            self._planned.discard(job)
-            self._last_plan[job] = self.now
-            self.submit(PlanProposed(self.now, job, seq, plan, error))
+    def _ask(self, name: str, snapshot: Snapshot) -> Plan:
+        assert self._planner is not None
+        return self._planner(name, snapshot.is_workflow)(snapshot)
+
+    def _propose(self, wish: PlanWish, seq: int, answered: tuple[Plan, str]) -> None:
+        if wish.job in self._planned and self._saved is None:
+            self._planned.discard(wish.job)
+            self.submit(thinking.proposal(wish, seq, self.now, answered))
 
     def stop_server(self) -> None:
         """The server goes down: what it keeps is its saved state, and its timers are silent."""
@@ -133,14 +125,9 @@ class Simulated:
         if self.now < self._timer_at or self._saved is not None:
             return
         self._timer_at = inf
-        at = wake_at(self.state)
-        if at is None:
-            return
-        if at <= self.now:
-            self.submit(TimerFired(self.now))
-        else:
-            self._timer_at = at
-            self.at(at, self._fire)
+        for event in due(self.state, self.now):
+            self.submit(event)
+        self._carry_out(wishes(self.state))
 
     def run(self, until: float = inf, done: Callable[[], bool] | None = None) -> None:
         """Let time pass until nothing is scheduled, `until` has come, or `done()` holds."""
@@ -155,5 +142,5 @@ class Simulated:
             self.now = max(self.now, until)
 
 
-def _why(failure: Exception) -> str:
-    return failure.message if isinstance(failure, BadInput) else repr(failure)[:500]
+def _nobody(wanted: Wishes) -> None:
+    """A world without pools and providers carries nothing out."""

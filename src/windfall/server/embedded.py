@@ -199,7 +199,7 @@ class Server:
 
     async def _end(self, driver: Realtime, service: Service) -> None:
         """Stop all of it, whatever of it fails; the driver last, which writes what is left."""
-        stops = [("sites", service.owned.stop())]
+        stops: list[tuple[str, Coroutine[object, object, None]]] = []
         if self._keeper is not None:
             stops.append(("pools", self._keeper.stop()))
         if self._planning is not None:

@@ -14,21 +14,13 @@ from windfall.bags.rendering import Made, Renderer, Rows
 from windfall.bags.spec import JobSpec, decode_kept
 from windfall.bounds import MAX_WAIT_S
 from windfall.core.events import (
-    ACCEPTED,
-    REQUEUED,
-    RETRIED,
-    RETURNED,
-    HostAnswered,
-    JobTaken,
     Key,
     Record,
-    ResultsJudged,
-    ResultsReported,
-    TimeJudged,
 )
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, FAILED, WAITING
 from windfall.core.state.state import State
+from windfall.core.wishes import jobs_touched, machines_to_wake, makes_work, wishes
 from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadInput
@@ -209,33 +201,22 @@ class Service:
 
     def _committed(self, records: list[Record]) -> None:
         for record in records:
-            touched = [*jobs_touched(record), *self._job_of_machine(record)]
-            for job in touched:
+            for job in jobs_touched(self.state, record):
                 self.versions[job] = record.seq
-            if may_make_work(record) or self._frees_children(record):
+            if makes_work(self.state, record):
                 self._last_work_seq = record.seq
-                self._wake_machines(touched)
+            for machine in machines_to_wake(self.state, record):
+                self._wake(self.state.hosts[machine.host].name)
         watchers, self._watchers = self._watchers, []
         for future in watchers:
             if not future.done():
                 future.set_result(None)
         self._wake_hosts()
 
-    def _frees_children(self, record: Record) -> bool:
-        """Is a task of a workflow done, for which others may have waited?"""
-        event, decided = record.event, record.decided
-        if not isinstance(event, ResultsReported) or not isinstance(decided, ResultsJudged):
-            return False
-        bags = self.state.bags
-        return any(
-            verdict == ACCEPTED and (bag := bags.get(result.job)) is not None and bag.shape is not None
-            for result, verdict in zip(event.results, decided.verdicts, strict=True)
-        )
-
     def _wake_hosts(self) -> None:
         """Wake as many waiting hosts as there are tasks for, the longest waiting first; and those to be told off."""
         state = self.state
-        for number in list(state.hosts.to_tell):
+        for number in list(wishes(state).tell):
             self._wake(state.hosts[number].name)
         if not state.bags.ready:
             return
@@ -243,19 +224,6 @@ class Service:
         while tasks > 0 and self._host_queue:
             if self._wake(self._host_queue.popleft()):
                 tasks -= 1
-
-    def _job_of_machine(self, record: Record) -> list[int]:
-        """The job whose machine this record is about, if it is about one."""
-        machine = self.state.fleet.machines.get(getattr(record.event, "machine", 0))
-        return [] if machine is None else [machine.job]
-
-    def _wake_machines(self, jobs: list[int]) -> None:
-        """What is reserved for a machine waits in no queue that others see: its own host has to be woken."""
-        for job in jobs:
-            for number in self.state.fleet.by_job.get(job, ()):
-                machine = self.state.fleet.machines[number]
-                if machine.there and machine.host:
-                    self._wake(self.state.hosts[machine.host].name)
 
     def _wake(self, host: str) -> bool:
         future = self._hosts.pop(host, None)
@@ -294,29 +262,6 @@ def output_files(data: bytes) -> list[list[Any]]:
     """The files among what an attempt left behind: [name, sha256, size, mode] each."""
     more = msgspec.msgpack.decode(data)[3]
     return list((more or {}).get("outputs") or ())
-
-
-def jobs_touched(record: Record) -> list[int]:
-    """The jobs that look different after this record."""
-    event, decided = record.event, record.decided
-    if isinstance(event, ResultsReported):
-        return [result.job for result in event.results]
-    if isinstance(decided, HostAnswered):
-        return [assigned.job for assigned in decided.assigned] + [loss[0] for loss in decided.lost]
-    if isinstance(decided, TimeJudged):
-        return [loss[0] for loss in (*decided.lost, *decided.expired)]
-    job = decided.job if isinstance(decided, JobTaken) else getattr(event, "job", None)
-    return [] if job is None else [job]
-
-
-def may_make_work(record: Record) -> bool:
-    """Could a host that was sent away before this record be given something after it?"""
-    decided = record.decided
-    if isinstance(decided, ResultsJudged):
-        return any(verdict in (RETRIED, REQUEUED, RETURNED) for verdict in decided.verdicts)
-    if isinstance(decided, HostAnswered):
-        return bool(decided.lost)
-    return True
 
 
 async def wait_for(future: asyncio.Future[None], seconds: float) -> None:

@@ -1,7 +1,7 @@
 """The rented machines of a simulated world: ordered, refused, booted, hibernated, resumed, reclaimed. Touches nothing.
 
-The engine orders and releases machines (`PlanTaken`). This provider answers, boots a host that asks for work as any
-other, and interrupts it when its market says so. During an outage of the server its news waits.
+The engine says what to rent and what to give back (`core.wishes`); here the provider answers, boots a host that asks
+for work as every other, and reclaims it when its market says so. While nobody reaches the server it keeps its news.
 """
 
 from __future__ import annotations
@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING
 
 from windfall.core.events import (
     AnyEvent,
-    HostAnswered,
     MachineEnded,
     MachineHibernated,
     MachineNoticed,
     MachineRefused,
     MachineResumed,
-    MachineSettled,
     MachineStarted,
     OffersConfigured,
-    PlanTaken,
     PricesReported,
     Record,
-    ResultsJudged,
-    TimeJudged,
 )
 from windfall.core.state import fleet
+from windfall.core.wishes import Wishes, machines_to_wake
 from windfall.planning.offers import Offer
 from windfall.sim import schema
 from windfall.sim.cloud import Cloud
@@ -39,8 +35,6 @@ if TYPE_CHECKING:
     from windfall.sim.world import World
 
 GIB_MB = 1024
-WORK_COMES_BACK = (ResultsJudged, MachineSettled, TimeJudged)
-"""Decisions after which further tasks may be waiting."""
 
 
 class Rented:
@@ -70,6 +64,8 @@ class Provider:
         self._markets: dict[str, Market] = {}
         self._seed = seed
         self._grounds: dict[str, Ground] = {}
+        self._ordered: set[int] = set()
+        self._ending: set[int] = set()
         self._hungry: dict[int, Rented] = {}
         """Machines with free slots that got no task when they last asked."""
         for cloud in clouds:
@@ -101,29 +97,24 @@ class Provider:
 
     # --- what the engine wants ----------------------------------------------------------------------------------------
 
-    def listen(self, record: Record) -> None:
-        """Carry out decisions; let machines without work ask when tasks may be waiting."""
-        decided = record.decided
-        kind = type(decided)
-        if kind is PlanTaken:
-            when = max(self.driver.now, self.world.cut_off_until)
-            for number, _, offer in decided.started:  # type: ignore[union-attr]
-                self.driver.at(when, self._order, number, offer)
-            for number in decided.stopped:  # type: ignore[union-attr]
+    def carry_out(self, wanted: Wishes) -> None:
+        """Order and give back what is wished for and not under way, when the provider can be reached."""
+        when = max(self.driver.now, self.world.cut_off_until)
+        for number in wanted.order:
+            if number not in self._ordered:
+                self._ordered.add(number)
+                self.driver.at(when, self._order, number)
+        for number in wanted.end:
+            if number not in self._ending:
+                self._ending.add(number)
                 self.driver.at(when, self.release, number)
-            for number, queue in decided.queues:  # type: ignore[union-attr]
-                if queue and number in self._hungry:
-                    self._nudge(self._hungry[number])
-            if decided.moved or decided.queues:  # type: ignore[union-attr]
-                self._nudge_all()
-        elif self._hungry and (kind in WORK_COMES_BACK or (kind is HostAnswered and decided.lost)):  # type: ignore[union-attr]
-            self._nudge_all()
 
-    def _nudge_all(self) -> None:
-        state = self.driver.state
-        if state.bags.ready or state.bags.shapes:
-            for rented in self._hungry.values():
-                self._nudge(rented)
+    def listen(self, record: Record) -> None:
+        """Machines that wait for work hear when there may be some."""
+        if self._hungry:
+            for machine in machines_to_wake(self.driver.state, record):
+                if machine.number in self._hungry:
+                    self._nudge(self._hungry[machine.number])
 
     def _nudge(self, rented: Rented) -> None:
         if not rented.nudged:
@@ -150,7 +141,8 @@ class Provider:
 
     # --- a machine's life ---------------------------------------------------------------------------------------------
 
-    def _order(self, number: int, offer: Offer) -> None:
+    def _order(self, number: int) -> None:
+        offer = self.driver.state.fleet.machines[number].offer
         now, market, books = self.driver.now, self._markets[offer.key], self.books[offer.pool]
         place = market.rent(now)
         if place is None:

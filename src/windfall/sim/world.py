@@ -34,7 +34,7 @@ from windfall.sim.hosts import Ground, Host, Running
 from windfall.sim.machines import Provider
 from windfall.sim.scenario import Gap, Scenario
 from windfall.sim.work import Work, submissions
-from windfall.wire.messages import CAUSES, DONE, EXIT, LOST, PREEMPTED
+from windfall.wire.messages import CAUSES, DONE, EXIT, LOST, NO_WORK, PREEMPTED
 
 DONE_CODE, EXIT_CODE = CAUSES.index(DONE), CAUSES.index(EXIT)
 LOST_CODE, PREEMPTED_CODE = CAUSES.index(LOST), CAUSES.index(PREEMPTED)
@@ -77,6 +77,7 @@ class World:
         self._watch = watch
         if scenario.clouds:
             self.provider = Provider(self, scenario.clouds, seed)
+            self.driver.carry_out = self.provider.carry_out
             self.provider.open()
         self._plan()
 
@@ -259,7 +260,7 @@ class World:
     def _leave_idle(self, host: Host) -> None:
         """A host without work for too long ends (GridBot, section 5) and queues again."""
         self.driver.submit(
-            HostAsked(self.driver.now, host.name, host.boot, host.n + 1, 0, host.pool.pool.slots, None, "no work")
+            HostAsked(self.driver.now, host.name, host.boot, host.n + 1, 0, host.pool.pool.slots, None, NO_WORK)
         )
         self.go(host)
         host.boot = ""

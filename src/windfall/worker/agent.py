@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windfall.wire import VERSION, frames
+from windfall.wire.messages import NO_WORK
 from windfall.worker import identity, pace, system
 from windfall.worker.link import Address, Link, Refused, TooLarge
 from windfall.worker.outbox import Outbox, Result
@@ -173,7 +174,7 @@ class Agent:
         elif self._lifetime_is_over(now_s):
             self._leave("lifetime", None)
         elif options.idle_exit_s is not None and now_s - self._last_work_s > options.idle_exit_s:
-            self._leave("idle", None)
+            self._leave(NO_WORK, None)
 
     # -- signals ----------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from windfall.core.events import (
 from windfall.core.renting import plans
 from windfall.core.state import fleet
 from windfall.core.state.invariants import problems
+from windfall.core.wishes import plans_wanted
 from windfall.drivers.simulated import Simulated
 from windfall.graph import from_edges
 from windfall.planning.offers import Offer
@@ -73,7 +74,7 @@ class World:
         """After every event: plans that are due are made and carried out. True when the job has ended."""
         state = self.driver.state
         assert problems(state) == []
-        for job in plans.due(state):
+        for job in plans_wanted(state):
             plan = plans.closing(state, job)
             if plan is None:
                 planner = WorkflowPlanner(self.planner, effort=20_000)

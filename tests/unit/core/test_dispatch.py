@@ -199,7 +199,7 @@ def test_fifty_bags_of_1200_tasks_with_classad_ranks_run_strictly_in_order_on_se
     order: list[int] = []
     for exchange in range(1, 10_000):
         t, host = float(exchange), f"h{exchange % 3}"
-        ask = HostAsked(t, host, "b", exchange, 100, 100, {} if exchange <= 3 else None)
+        ask = HostAsked(t, host, "b", (exchange + 2) // 3, 100, 100, {} if exchange <= 3 else None)
         pieces = engine.step(state, ask).decided.assigned
         if not pieces:
             break

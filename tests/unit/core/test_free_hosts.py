@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.rented_cloud import SPOT, SURE, Cloud
-from windfall.core.engine import wake_at
 from windfall.core.events import OffersConfigured, TimerFired
 from windfall.core.renting import plans
 from windfall.core.state.bags import Bag
+from windfall.core.wishes import plans_wanted, wake_at
 from windfall.planning.contract import Snapshot
 
 
@@ -34,12 +34,12 @@ class Mixed(Cloud):
 def test_hosts_that_cost_nothing_have_their_chance_before_anything_is_rented() -> None:
     mixed = Mixed()
     bag = mixed.rent(100)
-    assert plans.due(mixed.state) == []
+    assert plans_wanted(mixed.state) == []
     look_t = wake_at(mixed.state)
     assert bag.submitted_t < look_t <= bag.submitted_t + 30
     mixed.t = look_t
     mixed.step(TimerFired(mixed.t))
-    assert plans.due(mixed.state) == [bag.number]
+    assert plans_wanted(mixed.state) == [bag.number]
 
 
 def test_where_all_hosts_are_rented_nobody_waits_and_nothing_is_left_to_anybody() -> None:
@@ -48,7 +48,7 @@ def test_where_all_hosts_are_rented_nobody_waits_and_nothing_is_left_to_anybody(
     cloud.plan(first, start=[SPOT], assign={"new-0": [0, 1]})
     cloud.boot(1)
     second = cloud.rent(40)
-    assert second.number in plans.due(cloud.state)
+    assert second.number in plans_wanted(cloud.state)
     assert len(plans.view(cloud.state, second.number, cloud.t, 1000).tasks) == 40
 
 
@@ -94,7 +94,7 @@ def test_what_was_reserved_is_given_to_them_when_more_of_them_are_at_work() -> N
     bag = mixed.rent(40)
     mixed.plan(bag, start=[SPOT, SURE], assign={"new-0": list(range(20)), "new-1": list(range(20, 39))})
     assert [task for _, task, _ in mixed.own()] == [39]
-    assert plans.due(mixed.state) == [bag.number], "the last that was left to them is taken"
+    assert plans_wanted(mixed.state) == [bag.number], "the last that was left to them is taken"
     hidden = set(range(39)) - mixed.shown(bag).tasks.keys()
     assert hidden and hidden <= {*range(10, 20), *range(30, 39)}, "from the ends of the queues"
     assert all(not hidden & set(machine.waiting) for machine in mixed.shown(bag).machines)

@@ -8,7 +8,6 @@ from array import array
 import pytest
 
 from tests.support.rented_cloud import SPOT, SURE, Cloud
-from windfall.core.engine import wake_at
 from windfall.core.events import (
     CheckpointSaved,
     MachineNoticed,
@@ -25,6 +24,7 @@ from windfall.core.renting.runtimes import ran_so_far
 from windfall.core.state import fleet
 from windfall.core.state.hosts import GONE, HIBERNATED
 from windfall.core.state.snapshot import load, save
+from windfall.core.wishes import plans_wanted, wake_at
 from windfall.planning.contract import Phase, Plan, Start
 from windfall.planning.offers import Offer
 
@@ -32,9 +32,9 @@ from windfall.planning.offers import Offer
 def test_a_job_that_may_rent_wants_a_plan_once_it_is_sealed_and_not_after_it_has_one() -> None:
     cloud = Cloud()
     bag = cloud.rent()
-    assert plans.due(cloud.state) == [bag.number]
+    assert plans_wanted(cloud.state) == [bag.number]
     cloud.plan(bag)
-    assert plans.due(cloud.state) == []
+    assert plans_wanted(cloud.state) == []
 
 
 def test_a_plan_that_was_overtaken_by_events_is_made_again() -> None:
@@ -44,7 +44,7 @@ def test_a_plan_that_was_overtaken_by_events_is_made_again() -> None:
     seq = cloud.state.seq
     cloud.boot(1)
     cloud.step(PlanProposed(cloud.t, bag.number, seq, Plan()))
-    assert plans.due(cloud.state) == [bag.number]
+    assert plans_wanted(cloud.state) == [bag.number]
 
 
 def test_reserved_tasks_go_to_their_machine_in_order_and_to_nobody_else() -> None:
@@ -176,7 +176,7 @@ def test_a_machine_that_is_taken_gives_its_tasks_back_and_its_last_cycle_is_free
     assert (bag.waiting, bag.queues.reserved, bag.counts[0]) == (4, {}, 4)
     assert cloud.cost_usd(1) == 0.25
     assert cloud.state.host("cloud-m1").state == GONE
-    assert plans.due(cloud.state) == [bag.number]
+    assert plans_wanted(cloud.state) == [bag.number]
 
 
 def test_a_machine_that_never_came_costs_nothing_and_its_offer_rests_for_a_while() -> None:
@@ -190,7 +190,7 @@ def test_a_machine_that_never_came_costs_nothing_and_its_offer_rests_for_a_while
     cloud.plan(bag)
     assert wake_at(cloud.state) == pytest.approx(cloud.t + 15)
     cloud.wait(15)
-    assert plans.due(cloud.state) == [bag.number]
+    assert plans_wanted(cloud.state) == [bag.number]
     shown = {offer.name: offer.limit for offer in plans.view(cloud.state, bag.number, cloud.t, 1e9).offers}
     assert shown["small"] == 3
 
@@ -217,7 +217,7 @@ def test_a_machine_that_runs_out_of_work_calls_for_a_plan_once() -> None:
     cloud.boot(2)
     cloud.plan(bag)
     cloud.boot(2)
-    assert plans.due(cloud.state) == []
+    assert plans_wanted(cloud.state) == []
 
 
 def test_a_planner_sees_what_is_left_of_running_tasks_without_the_time_asleep() -> None:
@@ -361,7 +361,7 @@ def test_a_machine_that_will_be_taken_gets_no_more_work() -> None:
     cloud.boot(1, want=1)
     cloud.step(MachineNoticed(cloud.t, 1, cloud.t + 120))
     assert cloud.boot(1) == []
-    assert plans.due(cloud.state) == [bag.number]
+    assert plans_wanted(cloud.state) == [bag.number]
 
 
 def test_a_cycle_costs_what_the_price_was_when_it_began() -> None:
@@ -403,7 +403,7 @@ def test_a_state_with_machines_comes_back_as_it_was() -> None:
     assert save(again) == save(cloud.state)
     assert plans.view(again, bag.number, cloud.t, 1e9) == plans.view(cloud.state, bag.number, cloud.t, 1e9)
     assert machines.spent_microusd(again, bag.number, cloud.t) == 1_250_000
-    assert (plans.due(again), again.fleet.replan_t) == ([bag.number], cloud.t + 77)
+    assert (plans_wanted(again), again.fleet.replan_t) == ([bag.number], cloud.t + 77)
 
 
 def test_of_tasks_that_nobody_knows_a_guess_is_made_that_grows_while_they_run() -> None:
@@ -430,5 +430,5 @@ def test_the_first_result_and_every_doubling_of_results_calls_for_a_plan() -> No
         cloud.plan(bag)
         cloud.wait(1)
         cloud.report("cloud-m1", *keys, run_s=1.0)
-        called.append(bool(plans.due(cloud.state)))
+        called.append(bool(plans_wanted(cloud.state)))
     assert called == [True, True, False, True, False, False, False, True]

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis.strategies import floats, integers, lists
 
 from tests.support.engine import Hand
-from windfall.core.engine import wake_at
 from windfall.core.events import ACCEPTED, STALE, WASTE, TaskClass, TimerFired
 from windfall.core.matching.policy import DefaultPolicy
 from windfall.core.matching.replicas import LOOKED_AT, LOOKED_AT_IN_ALL, slow_after_s
 from windfall.core.matching.tail import TailRule, in_tail
 from windfall.core.matching.turnarounds import cell_of, quantile_s
 from windfall.core.state.columns import DONE
+from windfall.core.wishes import wake_at
 from windfall.policy.compiled import compile_policies
 
 

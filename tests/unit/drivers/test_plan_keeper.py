@@ -9,8 +9,9 @@ import pytest
 from tests.support.clouds import SPOT, STEADY
 from windfall.core.engine import Engine
 from windfall.core.events import JobRules, JobSealed, JobSubmitted, OffersConfigured, Settings, TaskClass, TasksAdded
+from windfall.core.wishes import FALLBACK, PLANNER, PlanWish
 from windfall.drivers import planner_process
-from windfall.drivers.plans import DEFAULT, FALLBACK, PlanKeeper, Planning
+from windfall.drivers.plans import PlanKeeper, Planning
 from windfall.drivers.realtime import Realtime
 from windfall.planning.contract import Group, Plan, Snapshot, Task
 from windfall.store.memory import MemoryStore
@@ -24,6 +25,8 @@ SNAPSHOT = Snapshot(
     groups=(Group(Task(-1, 100.0), 8),),
     begun_t=1000.0,
 )
+WISH = PlanWish(1, PLANNER, FALLBACK, 1000.0)
+ORACLE = PlanWish(1, "oracle", FALLBACK, 1000.0)
 
 
 @pytest.fixture
@@ -48,12 +51,12 @@ def stepping_in(monkeypatch):
 
 
 def test_a_planner_says_in_its_process_what_it_says_here(planning):
-    plan, error = planning.propose(DEFAULT, SNAPSHOT)
-    assert error == "" and plan == planner_process.think(DEFAULT, SNAPSHOT) and plan.start
+    plan, error = planning.propose(WISH, SNAPSHOT)
+    assert error == "" and plan == planner_process.think(PLANNER, SNAPSHOT) and plan.start
 
 
 def test_a_planner_that_nobody_knows_is_stepped_in_for(planning, stepping_in):
-    plan, error = planning.propose("oracle", SNAPSHOT)
+    plan, error = planning.propose(ORACLE, SNAPSHOT)
     assert stepping_in == [FALLBACK] and plan.because == ["stepped in"]
     assert "oracle" in error and "stepped in" in error
 
@@ -61,18 +64,18 @@ def test_a_planner_that_nobody_knows_is_stepped_in_for(planning, stepping_in):
 def test_one_that_thinks_too_long_is_killed_stepped_in_for_and_asked_again_the_next_time(planning, stepping_in):
     planning.warm()
     planning._limit_s = 0.0
-    _, error = planning.propose(DEFAULT, SNAPSHOT)
+    _, error = planning.propose(WISH, SNAPSHOT)
     assert "no answer within" in error and planning._process is None
     planning._limit_s = 30.0
-    assert planning.propose(DEFAULT, SNAPSHOT)[1] == ""
+    assert planning.propose(WISH, SNAPSHOT)[1] == ""
 
 
 def test_one_whose_process_was_killed_is_started_again(planning, stepping_in):
     planning.warm()
     planning._process.kill()
     planning._process.wait()
-    assert "its process failed" in planning.propose(DEFAULT, SNAPSHOT)[1]
-    assert planning.propose(DEFAULT, SNAPSHOT)[1] == ""
+    assert "its process failed" in planning.propose(WISH, SNAPSHOT)[1]
+    assert planning.propose(WISH, SNAPSHOT)[1] == ""
 
 
 def test_when_even_the_fallback_fails_there_is_an_empty_plan_and_a_later_look(planning, monkeypatch):
@@ -80,7 +83,7 @@ def test_when_even_the_fallback_fails_there_is_an_empty_plan_and_a_later_look(pl
         raise ArithmeticError("two and two")
 
     monkeypatch.setattr(planner_process, "think", fail)
-    plan, error = planning.propose("oracle", SNAPSHOT)
+    plan, error = planning.propose(ORACLE, SNAPSHOT)
     assert not plan.start and plan.replan_t > SNAPSHOT.t and "two and two" in error
 
 
@@ -93,8 +96,10 @@ class InPlace:
     def warm(self) -> None:
         pass
 
-    def propose(self, name, snapshot):
-        self.shown.append((name, snapshot))
+    def propose(self, wish, snapshot):
+        if isinstance(snapshot, Plan):
+            return snapshot, ""
+        self.shown.append((wish.planner, snapshot))
         return (self.plans.pop(0) if self.plans else Plan()), ""
 
     def close(self) -> None:

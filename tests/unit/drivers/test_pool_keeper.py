@@ -7,7 +7,16 @@ import asyncio
 import pytest
 
 from windfall.core.engine import Engine
-from windfall.core.events import HostAsked, JobRules, JobSealed, JobSubmitted, Settings, TaskClass, TasksAdded
+from windfall.core.events import (
+    HostAsked,
+    JobRules,
+    JobSealed,
+    JobSubmitted,
+    OverlayDue,
+    Settings,
+    TaskClass,
+    TasksAdded,
+)
 from windfall.core.supply.overlay import ERRORS_TO_OPEN, PoolRules
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
@@ -40,6 +49,12 @@ class FakePool:
         self.stopped += 1
 
 
+async def look(driver: Realtime, keeper: PoolKeeper) -> None:
+    """The engine looks at the pools, and the keeper carries out what it wishes for."""
+    await driver.submit([OverlayDue(driver.clock())])
+    await keeper.look()
+
+
 async def kept(pool: FakePool, story) -> Realtime:
     """A driver and a keeper that looks only when `story(driver, keeper)` tells it to."""
     driver = Realtime(MemoryStore(), Engine(), Settings())
@@ -59,11 +74,11 @@ def test_what_is_missing_is_asked_for_once_and_reported():
     pool = FakePool()
 
     async def story(driver, keeper):
-        await keeper.look()
-        await keeper.look()
+        await look(driver, keeper)
+        await look(driver, keeper)
         assert driver.state.supply.pools["p"].queued == 4
         await driver.submit([HostAsked(driver.clock(), "c1-0", "b", 1, 0, 1, {"pool": "p"})])
-        await keeper.look()
+        await look(driver, keeper)
         assert driver.state.supply.pools["p"].queued == 3
 
     asyncio.run(kept(pool, story))
@@ -76,7 +91,7 @@ def test_a_pool_that_refuses_is_asked_a_few_times_and_then_left_alone():
 
     async def story(driver, keeper):
         for _ in range(20):
-            await keeper.look()
+            await look(driver, keeper)
 
     driver = asyncio.run(kept(pool, story))
     assert len(pool.requests) == ERRORS_TO_OPEN
@@ -89,7 +104,7 @@ def test_clients_that_end_before_they_come_count_as_errors(error, told):
 
     async def story(driver, keeper):
         for _ in range(20):
-            await keeper.look()
+            await look(driver, keeper)
             pool.clients = [PoolWorker(client.host, alive=False, error=error) for client in pool.clients]
 
     driver = asyncio.run(kept(pool, story))
@@ -101,10 +116,10 @@ def test_a_client_that_ends_after_it_came_is_no_error_of_the_pool():
     pool = FakePool()
 
     async def story(driver, keeper):
-        await keeper.look()
+        await look(driver, keeper)
         await driver.submit([HostAsked(driver.clock(), "c1-0", "b", 1, 0, 1, {"pool": "p"})])
         pool.clients[0] = PoolWorker("c1-0", alive=False, error="killed")
-        await keeper.look()
+        await look(driver, keeper)
 
     driver = asyncio.run(kept(pool, story))
     assert driver.state.supply.pools["p"].errors == 0

@@ -23,7 +23,7 @@ Loss = tuple[int, int, int, int]
 """(job, task, attempt, verdict)."""
 
 
-def next_look(state: State) -> float | None:
+def next_look(state: State) -> float:
     """When silence or a deadline will next have a meaning; early is harmless."""
     at, deadlines = state.fleet.replan_t, state.bags.deadlines.front
     if deadlines and deadlines[0][0] < at:
@@ -36,7 +36,7 @@ def next_look(state: State) -> float | None:
         for number in state.hosts.unknown:
             at = min(at, state.hosts[number].times.seen_t + 2 * lease_s)
             break
-    return at if at < inf else None
+    return at
 
 
 def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged:

@@ -34,6 +34,9 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         _forget_held(state, host)
     elif event.holds is not None:
         _forget_held(state, host, frozenset(event.holds))
+    if event.boot != host.session.boot:
+        # A worker that was drained has ended; whoever starts it again wants it to work.
+        host.access.draining = False
     host.session.boot, host.session.n = event.boot, event.n
     host.session.assigned, host.session.cancelled = decided.assigned, decided.cancel
     if host.session.to_cancel:

@@ -10,6 +10,7 @@ from copy import copy
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from windfall.bounds import MAX_HELD
 from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked
 from windfall.core.liveness import leases, reliability, timeouts
 from windfall.core.matching import replicas
@@ -36,6 +37,7 @@ FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
 """A task that failed or was lost so often goes to the fail-over pool, if there is one."""
 
 
+DRAINED = "drained"
 NO_ADS: tuple[Ad, Ad, Ad] = ({}, {}, {})
 
 
@@ -45,15 +47,13 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         fresh = Host.new(state.hosts.next, event.host, event.t)
         fresh.describe(event.ad, event.slots, event.t)
         return _answer(state, fresh, event, policies, HostAnswered(fresh.number))
-    if event.boot == host.session.boot and event.n < host.session.n:
+    session = host.session
+    if event.boot == session.boot and event.n < session.n:
         return HostAnswered(host.number, refused="another worker uses this id")
-    if (
-        event.boot == host.session.boot
-        and event.n == host.session.n
-        and (host.session.assigned or host.session.cancelled)
-    ):
+    if event.boot == session.boot and event.n == session.n and (session.assigned or session.cancelled):
         return HostAnswered(host.number, repeat=True)
-    if event.boot != host.session.boot or event.leaving:
+    new_boot = event.boot != session.boot
+    if new_boot or event.leaving:
         lost = leases.losses_of(state, [host])
     else:
         lost = [] if event.holds is None else leases.losses_of(state, [host], frozenset(event.holds))
@@ -62,13 +62,26 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         view = copy(host)
         view.times = copy(host.times)
         view.describe(event.ad, event.slots, event.t)
-    cancel = [] if event.leaving else list(host.session.to_cancel)
-    return _answer(state, view, event, policies, HostAnswered(host.number, lost=lost, cancel=cancel))
+    cancel = [] if event.leaving else list(session.to_cancel)
+    answer = HostAnswered(host.number, lost=lost, cancel=cancel)
+    if host.access.draining and not new_boot:
+        answer.stop = "" if _still_held(host, event) else DRAINED
+        return answer
+    # Numbers have no gaps: one means that our log was cut off behind an answer that the worker has seen.
+    answer.tell = not new_boot and event.n > session.n + 1
+    return answer if answer.tell else _answer(state, view, event, policies, answer)
+
+
+def _still_held(host: Host, event: HostAsked) -> bool:
+    """Whether the host holds attempts after it has said what it has."""
+    if event.holds is None:
+        return bool(host.held)
+    return any(key in host.held for key in event.holds)
 
 
 def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answer: HostAnswered) -> HostAnswered:
     """Fill in what the host gets, and what follows from it."""
-    if event.leaving or event.want <= 0 or host.access.draining or (host.access.blocked and is_blocked(host, event.t)):
+    if event.leaving or event.want <= 0 or (host.access.blocked and is_blocked(host, event.t)):
         return answer
     machine = machine_of(state, host) if state.fleet.machines else None
     if machine is None and not state.bags.ready and not state.bags.tails:
@@ -76,7 +89,7 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if answer.lost and any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
         # What goes with the host may stop its job, and with it what would be handed out here: the next ask will tell.
         return answer
-    want = event.want
+    want = max(0, min(event.want, MAX_HELD - len(host.held)))
     record = host.record
     if record.probation_until is None:
         reason = "" if reliability.is_spotless(record) else _excluded_because(state, host)

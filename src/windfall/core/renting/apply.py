@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from windfall.core.events import (
     Assigned,
+    CheckpointKept,
     CheckpointSaved,
     MachineEnded,
     MachineHibernated,
@@ -69,7 +70,9 @@ def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> N
     _give_up(state, bag, decided, event.t)
     reserve(state, bag, decided.queues)
     for number in decided.stopped:
-        state.fleet.machines[number].stopping = True
+        machine = state.fleet.machines[number]
+        machine.stopping = True
+        state.fleet.note_order(machine)
     _remember(state, planned, event, decided)
     # What this very plan has changed does not call for another one; what happened while it was made does.
     if not overtaken:
@@ -90,6 +93,7 @@ def _give_up(state: State, bag: Bag, decided: PlanTaken, t: float) -> None:
 def _remember(state: State, planned: PlanState, event: PlanProposed, decided: PlanTaken) -> None:
     plan = event.plan
     planned.plan, planned.planned_t, planned.planned_seq = plan, event.t, event.seq
+    planned.not_before_t = decided.not_before_t
     planned.refused, planned.error = decided.refused, event.error
     bag = state.bags[event.job]
     planned.replan_t = min(
@@ -126,14 +130,18 @@ def apply_tasks_estimated(state: State, event: TasksEstimated, decided: Nothing)
     state.touch(event.job)
 
 
-def apply_checkpoint_saved(state: State, event: CheckpointSaved, decided: Nothing) -> None:
+def apply_checkpoint_saved(state: State, event: CheckpointSaved, decided: CheckpointKept | Nothing) -> None:
+    if isinstance(decided, CheckpointKept) and not decided.kept:
+        return
+    # Older logs have no decision here.
+    saved_s = decided.saved_s if isinstance(decided, CheckpointKept) else event.saved_s
     bag = state.bags.get(event.job)
     if bag is None or not 0 <= event.task < bag.total or bag.columns.state[event.task] not in (WAITING, HELD):
         return
     saved = bag.progress.saved.setdefault(event.task, [])
     if saved and saved[-1][0] == event.attempt:
         saved.pop()
-    saved.append((event.attempt, event.saved_s))
+    saved.append((event.attempt, saved_s))
     if event.blob:
         bag.progress.checkpoints[event.task] = event.blob
 
@@ -164,6 +172,7 @@ def apply_machine_started(state: State, event: MachineStarted, decided: Nothing)
     if machine is None or machine.id:
         return
     machine.id = event.id
+    state.fleet.note_order(machine)
     seen = _seen(state, machine)
     seen.refusals, seen.started_t = 0, event.t
     if machine.offer.bills_boot and machine.meter.since_t is None and machine.there:
@@ -218,22 +227,23 @@ def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettl
     machine = state.fleet.machines.get(event.machine)
     if machine is None or not machine.there:
         return
+    cause = decided.cause or event.cause
     if machine.phase == HIBERNATED:
         _seen(state, machine).asleep_s += max(0.0, event.at - machine.sleeps[-1][0])
         machine.sleeps[-1] = (machine.sleeps[-1][0], event.at)
-    elif machine.ready_t is not None or event.cause == TAKEN:
+    elif machine.ready_t is not None or cause == TAKEN:
         _seen(state, machine).up_s += max(0.0, event.at - awake_since(machine))
-    if event.cause == TAKEN:
+    if cause == TAKEN:
         _seen(state, machine).taken += 1
         _seen(state, machine).cut(event.at)
-    machine.meter = money.end(machine.meter, event.at, taken=event.cause == TAKEN)
-    _finish(state, machine, event.at, event.cause)
+    machine.meter = money.end(machine.meter, event.at, taken=cause == TAKEN)
+    _finish(state, machine, event.at, cause)
     apply_losses(state, decided.lost, event.t)
     host = state.hosts.get(machine.host)
     if host is not None and host.state != GONE:
         for key in list(host.held):
             attempts.release(state, state.bags[key[0]], key[1], key[2])
-        leave(state, host, f"its machine ended: {event.cause}")
+        leave(state, host, f"its machine ended: {cause}")
 
 
 def apply_strangers_seen(state: State, event: StrangersSeen, decided: Nothing) -> None:
@@ -300,6 +310,7 @@ def unreserve(state: State, machine: MachineState) -> None:
 def _finish(state: State, machine: MachineState, t: float, cause: str) -> None:
     machine.phase, machine.cause, machine.ended_t = ENDED, cause, t
     state.fleet.there.pop(machine.number, None)
+    state.fleet.note_order(machine)
     unreserve(state, machine)
     state.touch(machine.job)
 

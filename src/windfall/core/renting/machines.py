@@ -18,10 +18,7 @@ from windfall.core.events import (
 )
 from windfall.core.jobs import attempts
 from windfall.core.liveness import leases
-from windfall.core.state.fleet import (
-    MachineState,
-    owed_microusd,
-)
+from windfall.core.state.fleet import FAILED, RELEASED, TAKEN, MachineState, owed_microusd
 from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
 
@@ -81,8 +78,17 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
 
 def on_machine_ended(state: State, event: MachineEnded, policies: Any) -> MachineSettled:
     machine = state.fleet.machines.get(event.machine)
-    host = None if machine is None or not machine.there else state.hosts.get(machine.host)
-    return MachineSettled([] if host is None else leases.losses_of(state, [host]))
+    if machine is None or not machine.there:
+        return MachineSettled()
+    host = state.hosts.get(machine.host)
+    return MachineSettled([] if host is None else leases.losses_of(state, [host]), event.cause or _cause(machine))
+
+
+def _cause(machine: MachineState) -> str:
+    """Why a machine that its provider shows no more has ended, as far as can be told."""
+    if machine.stopping:
+        return RELEASED
+    return TAKEN if machine.noticed_t is not None else FAILED
 
 
 def awake_since(machine: MachineState) -> float:

@@ -21,26 +21,20 @@ from windfall.core.state.bags import Bag
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import ENDED, HIBERNATED, PENDING, MachineState
 from windfall.core.state.state import State
+from windfall.core.wishes import there
 from windfall.planning.contract import Group, Machine, Phase, Plan, Running, Snapshot, Start, Task
 from windfall.planning.offers import Offer
 
 GIB = 1024.0**3
-
-
-def due(state: State) -> list[int]:
-    """Jobs whose plan should be made now: those that go on, and those that have ended and still have machines."""
-    return [job for job in state.fleet.plans_due if state.bags[job].finished_t is None or _there(state, job)]
+PAUSE_S = 0.1
+"""Between two plans for one job."""
 
 
 def closing(state: State, job: int) -> Plan | None:
     """The plan of a job that has ended, for which no planner is needed: every machine goes back."""
     if state.bags[job].finished_t is None:
         return None
-    return Plan(stop=[str(machine.number) for machine in _there(state, job)], because=["the job has ended"])
-
-
-def _there(state: State, job: int) -> list[MachineState]:
-    return [machine for machine in state.fleet.there.values() if machine.job == job and not machine.stopping]
+    return Plan(stop=[str(machine.number) for machine in there(state, job)], because=["the job has ended"])
 
 
 # --- what a planner is shown ----------------------------------------------------------------------------------------
@@ -53,7 +47,7 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
     ran = ran_so_far(state, bag, t)
     looks = [Outlook(state, bag, index, bag.rules.confidence, t, ran) for index in range(len(bag.classes))]
     left = free_hosts.left_to_them(state, bag, t)
-    shown = tuple(_shown(state, bag, machine, t, looks, left) for machine in _there(state, job))
+    shown = tuple(_shown(state, bag, machine, t, looks, left) for machine in there(state, job))
     hidden = left.running | left.waiting
     if names_tasks:
         unfinished = (task for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
@@ -207,6 +201,7 @@ def on_plan_proposed(state: State, event: PlanProposed, policies: Any) -> PlanTa
     numbers = _starts(state, bag, event, taken)
     _assignments(state, bag, event, taken, numbers)
     _stops(state, bag, event, taken)
+    taken.not_before_t = event.t + PAUSE_S
     return taken
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from itertools import islice
+from typing import Any
 
-from windfall.core.events import Result, TaskClass
+from windfall.core.events import CheckpointKept, CheckpointSaved, Result, TaskClass
 from windfall.core.state.bags import Attempt, Bag
 from windfall.core.state.fleet import MachineState, machine_of
 from windfall.core.state.hosts import Host
@@ -53,6 +54,16 @@ def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
     if count & (count - 1) == 0:
         # The first result says the most, and each that doubles their number about as much as the one before.
         state.touch(bag.number)
+
+
+def on_checkpoint_saved(state: State, event: CheckpointSaved, policies: Any) -> CheckpointKept:
+    """Of an attempt that was never handed out no checkpoint is kept."""
+    bag = state.bags.get(event.job)
+    if bag is None or not 0 <= event.task < bag.total or not 0 < event.attempt <= bag.columns.attempts[event.task]:
+        return CheckpointKept(0.0, kept=False)
+    if event.run_s is None:
+        return CheckpointKept(event.saved_s)
+    return CheckpointKept(progress_s(state, event.job, event.task, event.attempt, event.run_s))
 
 
 def progress_s(state: State, job: int, task: int, attempt: int, run_s: float) -> float:

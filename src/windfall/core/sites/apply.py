@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from windfall.core.events import (
     InstanceCancelled,
     InstanceRequested,
@@ -67,7 +69,15 @@ def apply_instance_cancelled(state: State, event: InstanceCancelled, decided: Si
 
 
 def apply_site_looked(state: State, event: SiteLooked, decided: SiteSettled) -> None:
-    _settle(state, state.sites[event.site], decided, event.t)
+    site = state.sites[event.site]
+    _settle(state, site, decided, event.t)
+    site.look_t = next_silence(site, state.settings.lease_s)
+
+
+def next_silence(site: SiteState, lease_s: float) -> float:
+    """When the first of its agents will have been silent for a lease, or for two."""
+    there = [host for host in site.hosts.values() if host.state != GONE]
+    return min((host.seen_t + lease_s * (1 if host.state == LIVE else 2) for host in there), default=inf)
 
 
 def apply_site_host_reported(state: State, event: SiteHostReported, decided: SiteSettled) -> None:
@@ -92,6 +102,7 @@ def apply_site_host_reported(state: State, event: SiteHostReported, decided: Sit
             _end(state, site, one, end.cause, end.text, end.end)
     if event.leaving:
         host.left = event.leaving
+    site.look_t = min(site.look_t, event.t + state.settings.lease_s)
     _settle(state, site, decided, event.t)
     _tell(site, event.host)
 
@@ -159,3 +170,4 @@ def welcome(state: State, t: float) -> None:
         for host in site.hosts.values():
             if host.state != GONE:
                 host.state, host.seen_t = LIVE, t
+        site.look_t = next_silence(site, state.settings.lease_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -135,6 +136,8 @@ class SiteState(Struct, array_like=True):
     instances: dict[int, Instance] = field(default_factory=dict)
     ended: list[int] = field(default_factory=list)
     next: int = 1
+    look_t: float = inf
+    """When an agent may have been silent for too long; early is harmless."""
 
     def name_of(self, number: int) -> str:
         return f"{self.rules.name}-{number}"

@@ -132,6 +132,7 @@ class PlanState(Struct, array_like=True):
     first_cost_usd: float | None = None
     """What the first plan predicted, to be held against what came."""
     first_finish_t: float | None = None
+    not_before_t: float = -math.inf
 
 
 def tariff_of(offer: Offer) -> Tariff:
@@ -188,6 +189,8 @@ class Fleet:
         "replan_t",
         "strangers",
         "there",
+        "to_end",
+        "to_order",
     )
 
     def __init__(self) -> None:
@@ -198,6 +201,10 @@ class Fleet:
         self.by_job: dict[int, list[int]] = {}
         self.there: dict[int, MachineState] = {}
         """Machines that have not ended: the cost of a look must not grow with those that have."""
+        self.to_order: dict[int, None] = {}
+        """Machines that the provider has not been asked for, or has not answered for."""
+        self.to_end: dict[int, None] = {}
+        """Machines that shall end and have not."""
         self.markets: dict[str, Seen] = {}
         """What was seen of offers, by their keys."""
         self.strangers: dict[str, list[tuple[str, str]]] = {}
@@ -213,7 +220,20 @@ class Fleet:
         self.by_job.setdefault(machine.job, []).append(machine.number)
         if machine.there:
             self.there[machine.number] = machine
+        self.note_order(machine)
         self.next = max(self.next, machine.number + 1)
+
+    def note_order(self, machine: MachineState) -> None:
+        """Keep `to_order` and `to_end` true to a machine; call after its phase, its id or `stopping` has changed."""
+        number = machine.number
+        if machine.there and machine.stopping:
+            self.to_end[number] = None
+        else:
+            self.to_end.pop(number, None)
+        if machine.there and not machine.stopping and not machine.id:
+            self.to_order[number] = None
+        else:
+            self.to_order.pop(number, None)
 
     def schedule(self) -> None:
         """Call after a plan's `replan_t` has changed."""

@@ -37,6 +37,9 @@ class SavedState(Struct, array_like=True):
     fleet: SavedFleet
     pools: list[PoolState]
     flow: Flow
+    asked: dict[int, tuple[str, int]]
+    next_ask: int
+    look_t: float
     learned: Learned
     sites: list[SiteState]
 
@@ -53,7 +56,8 @@ def pieces(state: State) -> list[bytes]:
         SavedState(
             state.seq, state.t, state.settings, shapes, list(bags.values()), list(bags.deadlines), bags.next,
             state.hosts.saved(), state.fleet.saved(), list(state.supply.pools.values()),
-            state.supply.matching.listed(), state.learned, list(state.sites.values()),
+            state.supply.matching.listed(), state.supply.asked, state.supply.next_ask, state.supply.look_t,
+            state.learned, list(state.sites.values()),
         )
     )  # fmt: skip
 
@@ -72,6 +76,8 @@ def load(data: bytes) -> State:
     state.hosts.restore(saved.hosts)
     state.fleet.restore(saved.fleet)
     state.supply.pools = {pool.rules.name: pool for pool in saved.pools}
-    state.supply.matching = Matching.of(saved.flow)
+    supply = state.supply
+    supply.matching = Matching.of(saved.flow)
+    supply.asked, supply.next_ask, supply.look_t = saved.asked, saved.next_ask, saved.look_t
     state.sites = {site.rules.name: site for site in saved.sites}
     return state

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from msgspec import Struct, field
 
 from windfall.core.events import Settings
@@ -39,6 +41,11 @@ class Supply(Struct):
 
     pools: dict[str, PoolState] = field(default_factory=dict)
     matching: Matching = field(default_factory=Matching)
+    asked: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Requests that no pool has answered yet, by number: the pool and how many workers."""
+    next_ask: int = 1
+    look_t: float = inf
+    """When to see whether workers are missing."""
 
 
 class State:

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from windfall.core.events import ClientsAsked, Nothing, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured
+from math import inf
+
+from windfall.core.events import (
+    AnyEvent,
+    ClientsAsked,
+    JobCancelled,
+    JobChanged,
+    JobRetried,
+    JobSealed,
+    Nothing,
+    OverlayDue,
+    PlanProposed,
+    PoolAnswered,
+    PoolCounted,
+    PoolsConfigured,
+    TasksAdded,
+)
 from windfall.core.state.state import State
 from windfall.core.supply.overlay import ERRORS_TO_OPEN, FIRST_PAUSE_S, LONGEST_PAUSE_S, Matching, PoolState, saved
 
@@ -13,17 +29,24 @@ def apply_pools_configured(state: State, event: PoolsConfigured, decided: Nothin
     for rules in event.pools:
         pool = state.supply.pools[rules.name] = before.get(rules.name) or PoolState(rules)
         pool.rules = rules
-    state.supply.matching = Matching()
+    state.supply.matching, state.supply.look_t = Matching(), inf
+    gone = [number for number, (pool_name, _) in state.supply.asked.items() if pool_name not in state.supply.pools]
+    for number in gone:
+        del state.supply.asked[number]
 
 
 def apply_clients_asked(state: State, event: OverlayDue, decided: ClientsAsked) -> None:
-    state.supply.matching = Matching.of(decided.flow)
+    supply = state.supply
+    supply.matching, supply.look_t = Matching.of(decided.flow), decided.look_t
     for ask in decided.asks:
-        asked(state.supply.pools[ask.pool], ask.count, event.t)
+        supply.asked[ask.number] = (ask.pool, ask.count)
+        supply.next_ask = ask.number + 1
+        asked(supply.pools[ask.pool], ask.count, event.t)
 
 
 def apply_pool_answered(state: State, event: PoolAnswered, decided: Nothing) -> None:
     pool = state.supply.pools.get(event.pool)
+    state.supply.asked.pop(event.ask, None)
     if pool is not None and event.error:
         refused(pool, event.count, event.error, event.t)
 
@@ -31,7 +54,23 @@ def apply_pool_answered(state: State, event: PoolAnswered, decided: Nothing) -> 
 def apply_pool_counted(state: State, event: PoolCounted, decided: Nothing) -> None:
     pool = state.supply.pools.get(event.pool)
     if pool is not None:
-        pool.queued = event.pending
+        # Requests that no pool has answered yet are not counted there.
+        unanswered = sum(count for name, count in state.supply.asked.values() if name == event.pool)
+        pool.queued = event.pending + unanswered
+
+
+DEMAND = frozenset({TasksAdded, JobSealed, JobChanged, JobCancelled, JobRetried, PoolsConfigured, PlanProposed})
+"""Events after which more workers, or fewer, may be wanted."""
+
+
+def note_demand(state: State, event: AnyEvent) -> None:
+    """After any event: look at the pools soon if it may have changed what is wanted of them."""
+    supply = state.supply
+    soon_t = event.t + state.settings.pools_after_s
+    if supply.look_t <= soon_t or all(pool.rules.joins_itself for pool in supply.pools.values()):
+        return
+    if type(event) in DEMAND or (supply.look_t == inf and state.bags.ready):
+        supply.look_t = soon_t
 
 
 def asked(pool: PoolState, count: int, t: float) -> None:

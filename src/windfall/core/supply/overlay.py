@@ -185,6 +185,8 @@ class Ask(Struct, array_like=True):
     count: int
     because: str = ""
     held_back: str = ""
+    number: int = 0
+    """Its own, by which an answer is told from another."""
 
 
 def demand_of(bags: Sequence[tuple[int, Pools]]) -> dict[Pools, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -19,10 +19,16 @@ from windfall.core.supply.overlay import Ask, Matching, Pools, PoolState, Supply
 if TYPE_CHECKING:
     from windfall.core.engine import Policies
 
+LOOK_EVERY_S = 2.0
+
 
 def on_overlay_due(state: State, event: OverlayDue, policies: Policies) -> ClientsAsked:
     matching, asks = look(state, policies, event.t)
-    return ClientsAsked([ask for ask in asks if ask.count], matching.listed())
+    wanted = [ask for ask in asks if ask.count]
+    for number, ask in enumerate(wanted, state.supply.next_ask):
+        ask.number = number
+    # While tasks wait the pools are looked at again and again: workers come, leave and fail without a word.
+    return ClientsAsked(wanted, matching.listed(), event.t + LOOK_EVERY_S if state.bags.ready else inf)
 
 
 def look(state: State, policies: Policies, t: float) -> tuple[Matching, list[Ask]]:

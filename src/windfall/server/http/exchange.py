@@ -48,9 +48,6 @@ from windfall.core.events import (
     ResultsJudged,
     ResultsReported,
 )
-from windfall.core.renting.runtimes import progress_s
-from windfall.core.state.hosts import Host
-from windfall.core.state.state import State
 from windfall.errors import BadInput, WindfallError
 from windfall.server.http.handing_out import fail, hand_out
 from windfall.server.service import Service
@@ -117,18 +114,15 @@ async def exchange(service: Service, body: bytes) -> bytes:
     host = service.state.host(ask.host)
     same = host is not None and host.session.boot == ask.boot
     repeated = same and host is not None and host.session.n == ask.n
-    # Numbers have no gaps, so one means that our log was cut off behind an answer that the worker has seen.
-    missed = same and host is not None and ask.n > host.session.n + 1
     events: list[AnyEvent] = []
     now = service.driver.clock()
     outputs: list[tuple[Key, bytes]] = []
     if not repeated:
         outputs = take_attachments(service, ask, attachments)
         # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
-        events += checkpoint_events(service.state, ask, now)
+        events += checkpoint_events(ask, now)
         events += result_events(ask, now)
-    held = len(host.held) if host is not None else 0
-    want = 0 if missed else max(0, min(ask.want, MAX_WANT, MAX_HELD - held))
+    want = min(ask.want, MAX_WANT)
     events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds))
     records = await service.driver.submit(events, lambda made: Batch(outputs=output_rows(made, outputs)))
     answer = _answer_of(records[-1])
@@ -141,7 +135,7 @@ async def exchange(service: Service, body: bytes) -> bytes:
             raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
         again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots)
         answer = _answer_of((await service.driver.submit([again]))[-1])
-    return await word(service, ask, answer, missed)
+    return await word(service, ask, answer)
 
 
 def read(body: bytes) -> tuple[Ask, memoryview]:
@@ -190,15 +184,12 @@ def take_attachments(service: Service, ask: Ask, attachments: memoryview) -> lis
     return outputs
 
 
-def checkpoint_events(state: State, ask: Ask, now: float) -> list[AnyEvent]:
-    """The checkpoints of attempts that were handed out; of others nothing is kept."""
-    events: list[AnyEvent] = []
-    for job, task, attempt, blob, _, run_s in ask.checkpoints:
-        bag = state.bags.get(job)
-        if bag is not None and task < bag.total and 0 < attempt <= bag.columns.attempts[task]:
-            saved_s = progress_s(state, job, task, attempt, max(0.0, run_s))
-            events.append(CheckpointSaved(now, job, task, attempt, saved_s, blob))
-    return events
+def checkpoint_events(ask: Ask, now: float) -> list[AnyEvent]:
+    """What a checkpoint is worth follows from how long its attempt has run: the engine says."""
+    return [
+        CheckpointSaved(now, job, task, attempt, 0.0, blob, max(0.0, run_s))
+        for job, task, attempt, blob, _, run_s in ask.checkpoints
+    ]
 
 
 def result_events(ask: Ask, now: float) -> list[AnyEvent]:
@@ -239,15 +230,11 @@ def _answer_of(record: Record) -> HostAnswered:
 
 def _has_news(service: Service, name: str, answer: HostAnswered) -> bool:
     host = service.state.host(name)
-    waiting = host is not None and bool(_stop(host) or host.session.to_cancel)
-    return bool(answer.assigned or answer.cancel or answer.repeat or waiting)
+    to_cancel = host is not None and bool(host.session.to_cancel)
+    return bool(answer.assigned or answer.cancel or answer.repeat or answer.tell or answer.stop or to_cancel)
 
 
-def _stop(host: Host) -> str | None:
-    return "drained" if host.access.draining and not host.held else None
-
-
-async def word(service: Service, ask: Ask, answer: HostAnswered, tell: bool = False) -> bytes:
+async def word(service: Service, ask: Ask, answer: HostAnswered) -> bytes:
     """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
     host = service.state.hosts[answer.host]
     assigned, cancel = (
@@ -264,7 +251,7 @@ async def word(service: Service, ask: Ask, answer: HostAnswered, tell: bool = Fa
         "cancel": cancel,
         "watch": service.live.watched(host.held),
         "next_s": service.state.settings.lease_s / 3,
-        "tell": tell,
-        "stop": _stop(host),
+        "tell": answer.tell,
+        "stop": answer.stop or None,
     }
     return frames.join(_encode(header), out.attachments)

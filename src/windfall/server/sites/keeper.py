@@ -6,23 +6,18 @@ Touches the driver only: orders reach hosts by the answers to their agents.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from concurrent.futures import TimeoutError as TooLate
 from typing import Any, TypeVar
 
-from windfall.core.events import InstancesWanted, SiteCreated, SiteLooked, SiteSettled
+from windfall.core.events import InstancesWanted, SiteCreated, SiteSettled
 from windfall.core.sites.instances import ENDED, OPEN, SiteRules
-from windfall.core.sites.site import silences
 from windfall.core.supply.overlay import PoolRules
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import Pool, PoolWorker, Started
 from windfall.wire.messages import EXIT, NO_COMMAND
 
-log = logging.getLogger(__name__)
-
-LOOK_S = 1.0
 ANSWER_S = 30.0
 T = TypeVar("T")
 Clients = list[PoolWorker]  # `list` is also the name of a method of pools
@@ -80,7 +75,6 @@ class SiteKeeper:
         self._driver = driver
         self._configured = configured
         self._pools: PoolKeeper | None = None
-        self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> tuple[list[PoolRules], dict[str, Pool]]:
         """Make the configured sites known; all sites as pools."""
@@ -93,12 +87,6 @@ class SiteKeeper:
 
     def start(self, pools: PoolKeeper) -> None:
         self._pools = pools
-        self._task = self._driver.background(self._keep(), "the keeper of sites")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def create(self, rules: SiteRules) -> None:
         """A site is made, or gets new rules, while the server runs."""
@@ -108,18 +96,3 @@ class SiteKeeper:
 
     def _pool(self, name: str) -> SitePool:
         return SitePool(name, self._driver, asyncio.get_running_loop())
-
-    async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            try:
-                await self._look()
-            except Exception:
-                log.exception("the sites could not be looked after; trying again")
-
-    async def _look(self) -> None:
-        driver = self._driver
-        now = driver.clock()
-        for name, site in list(driver.state.sites.items()):
-            if not driver.trouble and any(silences(driver.state, site, now)):
-                await driver.submit([SiteLooked(now, name)])

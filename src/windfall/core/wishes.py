@@ -1,0 +1,174 @@
+"""What the world is asked to do, in one list that follows from the state. Pure.
+
+Both drivers carry out this list and have no rule of their own. Everything here is kept up to date by `apply`, so that
+looking costs the same whatever the size of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec import Struct
+
+from windfall.core.events import (
+    ACCEPTED,
+    REQUEUED,
+    RETRIED,
+    RETURNED,
+    AnyEvent,
+    HostAnswered,
+    JobTaken,
+    OverlayDue,
+    Record,
+    ResultsJudged,
+    ResultsReported,
+    SiteLooked,
+    TimeJudged,
+    TimerFired,
+)
+from windfall.core.liveness.leases import next_look
+from windfall.core.state.fleet import MachineState
+from windfall.core.state.state import State
+
+PLANNER, FALLBACK, WORKFLOW_FALLBACK = "windfall", "on-demand", "greedy"
+"""The planner of a job that names none, and those that step in for one that fails: they need no estimates."""
+RETRY_S = 10.0
+"""Seconds until the next plan if the fallback failed as well."""
+
+
+class PlanWish(Struct, frozen=True):
+    """Have `planner` plan this job at `at_t`, or at once if that has passed; `fallback` steps in if it fails."""
+
+    job: int
+    planner: str
+    fallback: str
+    at_t: float
+    retry_s: float = RETRY_S
+
+
+class AskWish(Struct, frozen=True):
+    """Start `count` workers from a pool. `number` is the request's own: asked twice, it is answered once."""
+
+    pool: str
+    number: int
+    count: int
+
+
+class Wishes(Struct):
+    """What a driver has to do now. What is already under way stays in the list until an event says how it went."""
+
+    wake_t: float
+    """Submit `due(state, t)` at this time; infinity if nothing is due by itself. Early is harmless."""
+    plans: Collection[int]
+    """Jobs that need a plan: see `plan_wish`."""
+    asks: list[AskWish]
+    order: Collection[int]
+    """Machines to rent."""
+    end: Collection[int]
+    """Machines to give back."""
+    tell: Collection[int]
+    """Hosts to wake because they have something to cancel."""
+
+
+NO_ASKS: list[AskWish] = []
+
+
+def wishes(state: State) -> Wishes:
+    fleet, supply = state.fleet, state.supply
+    asks = NO_ASKS
+    if supply.asked:
+        asks = [AskWish(pool, number, count) for number, (pool, count) in supply.asked.items()]
+    return Wishes(wake_at(state), fleet.plans_due, asks, fleet.to_order, fleet.to_end, state.hosts.to_tell)
+
+
+def wake_at(state: State) -> float:
+    """When something is due by itself: a lease, a deadline of an attempt, a plan, the pools, an agent of a site."""
+    at = next_look(state)
+    if state.supply.look_t < at:
+        at = state.supply.look_t
+    for site in state.sites.values():
+        at = min(at, site.look_t)
+    return at
+
+
+def due(state: State, t: float) -> list[AnyEvent]:
+    """The events to submit at a wake-up."""
+    found: list[AnyEvent] = []
+    if next_look(state) <= t:
+        found.append(TimerFired(t))
+    found += [SiteLooked(t, site.rules.name) for site in state.sites.values() if site.look_t <= t]
+    if state.supply.look_t <= t:
+        found.append(OverlayDue(t))
+    return found
+
+
+def plan_wish(state: State, job: int) -> PlanWish | None:
+    """How to make the plan that a job needs; None if it has ended and all its machines are going."""
+    bag = state.bags[job]
+    if bag.finished_t is not None and not there(state, job):
+        return None
+    fallback = FALLBACK if bag.shape is None else WORKFLOW_FALLBACK
+    return PlanWish(job, bag.rules.planner or PLANNER, fallback, state.fleet.plans[job].not_before_t)
+
+
+def plans_wanted(state: State) -> list[int]:
+    """Jobs that need a plan now: those that go on, and those that have ended and still have machines."""
+    return [job for job in state.fleet.plans_due if plan_wish(state, job) is not None]
+
+
+def there(state: State, job: int) -> list[MachineState]:
+    """The machines of a job that have not ended and are not being given back."""
+    return [machine for machine in state.fleet.there.values() if machine.job == job and not machine.stopping]
+
+
+# --- whom to wake ---------------------------------------------------------------------------------------------------
+
+
+def makes_work(state: State, record: Record) -> bool:
+    """Could a host that got nothing before this record be given something after it?"""
+    decided, event = record.decided, record.event
+    if isinstance(decided, ResultsJudged):
+        if any(verdict in (RETRIED, REQUEUED, RETURNED) for verdict in decided.verdicts):
+            return True
+        return isinstance(event, ResultsReported) and _frees_children(state, event, decided)
+    if isinstance(decided, HostAnswered):
+        return bool(decided.lost)
+    return not isinstance(event, OverlayDue)
+
+
+def _frees_children(state: State, event: ResultsReported, decided: ResultsJudged) -> bool:
+    """Is a task of a workflow done, for which others may have waited?"""
+    bags = state.bags
+    if not bags.shapes:
+        return False
+    return any(
+        verdict == ACCEPTED and (bag := bags.get(result.job)) is not None and bag.shape is not None
+        for result, verdict in zip(event.results, decided.verdicts, strict=True)
+    )
+
+
+def jobs_touched(state: State, record: Record) -> list[int]:
+    """The jobs that look different after this record."""
+    event, decided = record.event, record.decided
+    if isinstance(event, ResultsReported):
+        return [result.job for result in event.results]
+    if isinstance(decided, HostAnswered):
+        return [assigned.job for assigned in decided.assigned] + [loss[0] for loss in decided.lost]
+    if isinstance(decided, TimeJudged):
+        return [loss[0] for loss in (*decided.lost, *decided.expired)]
+    job = decided.job if isinstance(decided, JobTaken) else getattr(event, "job", None)
+    machine = state.fleet.machines.get(getattr(event, "machine", 0))
+    return [found for found in (job, None if machine is None else machine.job) if found is not None]
+
+
+def machines_to_wake(state: State, record: Record) -> list[MachineState]:
+    """Rented machines whose workers may now be given something: what is reserved for one is in nobody else's queue."""
+    if not state.fleet.there or not makes_work(state, record):
+        return []
+    found = []
+    for job in dict.fromkeys(jobs_touched(state, record)):
+        for number in state.fleet.by_job.get(job, ()):
+            machine = state.fleet.machines[number]
+            if machine.there and machine.host:
+                found.append(machine)
+    return found
