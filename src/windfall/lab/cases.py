@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from windfall.lab.version import code_version
 
 Case = dict[str, Any]
-LOOK_S = 0.5  # how often a worker looks whether the process that started it still lives
+LOOK_S = 0.5  # seconds between two checks of a worker process whether its parent still lives
 
 
 def run(
@@ -60,7 +60,7 @@ def run(
 def _worked_off(
     todo: list[Case], work: Callable[[Case], Case], jobs: int, together: int
 ) -> Generator[tuple[Case, Case], None, None]:
-    """The cases with their results as these come. However it ends, no worker is left."""
+    """The cases with their results, in order of completion. No worker process is left, however it ends."""
     before = set(active_children())
     pool = ProcessPoolExecutor(max_workers=jobs, initializer=end_with_parent)
     try:
@@ -70,7 +70,7 @@ def _worked_off(
             for done in as_completed(waiting):
                 yield from zip(waiting[done], done.result(), strict=True)
     except BaseException:
-        for worker in set(active_children()) - before:  # shutdown alone waits for the cases that run
+        for worker in set(active_children()) - before:  # shutdown alone would wait for the running cases
             worker.terminate()
         raise
     finally:
@@ -83,7 +83,7 @@ def _each(work: Callable[[Case], Case], part: list[Case]) -> list[Case]:
 
 @contextmanager
 def _ended_by_exception() -> Iterator[None]:
-    """SIGTERM ends the block by an exception, as Ctrl-C does. Only a main thread may ask for that."""
+    """SIGTERM raises an exception in the block, as Ctrl-C does. Only the main thread can install this."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -99,9 +99,9 @@ def _ended_by_exception() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """In a process that is somebody's helper: end when that somebody is gone, however it went (even by SIGKILL)."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # inherited from the parent, where it means something else
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; the parent decides
+    """In a worker process: end when the parent process has ended, even by SIGKILL."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # undo the handler inherited from the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of the terminal; the parent decides
     parent = os.getppid()
 
     def watch() -> None:

@@ -30,7 +30,10 @@ EXPERIMENTS: dict[str, tuple[str, str, str]] = {
 @click.option("--list", "listed", is_flag=True, help="Name the experiments, one a line.")
 @click.pass_context
 def lab(context: click.Context, listed: bool) -> None:
-    """Run the papers' experiments again, beside their published figures."""
+    """Run the papers' experiments again, beside their published figures.
+
+    gridbot and hads run the engine in the simulator; the others use planners, timeouts and placement without it.
+    """
     if listed:
         for name in sorted(EXPERIMENTS):
             click.echo(f"{name:<12} {EXPERIMENTS[name][2]}")

@@ -9,14 +9,14 @@ from windfall.errors import BadInput
 
 
 def root() -> Path | None:
-    """The folder of the traces, or None where there is none."""
+    """The folder of the traces, or None if there is none."""
     named = os.environ.get("WINDFALL_DATA")
     places = [Path(named)] if named else [Path(__file__).resolve().parents[3].parent / "shared" / "data"]
     return next((place for place in places if place.is_dir()), None)
 
 
 def find(relative: str) -> Path:
-    """One file or folder of the traces; BadInput where it is not there."""
+    """One file or folder of the traces; BadInput if it does not exist."""
     folder = root()
     if folder is None or not (folder / relative).exists():
         raise BadInput(

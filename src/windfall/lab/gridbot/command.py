@@ -75,7 +75,7 @@ def _plain(finding: Finding, scale: float) -> dict[str, object]:
 
 
 def _encoded(document: object) -> bytes:
-    """JSON; numbers of numpy are numbers."""
+    """JSON, with numpy's numbers as plain numbers."""
     return msgspec.json.encode(document, enc_hook=float)
 
 

@@ -1,4 +1,4 @@
-"""GridBot's experiments, run again: each returns what was found beside what the paper prints. Touches its executor."""
+"""GridBot's experiments, run again: each returns its result beside the paper's. Touches its executor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAPER_TABLE = {
 
 
 class Finding(Struct):
-    """One experiment: a table of text, claims of the paper with whether they hold here, numbers, curves to draw."""
+    """One experiment: a table, the paper's claims and whether they hold here, numbers, curves to draw."""
 
     name: str
     title: str
@@ -40,7 +40,7 @@ class Finding(Struct):
 
 
 class Means(Struct):
-    """How large, how often, and where the runs go."""
+    """Scale, number of seeds, and executor of the runs."""
 
     scale: float
     seeds: int
@@ -93,7 +93,7 @@ def figure5(means: Means) -> Finding:
 
 
 OUTAGE_H = (336, 344)
-"""The network of the Technion failed two days before the end; here for 8 hours from day 14 on."""
+"""Outage of figure 6: the Technion's network failed two days before the end; here for 8 hours from day 14 on."""
 
 
 def figure6(means: Means) -> Finding:
@@ -156,10 +156,10 @@ def figure7(means: Means) -> Finding:
     marks = [max(0, round(left * means.scale)) for left in LEFT]
     times = np.array([[_reached(bag, left) for bag in bags] for left in marks]) / H
     ranks = np.arange(1, len(bags) + 1)
-    # Highest rank first: a time that falls with the rank is in order.
+    # Highest rank first, so times must fall with the rank.
     order = [float(np.corrcoef(ranks, row)[0, 1]) for row in times]
     inversions = [int((np.diff(row) > 1e-9).sum()) for row in times]
-    # From the beginning of each (1,000 left, as the paper has it) to its end, in the order in which they ran.
+    # From the start of each bag (1,000 tasks left, as in the paper) to its end, in order of execution.
     turnaround = (times[-1] - times[0])[::-1]
     halves = float(np.mean(turnaround[:25])), float(np.mean(turnaround[25:]))
     return Finding(
@@ -306,7 +306,7 @@ def figure9(means: Means) -> Finding:
 
 
 TAIL_WORLDS = ((0.1, 300), (0.1, 600), (0.1, 3000))
-"""Share of the table's hosts, and tasks: one round of the slots, three, and thirteen."""
+"""(Share of the table's hosts, tasks): bags of one, three and thirteen rounds of the slots."""
 TAIL_SEEDS = 200
 TABLE_WORLD = (1.0, 30_000)
 
@@ -363,7 +363,7 @@ def _percent(found: Interval) -> str:
 
 
 def _saved(base: Any, outcomes: list[RunOutcome]) -> tuple[Interval, Interval]:
-    """One minus the ratio of means, with the interval of its linearisation (delta method)."""
+    """One minus the ratio of means, with its interval by the delta method."""
     ours = np.array(values_of(outcomes, "turnaround_s"))
     ratio = ours.mean() / base.mean()
     spread = interval(((ours - ratio * base) / base.mean() + 1 - ratio).tolist())

@@ -1,9 +1,9 @@
-"""The worlds of GridBot's experiments as scenarios: what the paper says of them, and what had to be assumed. Pure.
+"""The worlds of GridBot's experiments as scenarios: what the paper states, and what had to be assumed. Pure.
 
 From the paper: the grids and their hosts, one in ten tasks of 20 to 60 minutes lost to preemption in collaborative
 grids (exponential stays of 6 h 20 min give that), rare other faults there, frequent ones among volunteers, whose run /
 turnaround lies between 0.01 and 1 and is 0.3 on average; no heartbeat, so that silence is noticed by the deadline.
-Assumed: how many hosts are there at a time (from the processor hours and turnarounds that are printed), queue waits
+Assumed: the number of hosts present at a time (derived from the printed processor hours and turnarounds), queue waits
 (minutes to hours), the share of faulty hosts, and deadlines where none is printed.
 """
 
@@ -23,8 +23,9 @@ RUNS_ON = "Job.Replica1.Host"
 
 
 def any_replica(condition: str) -> str:
-    """The condition, in which HOST stands for a replica's host, holds for at least one of them: there are at most four
-    when a fifth is asked for, and one that is not there is undefined, which leaves the others to decide."""
+    """An expression that is true if `condition` holds for the host of at least one replica (HOST in the text).
+
+    There are at most four replicas when a fifth is considered. A missing one is undefined, so the others decide."""
     return "(" + " || ".join(condition.replace("HOST", f"Job.Replica{n}.Host") for n in range(1, 5)) + ")"
 
 
@@ -32,7 +33,7 @@ BAD_REPLICA = any_replica("HOST.ErrorRate + HOST.LossRate > 0.01 || HOST.JobsTod
 
 
 def once_in(seconds: str) -> str:
-    """A task is replicated once in so many seconds: the n-th time when it has been out for n times as long."""
+    """Replicate a task once per `seconds`: the n-th time when its first attempt was sent n x `seconds` ago."""
     return f"Now - Job.Replica1.SentTime > Job.NumberOfReplicas * {seconds}"
 
 
@@ -49,7 +50,7 @@ SCHEDULING = {
 
 
 def grid(name: str, hosts: int, scale: float, **more: Any) -> Json:
-    """A collaborative grid: preempted without a word, faults are rare and sit in a few hosts."""
+    """A collaborative grid: hosts are preempted without notice; faults are rare and limited to a few hosts."""
     return {
         "name": name,
         "hosts": max(1, round(hosts * scale)),
@@ -74,7 +75,7 @@ def collaborative(scale: float, hosts: int = 2600) -> list[Json]:
 
 
 def cluster(scale: float) -> Json:
-    """The Technion's own: 100 cores, nobody preempts."""
+    """The Technion's own cluster: 100 cores, no preemption."""
     return {
         "name": "cluster",
         "hosts": max(1, round(100 * scale)),
@@ -85,7 +86,7 @@ def cluster(scale: float) -> Json:
 
 
 def volunteers(hosts: int, scale: float, **more: Any) -> Json:
-    """Superlink@Technion: present now and then, back after 1 to 100 times the run time, faulty more often."""
+    """Superlink@Technion: hosts come and go, return after 1 to 100 run times, and are faulty more often."""
     return {
         "name": "volunteers",
         "hosts": max(1, round(hosts * scale)),

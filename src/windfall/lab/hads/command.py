@@ -19,7 +19,7 @@ from windfall.lab.hads.world import JOBS, SCENARIOS, one_case
 from windfall.planning.registry import PLANNERS
 
 Row = dict[str, Any]
-# Figure 6: job J553, more and more hibernation, three rates of waking.
+# Figure 6: job J553, rising rates of hibernation, three rates of resumption.
 FIGURE_6_K_H, FIGURE_6_K_R = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0), (0.0, 3.0, 7.0)
 FIGURE_6_PLANNERS = ("hads-as-printed", "windfall")
 BASELINES = ("hads-as-printed", "windfall", "on-demand")
@@ -32,13 +32,13 @@ BASELINES = ("hads-as-printed", "windfall", "on-demand")
     "--planner", "planners", multiple=True, metavar="NAME", help="Only this one; may be repeated. Default: all."
 )
 @click.option("--jobs", type=click.IntRange(1), help="Processes. Default: all cores.")
-@click.option("--fresh", is_flag=True, help="Throw earlier results away; otherwise they are kept and used again.")
+@click.option("--fresh", is_flag=True, help="Delete earlier results; otherwise they are used again.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON document.")
 def command(out: str, seeds: int, planners: Sequence[str], jobs: int | None, fresh: bool, as_json: bool) -> None:
-    """Run the experiments of HADS again with every planner: a bag by a deadline on machines that may hibernate.
+    """Run the experiments of HADS again with every planner: a bag with a deadline on machines that may hibernate.
 
-    Three jobs, five scenarios of hibernation, 200 seeds of each, beside the paper's numbers. A run that is broken off
-    goes on where it stopped. Writes Markdown, figures and JSON to lab/hads/.
+    Three jobs, five scenarios of hibernation, 200 seeds of each, beside the paper's numbers. An interrupted run
+    continues where it stopped. Writes Markdown, figures and JSON to lab/hads/.
 
     \b
     Example:
@@ -51,7 +51,7 @@ def command(out: str, seeds: int, planners: Sequence[str], jobs: int | None, fre
     store = target / "cases.ndjson"
     if fresh:
         store.unlink(missing_ok=True)
-    # Figure 6 and table 11 have some in common: each counts once.
+    # Figure 6 and table 11 share some cases: run each once.
     wanted = list({tuple(case.values()): case for case in all_cases(seeds, planners or tuple(PLANNERS))}.values())
     rows = [
         case | result for case, result in zip(wanted, cases.run("hads", wanted, one_case, store, jobs), strict=True)

@@ -1,8 +1,8 @@
 """The experiments of HADS as data: its machines (table 7), jobs (8), scenarios (9) and results (10, 11, figure 4).
 
-Touches nothing. What the paper leaves open is read like this: a machine can be hibernated from the moment it is ready
-(its authors' emulator stops the tasks of machines that run), the boot is billed, the job's run times lie on one smooth
-curve from the least to the most of table 8 with its mean, and a longer task needs more memory.
+Touches nothing. The paper leaves some things open. Here a machine can be hibernated once it is ready (the authors'
+emulator stops the tasks of running machines), the boot is billed, the run times of a job lie on a smooth curve through
+the minimum, mean and maximum of table 8, and a longer task needs more memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ QUANTILES = 4000
 
 
 def offers(known: tuple[float, float] | None = None) -> list[Offer]:
-    """Table 7, five of each type in each market; `known`: (k_h, k_r) are told to the planners."""
+    """Offers of table 7, five machines of each type in each market; `known`: planners are told (k_h, k_r)."""
     rates: dict[str, Any] = {}
     if known is not None:
         rates = {"interruptions_per_h": 3600 * known[0] / DEADLINE_S, "resumes_per_h": 3600 * known[1] / DEADLINE_S}
@@ -77,7 +77,7 @@ def _curve(count: int, least: float, mean: float, most: float) -> list[float]:
 
 
 def supplies(k_h: float, k_r: float, *, in_boot: bool = False, known: bool = False) -> list[Supply]:
-    """Hibernation once at most, at rate k_h / D while a machine is up (or also while it boots), resumed at k_r / D."""
+    """At most one hibernation, at rate k_h / D while a machine runs (or also boots); it resumes at rate k_r / D."""
     made = poisson(offers((k_h, k_r) if known else None), k_h, k_r, DEADLINE_S)
     if in_boot or not k_h:
         return made
@@ -96,7 +96,7 @@ def on_demand_prices() -> list[Supply]:
 
 
 def one_case(case: dict[str, Any]) -> dict[str, Any]:
-    """One run, in numbers that JSON can hold."""
+    """One run as a JSON object."""
     counts = {"to_idle": 0, "to_busy": 0, "to_new": 0, "stolen": 0}
 
     def keep(record: Record) -> None:

@@ -23,10 +23,10 @@ from windfall.placement.baseline import Mode, PlainScheduler
 
 HOSTS = (24, 100, 1_000, 10_000)
 REQUESTS = 130  # as many as the paper scheduled
-SLOWEST_S = 6.0  # per series: the schedulers that rebuild their states take a second a request at 10,000 hosts
+SLOWEST_S = 6.0  # per series: schedulers that rebuild their states take a second per request at 10,000 hosts
 SCENARIOS = ("empty, normal", "empty, preemptible", "saturated, normal")
 SCHEDULERS = ("default", "retry", "one-pass", "windfall")
-# way -> cost and weighers: every cost with the cheapest set, and the paper's two ranks as printed.
+# name -> cost and weighers: each cost with the cheapest set, and the paper's two ranks as printed.
 WAYS: Mapping[str, tuple[Cost, Mapping[str, float]]] = {
     "period": (Period(), {"cheapest": 1.0}),
     "count": (Count(), {"cheapest": 1.0}),
@@ -38,7 +38,7 @@ WAYS: Mapping[str, tuple[Cost, Mapping[str, float]]] = {
 
 
 class Latency(Struct, frozen=True):
-    """The time of scheduling calls in one scenario: mean and standard deviation, as in figure 2."""
+    """Mean and standard deviation of the time of a scheduling call in one scenario, as in figure 2."""
 
     scheduler: str
     scenario: str
@@ -49,7 +49,7 @@ class Latency(Struct, frozen=True):
 
 
 def tables() -> list[dict[str, Any]]:
-    """Every table: what the paper did, what we do, and what its period rank as printed would do."""
+    """For each table: the paper's decision, ours, and that of its period rank as printed."""
     rows = []
     for number, table in TABLES.items():
         ours = Scheduler(Site(table.hosts)).decide(table.request)
@@ -67,7 +67,7 @@ def tables() -> list[dict[str, Any]]:
 
 
 def latencies(hosts: Sequence[int], seed: int, tell: Callable[[str], None]) -> list[Latency]:
-    """Figure 2, and how it grows. The default scheduler knows no preemptible instances: only the first scenario."""
+    """Figure 2, for growing sites. The default scheduler has no preemptible instances: first scenario only."""
     result = []
     for count in hosts:
         for scenario in SCENARIOS:
@@ -98,7 +98,7 @@ def _latency(name: str, scenario: str, count: int, seed: int) -> Latency:
 
 
 def weeks(copies: Sequence[int], seed: int, tell: Callable[[str], None]) -> list[dict[str, Any]]:
-    """The busiest week of the trace, as recorded and with every best-effort pod several times over."""
+    """The busiest week of the trace, as recorded and with copies of every best-effort pod."""
     folder = data.find(FOLDER)
     pods = read_pods(folder / "openb_pod_list_default.open.csv")
     start_s = busiest_week(pods)

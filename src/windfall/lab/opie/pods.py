@@ -1,9 +1,9 @@
 """A week of real pods on a small site, best-effort ones as preemptible instances. Reads the trace it is given.
 
-Simplifications, all of them: a pod that is evicted starts again from nothing and keeps its run time; what does not fit
-waits in order (normal pods first) and is tried again when something ends; a preemptible pod pays by its share of its
-host, one dollar an hour for a whole one, and not for the last, partial hour if it is evicted (the rule of the paper);
-pods that run when the week begins are placed then, and billed from when they were created.
+Simplifications: an evicted pod starts again from the beginning with the same run time; a pod that does not fit waits in
+order (normal pods first) and is tried again when another ends; a preemptible pod pays by its share of its host, one
+dollar an hour for a whole host, and not for the last, partial hour if it is evicted (the paper's rule); pods that run
+when the week begins are placed then, and billed from their creation.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Pod(Struct, frozen=True):
 
 
 class WeekResult(Struct, frozen=True):
-    """What a week came to under one way of choosing. Shares are of the whole site over the whole week."""
+    """The result of a week with one way of choosing. Shares are of the whole site over the whole week."""
 
     way: str
     cpu_used: float
     gpu_used: float
     normal_placed: int
     normal_waited: int
-    normal_wait_s: float  # mean over those that waited
-    evicting: int  # normal pods that evicted somebody
+    normal_wait_s: float  # mean over the pods that waited
+    evicting: int  # normal pods that caused evictions
     evictions: int
     work_lost_vcpu_h: float
     unbilled_usd: float
@@ -67,7 +67,7 @@ def busiest_week(pods: Sequence[Pod]) -> float:
 
 
 def pods_of_week(pods: Sequence[Pod], start_s: float, copies: int) -> list[Pod]:
-    """Everything that runs or starts within the week, each best-effort pod so many times, an hour apart at most."""
+    """Pods that run or start in the week; each best-effort pod `copies` times, at most an hour apart."""
     here = [pod for pod in pods if pod.created_s < start_s + WEEK_S and pod.created_s + pod.run_s > start_s]
     result = []
     for pod in here:

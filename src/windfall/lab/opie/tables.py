@@ -21,7 +21,7 @@ CAPACITY: Mapping[str, float] = {"vcpu": 8, "ram_mb": 16000}  # table 1
 
 
 class Table(Struct, frozen=True):
-    """One table: the state, the request that came, the host and victims that the paper reports, and their cost."""
+    """One table: the state, the request, the host and victims in the paper, and their cost."""
 
     hosts: tuple[Host, ...]
     request: Request

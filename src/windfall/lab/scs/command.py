@@ -25,12 +25,12 @@ from windfall.planning.stream.mix import TypeMix
 
 PLANNERS = ("scs", "greedy", "gain")  # the paper's three
 OURS = "windfall"
-TUNED_ON = 3  # Windfall's own was tuned on the first sets (stable arrivals): it is judged on the ten after them
+TUNED_ON = 3  # Windfall's own planner was tuned on the first sets (stable arrivals): it is evaluated on the next ten
 FIGURES = {"pipeline": 8, "parallel": 9, "hybrid": 10}
 Row = dict[str, Any]
 ERROR = 0.2
 PLAIN: Row = {"volume": 1.0, "run_error": 0.0, "boot_error": 0.0, "boot_bias": 0.0, "consolidates": True}
-STEPS = 24  # of the time left, in which jobs share an answer
+STEPS = 24  # steps of the time left within which jobs share a cached answer
 LOW, HIGH = 0.1, 10.0  # volumes beside 1
 
 
@@ -39,13 +39,14 @@ LOW, HIGH = 0.1, 10.0  # volumes beside 1
 @click.option("--sets", default=50, show_default=True, help="Random sets of task times for each combination.")
 @click.option("--hours", default=float(HOURS), show_default=True, help="Simulated hours of one run.")
 @click.option("--jobs", type=int, help="Processes. Default: all cores.")
-@click.option("--fresh", is_flag=True, help="Throw earlier results away; otherwise they are kept and used again.")
+@click.option("--fresh", is_flag=True, help="Delete earlier results; otherwise they are used again.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON document.")
 def command(out: str, sets: int, hours: float, jobs: int | None, fresh: bool, as_json: bool) -> None:
     """Run the stream experiments of SCS again: cost, utilisation, volume, errors in estimates, overhead of the loop.
 
-    Three applications, four arrival patterns, four deadlines, 50 sets of task times. A run that is broken off goes on
-    where it stopped. Writes Markdown, figures and JSON to lab/scs/.
+    Three applications, four arrival patterns, four deadlines, 50 sets of task times. The control loop runs in a model
+    of its own, without the engine. An interrupted run continues where it stopped. Writes Markdown, figures and JSON to
+    lab/scs/.
 
     \b
     Example:
@@ -77,7 +78,7 @@ def all_cases(sets: int, hours: float) -> Iterable[Row]:
             one = base | {"set": number, "planner": planner, "application": "pipeline"}
             for application in APPLICATIONS:
                 for deadline in DEADLINES_H:
-                    for pattern in PATTERNS:  # side by side, as they share what is kept of a class of jobs
+                    for pattern in PATTERNS:  # neighbours, because they share the cache of a class of jobs
                         yield one | {"pattern": pattern, "application": application, "deadline_h": deadline}
             for pattern in PATTERNS:
                 one["pattern"] = pattern
@@ -96,7 +97,7 @@ def all_cases(sets: int, hours: float) -> Iterable[Row]:
 
 @lru_cache(maxsize=8)
 def _classes(application: str, number: int, deadline_h: float, planner: str) -> tuple[JobClass, TypeMix | None]:
-    """The class of jobs, and of Windfall's own its variants. What they keep depends on nothing else."""
+    """The class of jobs, with the variants of Windfall's own planner. Their caches depend on nothing else."""
     workflow, offers = world_of_times(application, number)
     shape = JobClass(workflow, offers, deadline_h * 3600, METHODS[planner], steps=STEPS)
     return shape, TypeMix(workflow, offers, shape.deadline_s, steps=STEPS) if planner == OURS else None
@@ -126,7 +127,7 @@ def _met(rows: list[Row]) -> float:
 
 
 def _ratio(entry: Row, planner: str, field: str) -> float:
-    """Cost relative to GAIN's; a run too short to cost anything has none."""
+    """Cost relative to GAIN's; None if GAIN's cost is zero (a very short run)."""
     return entry[planner][field] / entry["gain"][field] if entry["gain"][field] else float("nan")
 
 
@@ -184,7 +185,7 @@ def _pattern(rows: list[Row], pattern: str) -> Row:
 
 
 def _ablation(rows: list[Row], volume: float) -> Row:
-    """What fitting into paid hours and predicting arrivals bring, alone and together (pipeline, 1 h)."""
+    """Effect of using paid hours and of predicting arrivals, alone and together (pipeline, 1 h)."""
     same = {"application": "pipeline", "deadline_h": 1.0, "volume": volume}
     without = [r for r in _pick(rows, consolidates=False, **same) if r["planner"] == OURS]
     keys = {(r["set"], r["pattern"]) for r in without}
@@ -199,7 +200,7 @@ def _ablation(rows: list[Row], volume: float) -> Row:
 
 
 def _movable(sets: list[int]) -> Row:
-    """Consolidation asks a task to run on another type in time: how many could (pipeline, 1 h, at arrival)."""
+    """Share of tasks that consolidation could move to another type in time (pipeline, 1 h, at arrival)."""
     tasks = interval = latest = 0
     for number in sets:
         workflow, offers = world_of_times("pipeline", number)
@@ -214,7 +215,7 @@ def _movable(sets: list[int]) -> Row:
 
 
 def _ours(rows: list[Row], application: str, volume: float) -> Row:
-    """Windfall's own beside the three on the runs that all four did, without errors."""
+    """Windfall's own planner beside the other three, on the runs that all four did, without errors."""
     same = _pick(rows, application=application, volume=volume)
     keys = {(r["set"], r["pattern"], r["deadline_h"]) for r in same if r["planner"] == OURS}
     entry: Row = {"application": application, "volume": volume, "cases": len(keys)}
@@ -258,7 +259,7 @@ def _markdown(summary: Row) -> str:
 
 
 def _reasons(summary: Row) -> list[str]:
-    """What of this world's mechanisms explains a difference; every figure is from these runs."""
+    """The mechanisms of this world that explain differences from the paper; all figures are from these runs."""
     patterns, movable = summary["patterns"], summary["movable"]
 
     def over_gain(planner: str, field: str) -> str:

@@ -1,4 +1,4 @@
-"""What the stream of `windfall lab scs` consists of: machine types, applications, task times, arrivals. Pure."""
+"""The stream of `windfall lab scs`: machine types, applications, task times, arrivals. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEADLINES_H = (0.5, 1.0, 1.5, 2.0)
 PRICES = {"micro": 0.02, "standard": 0.085, "high-cpu": 0.68, "high-memory": 0.50}
 PATTERNS = ("stable", "growing", "cycle", "on-off")
 FASTEST_PATH_S = (540.0, 900.0)
-PER_HOUR = 12.0  # jobs, on average, whatever the pattern
+PER_HOUR = 12.0  # mean number of jobs, for every pattern
 
 # The applications of figure 7: a chain; a fan of chains; a mixture with joins between the branches.
 APPLICATIONS: dict[str, tuple[int, list[tuple[int, int]]]] = {

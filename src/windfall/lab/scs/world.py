@@ -1,6 +1,7 @@
-"""A stream of workflows for 72 hours on rented machines: the world that SCS, Greedy and GAIN are tried in.
+"""A stream of workflows for 72 hours on rented machines: a model in which SCS, Greedy and GAIN are compared.
 
-A heap of events and the real control loop; touches nothing. Run times and boots may differ from what was estimated.
+It has its own heap of events and calls the control loop of `planning.stream`, not the engine. Touches nothing. Run
+times and boots may differ from their estimates.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ ARRIVED, FINISHED, BOOTED, TICK = 0, 1, 2, 3
 
 
 class StreamResult(Struct, frozen=True):
-    """What 72 hours cost and how many deadlines held."""
+    """Cost of 72 hours and the number of deadlines met."""
 
     cost_usd: float
     jobs: int
     met: int
-    tight: int  # of those met, how many with less to spare than a boot that takes a fifth longer would have cost
+    tight: int  # met with less slack than a boot 20 % longer would have cost
     utilisation: float
     machines: int
     hours: float
@@ -135,7 +136,7 @@ class World:
         self.arrived.append(job)
 
     def _assign(self, job: Job, now_s: float) -> None:
-        """Deadlines for what is left of a job, in the loop after its arrival and whenever nothing of it runs."""
+        """Deadlines for the remaining tasks of a job, in the loop after its arrival and whenever none of them runs."""
         template = self.planned.assigned(job.done, job.due_s - now_s, self._wait(now_s) if job.done else ())
         if id(template) not in self.rows:
             columns = (template.offer, template.begin_s, template.due_s, template.latest_s, template.ready)
@@ -174,7 +175,7 @@ class World:
         self._dispatch(now_s)
 
     def _dispatch(self, now_s: float) -> None:
-        """Between two loops: idle machines take what is ready."""
+        """Between two loops: idle machines take ready tasks."""
         if self.planner in RESERVE:
             self._start_reserved(now_s)
         else:
@@ -252,10 +253,10 @@ class World:
                 self._rent(offer, now_s)
 
     def _changed(self, tasks: list[Task], now_s: float) -> bool:
-        """Whether a loop can decide anything new: work waits or comes into sight, and not each has a machine as it is.
+        """Whether a loop can decide anything new: there is or will be work, and not every task has a machine already.
 
-        Where every task in sight could have a machine of its type to itself, nothing is short: nothing would be
-        rented or moved. Idle machines have taken what is ready when it became so, but for jobs that have just come.
+        If every task within the horizon could have a machine of its type to itself, nothing would be rented or moved.
+        Idle machines have taken tasks as they became ready, except those of jobs that have just arrived.
         """
         sight_s = now_s + math.ceil((max(self.lag) + PERIOD_S) / PERIOD_S) * PERIOD_S
         seen = [task for task in tasks if task.begin_s <= sight_s]

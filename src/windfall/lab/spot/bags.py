@@ -1,4 +1,4 @@
-"""Real bags on series of counts: tasks that lose what they have done when their machine goes. Touches: traces."""
+"""Real bags on series of counts: tasks that lose their progress with their machine. Touches: traces."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def bag(hours: float) -> tuple[float, ...]:
 
 
 class _Floor:
-    """The tasks: those that wait, and the one in each seat with the seconds it still takes."""
+    """The waiting tasks, and the task of each seat with its remaining seconds."""
 
     def __init__(self, tasks: tuple[float, ...], seats: int) -> None:
-        self.waiting = deque(sorted(tasks, reverse=True))  # the long ones first: they are the hardest to fit in
+        self.waiting = deque(sorted(tasks, reverse=True))  # longest first: they are the hardest to fit in
         self.running: list[tuple[float, float] | None] = [None] * seats
         self.seconds = math.fsum(tasks)
 
@@ -48,7 +48,7 @@ class _Floor:
         return self.seconds
 
     def lose(self, place: int) -> None:
-        """The task of a seat goes back to the queue with all its length."""
+        """Return the task of a seat to the queue, from its beginning."""
         task = self.running[place]
         if task is not None:
             self.seconds += task[0] - task[1]
@@ -56,7 +56,7 @@ class _Floor:
             self.running[place] = None
 
     def work(self, place: int, seconds: float, *, begins: bool) -> None:
-        """One seat works for so long, task after task, or only on the one that it has."""
+        """One seat works for this time, task after task, or only on its present task."""
         while seconds > 1e-9:
             task = self.running[place]
             if task is None:
@@ -69,12 +69,12 @@ class _Floor:
 
 
 def reserve_ticks(terms: FleetTerms, tasks: tuple[float, ...]) -> int:
-    """What the planner must not count on: the longest task may be lost at the last moment, and does not divide."""
+    """Ticks by which the planner's deadline is earlier: the longest task may be lost at the last moment."""
     return 2 * math.ceil(max(tasks) / terms.tick_s) + terms.changeover_ticks
 
 
 def _goes_on(seat: Seat, pick: Pick, has_task: bool) -> Pick:
-    """A machine finishes the task that it has begun, unless the deadline asks for on-demand."""
+    """A machine finishes its present task, unless the deadline requires on-demand."""
     if has_task and seat.market is not Market.IDLE and pick.market is not Market.ONDEMAND:
         return Pick(seat.market, seat.zone)
     return pick
@@ -114,7 +114,7 @@ def run_bag(
             if after.since != before.since or after.market is Market.IDLE:
                 floor.lose(place)
             if done:
-                # A machine that is to go begins nothing more.
+                # A machine that will be released begins no further task.
                 floor.work(place, terms.tick_s, begins=picks[place] == wishes[place])
         cost += sum(sight[pick.zone].usd for pick in picks if pick.market is Market.SPOT)
         cost += terms.ondemand_usd * sum(pick.market is Market.ONDEMAND for pick in picks)

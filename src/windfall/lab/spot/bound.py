@@ -1,4 +1,4 @@
-"""What an omniscient planner would pay on a series: the exact bound, by dynamic programming. Pure."""
+"""The cost of an omniscient planner on a series: the exact bound, by dynamic programming. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = NDArray[np.float64]
 
 
 def _stretches(available: Sequence[bool], ticks: int) -> list[int]:
-    """For each tick, how many ticks from it on there is spot without a gap."""
+    """For each tick, the number of ticks from it on with spot and without a gap."""
     stretches = [0] * (ticks + 1)
     for tick in range(ticks - 1, -1, -1):
         if tick < len(available) and available[tick]:
@@ -22,10 +22,10 @@ def _stretches(available: Sequence[bool], ticks: int) -> list[int]:
 
 
 def omniscient_usd(terms: Terms, future: Sequence[bool]) -> float:
-    """The least cost of meeting the deadline with the future known; infinite where it cannot be met.
+    """The least cost of meeting the deadline if the future is known; infinite if it cannot be met.
 
-    By (tick, slack) and by what runs: nothing, a warm spot machine, a warm on-demand one. Who knows the future starts a
-    spot machine only where it lasts through its changeover, so a changeover is one jump.
+    States: (tick, slack) and what runs: nothing, a warm spot machine, a warm on-demand one. An omniscient planner
+    starts a spot machine only if it lasts through its changeover, so a changeover is one step.
     """
     room = terms.deadline_ticks - terms.work_ticks
     if room < terms.changeover_ticks:
@@ -52,9 +52,9 @@ def omniscient_usd(terms: Terms, future: Sequence[bool]) -> float:
         rows = least, np.minimum(least, keeps_spot), np.minimum(least, keeps_ondemand)
         if end - tick <= room:
             for row in rows:
-                row[end - tick] = 0.0  # as much slack as time: the work is done
+                row[end - tick] = 0.0  # slack equals the time left: the work is done
         nothing[tick], on_spot[tick], on_demand[tick] = rows
         if tick + change + 1 <= end:
-            # Nothing looks further ahead than one changeover: let the rest go.
+            # No step reaches further than one changeover: drop older rows.
             nothing[tick + change + 1] = on_spot[tick + change + 1] = on_demand[tick + change + 1] = done
     return float(nothing[0][room])

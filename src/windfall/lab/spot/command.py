@@ -42,7 +42,7 @@ def _everything(root: str) -> list[str]:
 
 @cache
 def prior_without(root: str, folder: str) -> Prior:
-    """A prior that has seen no series of this folder: what an unknown kind of series would get."""
+    """A prior fitted without the series of this folder, as for an unknown kind of series."""
     others = [load(path) for path in _everything(root) if str(Path(path).parent) != folder]
     return fit_prior((series.tick_s, series.available) for series in others)
 
@@ -53,7 +53,7 @@ def _without_folder(root: str, folder: str) -> Callable[[Terms], Planner]:
 
 
 def work(case: cases.Case) -> cases.Case:
-    """One planner on one series from one start, or the bound."""
+    """Cost of one planner (or the bound) on one series from one start."""
     series, start = load(case["series"]), case["start"]
     terms = terms_of(series.tick_s, **case["terms"])
     if case["planner"] == BOUND:
@@ -68,9 +68,9 @@ def work(case: cases.Case) -> cases.Case:
 
 
 def starts_of(series: Series, longest_h: float, count: int, rng: np.random.Generator | None = None) -> list[int]:
-    """First ticks that leave the longest deadline inside the series; none where it is too short.
+    """First ticks such that the longest deadline lies inside the series; empty if the series is too short.
 
-    One in each of `count` equal parts: in its middle, or anywhere in it.
+    One per `count` equal parts: in the middle of the part, or at a random place in it.
     """
     last = len(series.available) - int(longest_h * 3600.0 / series.tick_s)
     within = np.full(count, 0.5) if rng is None else rng.random(count)
@@ -230,10 +230,11 @@ def command(
     as_json: bool,
     **terms: float,
 ) -> None:
-    """Run every planner on every series from many starts, beside the cost of knowing the future.
+    """Run every planner on every series from many starts, beside the omniscient cost.
 
-    For one machine that cost is exact; for fleets, zones and moving prices it is a lower bound. Writes spot.md,
-    spot.json and spot.png, and spot-fleet.md and so on for the other experiments.
+    For one machine that cost is exact; for fleets, zones and changing prices it is a lower bound. The planners run tick
+    by tick in a model of their own, without the engine. Writes spot.md, spot.json and spot.png, and spot-fleet.md and
+    so on for the other experiments.
 
     Example: windfall lab spot --starts 3
 

@@ -32,7 +32,7 @@ TITLES = {
 
 
 def planner_of(name: str, prior: Prior) -> Callable[[FleetTerms, int], FleetPlanner]:
-    """Windfall's own for fleets, or a yardstick on every seat; all choose zones in the same way."""
+    """Windfall's own planner for fleets, or a rival on every seat; all choose zones in the same way."""
     if name == "windfall":
         return lambda terms, zones: FleetWindfall(terms, zones, prior)
     return lambda terms, zones: SeatBySeat(terms, zones, PLANNERS[name], prior)
@@ -44,7 +44,7 @@ def _world(case: cases.Case) -> World:
 
 
 def work(case: cases.Case) -> cases.Case:
-    """One planner in one world from one start, or the bound."""
+    """Cost of one planner (or the bound) in one world from one start."""
     world, wanted = _world(case), case["terms"]
     terms = fleet_terms(
         world, work_h=wanted["work_h"], deadline_h=wanted["deadline_h"], changeover_s=wanted["changeover_s"]

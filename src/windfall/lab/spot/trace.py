@@ -34,7 +34,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class SpotCaseResult(msgspec.Struct, frozen=True):
-    """What one run came to."""
+    """The result of one run."""
 
     cost_usd: float
     finish_h: float
@@ -72,7 +72,7 @@ def terms_of(
             hint="--deadline-h takes hours",
         )
     return Terms(
-        # A billionth of a tick too much is a rounding error of the division, not a tick.
+        # An excess of 1e-9 ticks is a rounding error of the division.
         work_ticks=math.ceil(work_h * 3600.0 / tick_s - 1e-9),
         deadline_ticks=math.floor(deadline_h * 3600.0 / tick_s + 1e-9),
         changeover_ticks=math.ceil(changeover_s / tick_s - 1e-9),
@@ -83,9 +83,9 @@ def terms_of(
 
 
 def run(series: Series, start: int, terms: Terms, chosen: Planner) -> SpotCaseResult:
-    """Let the planner do the work tick by tick; it sees the past and the present tick, never the future.
+    """Run the planner tick by tick; it sees the past and the present tick, never the future.
 
-    Beyond the end of the series there is no spot.
+    After the end of the series there is no spot.
     """
     for available in series.available[:start]:
         chosen.observe(available)
@@ -132,7 +132,7 @@ def run(series: Series, start: int, terms: Terms, chosen: Planner) -> SpotCaseRe
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(trace: Path, name: str, start: int, as_json: bool, **terms: Any) -> None:
-    """Do one machine's worth of work by a deadline on one availability series, and say what it cost.
+    """Run one machine's worth of work with a deadline on one availability series, and print its cost.
 
     At the start of each tick the planner sees whether there is spot, and chooses idle, spot or on-demand. Progress is
     kept; every start and every change of market costs the changeover in whole paid ticks.

@@ -37,10 +37,10 @@ class World(msgspec.Struct, frozen=True):
     counts: list[list[int]]
     usd: list[list[float]]
     folder: str = ""
-    """Where its series come from: what a prior must not have seen."""
+    """The folder of its series, which the prior must not have seen."""
 
     def sight(self, tick: int) -> tuple[Zone, ...]:
-        """What can be had in a tick; nothing beyond the end."""
+        """Capacity in a tick; zero after the end."""
         if tick >= len(self.counts):
             return tuple(Zone(0, usd) for usd in self.usd[-1])
         return tuple(Zone(count, usd) for count, usd in zip(self.counts[tick], self.usd[tick], strict=True))
@@ -59,7 +59,7 @@ def fleet_terms(world: World, *, work_h: float, deadline_h: float, changeover_s:
 
 
 def run(world: World, start: int, terms: FleetTerms, planner: FleetPlanner) -> SpotCaseResult:
-    """Let the planner run the fleet tick by tick; it sees the past and the present tick, never the future."""
+    """Run the fleet planner tick by tick; it sees the past and the present tick, never the future."""
     seats = tuple(Seat() for _ in range(terms.seats))
     for tick in range(start):
         planner.observe(world.sight(tick), seats)
@@ -80,11 +80,11 @@ def run(world: World, start: int, terms: FleetTerms, planner: FleetPlanner) -> S
 
 
 def bound_usd(world: World, start: int, terms: FleetTerms) -> float:
-    """A lower bound on what even one who knows the future pays: the linear relaxation, with parts of machines.
+    """A lower bound on the omniscient cost: the linear relaxation, in which machines may be split.
 
-    By tick and market: machines `x`, and starts `s` of at least their growth. A machine brings nothing forward in its
-    first `changeover` ticks, so the work done in a tick is the machines less the starts of that many ticks. (Nobody who
-    knows the future starts a machine and loses it before it is warm.)
+    Variables by tick and market: machines `x`, and starts `s`, at least the growth of `x`. A machine makes no progress
+    in its first `changeover` ticks, so the work of a tick is the machines less the starts of that many ticks. (An
+    omniscient planner never loses a machine before it is warm.)
     """
     sights = [world.sight(start + tick) for tick in range(terms.deadline_ticks)]
     markets, ticks, change = len(sights[0]) + 1, terms.deadline_ticks, terms.changeover_ticks
@@ -160,7 +160,7 @@ def zones(spot_usd: float, ondemand_usd: float) -> list[World]:
     return found
 
 
-# List prices on demand, USD an hour, of the same months; above them nobody bids.
+# On-demand list prices of the same months in USD per hour: the highest sensible bids.
 ONDEMAND_2024 = {"p3.2xlarge": 3.06, "g4dn.xlarge": 0.526, "m5.xlarge": 0.192, "c5.xlarge": 0.17}
 ONDEMAND_2015 = {"m3.medium": 0.067, "r3.large": 0.175}
 PRICE_SEATS = 4
@@ -195,7 +195,7 @@ def _seconds(stamp: str) -> float:
 
 
 def _priced(name: str, by_zone: list[list[tuple[float, float]]], ondemand_usd: float) -> World:
-    """Step-hold prices in ticks from when every zone has one; capacity is there while the price is below on-demand."""
+    """Prices per tick, from when every zone has one; there is capacity while the price is below on-demand."""
     if not by_zone:
         raise BadInput(f"no prices for {name}", hint="set WINDFALL_DATA to the folder that holds the traces")
     changes = [sorted(events) for events in by_zone]

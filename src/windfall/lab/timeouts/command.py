@@ -222,7 +222,7 @@ def figure_8(out: Path, without: Any, with_outliers: Any) -> None:
 
 
 def grid_logs(pattern: str = "*") -> tuple[Any, str]:
-    """Batch queues, with the caution they need: what the bare formula says, and what the log itself says."""
+    """Batch queues: the timeout by the formula, and by a replay of the log."""
     from windfall.cli.timeout.files import Columns, read_latencies
     from windfall.errors import BadInput
     from windfall.timeouts.report import analyse
@@ -282,7 +282,7 @@ POOLS = {
 }
 
 
-# The constants of the learner were chosen on the pools above and others like them; these had no part in it.
+# The constants of the learner were chosen on the pools above and similar ones; these were held out.
 HELD_OUT = {
     "held out: log-logistic, 4 % lost, 10 s a submission": Pool(
         Process(ScipyLaw("fisk", (("c", 1.7), ("scale", 120.0))), 0.04, submit_cost_s=10)
@@ -298,7 +298,7 @@ HELD_OUT = {
 
 
 def learning(seeds: int, jobs: int = 600) -> tuple[Any, str]:
-    """Mean turnaround with the learned timeout after 200 attempts, beside fixed guesses; the law is never told."""
+    """Mean turnaround with the learned timeout after 200 attempts, beside fixed timeouts; the law is unknown to it."""
     pools = POOLS | {"like EGEE, 2.5 % lost": Pool(Process(egee.calibrate(), egee.RHO))} | HELD_OUT
     rows, found = [], []
     for name, pool in pools.items():

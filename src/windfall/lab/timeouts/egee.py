@@ -158,7 +158,7 @@ def _answer(observations: Observations) -> dict[str, float]:
 
 
 def same_moments() -> list[dict[str, float | str]]:
-    """Laws with EGEE's mean and deviation and yet other optima: the moments alone decide nothing."""
+    """Laws with EGEE's mean and deviation but other optima: the moments do not determine the optimum."""
     rows: list[dict[str, float | str]] = []
     for shift in (0.0, 50.0, 100.0, 150.0):
         mean = MEAN_S - shift

@@ -1,6 +1,6 @@
-"""A pool that loses jobs and has a heavy tail, played with fixed timeouts and with the learner that knows no law. Pure.
+"""A pool with lost jobs and a heavy tail, simulated with fixed timeouts and with the learner. Pure.
 
-Used by `windfall lab timeouts` and by the simulation tests: one experiment, two readers.
+Used by `windfall lab timeouts` and by the simulation tests.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from windfall.timeouts.process import Process
 
 
 class Pool(Struct, frozen=True):
-    """A pool, and the timeout its owner would set knowing nothing: a multiple of the best."""
+    """A pool, and its initial timeout: a multiple of the best."""
 
     process: Process
     prior_factor: float = 10.0
 
 
 def best_fixed(pool: Pool) -> float:
-    """The best timeout for one who knows the law."""
+    """The best timeout if the law is known."""
     timeout_s = best_timeout(pool.process).timeout_s
     assert timeout_s is not None
     return timeout_s

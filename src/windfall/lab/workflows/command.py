@@ -28,11 +28,11 @@ from windfall.workflows.offers import read_offers
 
 FACTORS = (1.1, 1.5, 2.0, 3.0, 4.0)
 BILLING = {"hour": 3600.0, "second": 1.0}
-EXACT_UP_TO = 40  # tasks; above, the bound counts machines per type together
+EXACT_UP_TO = 40  # tasks; above this, the bound counts machines per type
 EQUAL = 1 + 1e-9
-QUICK = 100_000  # looks at machines for the plan that a bound begins with
+QUICK = 100_000  # machines examined for the plan that the solver starts from
 
-# A small, a double, a fast and a wide type: price per core and second neither equal nor in the order of speed.
+# A small, a double, a fast and a wide type; prices per core are neither equal nor in the order of speeds.
 OFFERS = (
     Offer(name="small", cores=1, speed=1.0, price_usd=0.050, lag_s=60.0),
     Offer(name="double", cores=2, speed=1.0, price_usd=0.096, lag_s=60.0),
@@ -48,7 +48,7 @@ OFFERS = (
 @click.option("--only", default="", metavar="TEXT", help="Only files whose path contains this.")
 @click.option("--bound-s", default=30.0, show_default=True, help="Seconds for each lower bound.")
 @click.option("--jobs", type=int, help="Processes. Default: all cores.")
-@click.option("--fresh", is_flag=True, help="Throw earlier results away; otherwise they are kept and used again.")
+@click.option("--fresh", is_flag=True, help="Delete earlier results; otherwise they are used again.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON document.")
 def command(
     folder: str | None, offers_file: str | None, out: str, only: str, bound_s: float, jobs: int | None, fresh: bool,
@@ -100,7 +100,7 @@ def _offers(path: str | None) -> tuple[Offer, ...]:
 
 
 def one_case(case: dict[str, Any]) -> dict[str, Any]:
-    """All planners for one workflow, one deadline, one billing; every plan looked at by the independent checker."""
+    """All planners for one workflow, deadline and billing cycle; the independent checker verifies every plan."""
     workflow, problem = _read(case)
     planners = {}
     for name in NAMES:
@@ -117,7 +117,7 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def one_bound(case: dict[str, Any]) -> dict[str, Any]:
-    """What no plan can undercut. The solver begins with a quick plan of ours, so that it needs fewer machines."""
+    """The lower bound. The solver starts from a fast plan of ours, which limits the number of machines."""
     from windfall.lab.workflows.cpsat import bound as solve
 
     _, problem = _read(case)

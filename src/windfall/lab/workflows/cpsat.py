@@ -1,7 +1,7 @@
 """The exact bound for a small workflow: a CP-SAT model, solved in a process of its own. Touches: stdin and stdout.
 
-OR-tools and HiGHS (through scipy) cannot live in one process, so `bound` starts this module as a process and
-talks JSON to it. Times are rounded in the plan's favour (tasks down, deadline up), so that the bound is one.
+OR-tools and HiGHS (through scipy) cannot be imported in one process, so `bound` starts this module as a process and
+exchanges JSON with it. Times are rounded in the plan's favour (tasks down, deadline up), so the bound stays valid.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def describe(problem: Problem, upper_usd: float) -> dict[str, Any]:
                 "slots": min(slots, problem.n, problem.limit[o]),
                 "cores": offer.cores,
                 "lag": problem.lag[o] // unit,
-                # A cycle rounded up holds at least what the real one holds.
+                # A cycle that is rounded up holds at least as much work as the real one.
                 "cycle": -(-problem.cycle[o] // unit) if exact else 1,
                 "price": int((offer.price_usd if exact else problem.rate(o) * unit) * NANO),
             }
@@ -66,7 +66,7 @@ def describe(problem: Problem, upper_usd: float) -> dict[str, Any]:
 
 
 def solve(data: dict[str, Any]) -> dict[str, Any]:
-    """First the machines of a type taken together (quick, no symmetry), then one by one (exact) with what is left."""
+    """First the machines of a type counted together (fast, no symmetry), then one by one (exact) in the time left."""
     from ortools.sat.python import cp_model
 
     together = cp_model.CpModel()
@@ -128,7 +128,7 @@ def _together(model: Any, data: dict[str, Any]) -> tuple[Any, list[Any], list[An
             length = finish - max(begin, lag)
             mine = [t for t in inside if t in work]
             model.add(sum(work[t] * here[t] for t in mine) <= cores * max(0, length) * count)
-            for most in (1, 2, 3, 4):  # tasks longer than a k-th of the window: fewer than k after one another
+            for most in (1, 2, 3, 4):  # of tasks longer than 1/k of the window, fewer than k fit one after another
                 long = [t for t in mine if offer["durations"][t] * (most + 1) > length]
                 if len(long) > most * cores:
                     model.add(sum(data["width"][t] * here[t] for t in long) <= most * cores * count)
@@ -165,7 +165,7 @@ def _one_by_one(
 
 
 def _crowded(data: dict[str, Any]) -> list[tuple[int, int, list[int]]]:
-    """Windows of time with the tasks that must run inside them whatever is rented, the fullest windows first."""
+    """Windows of time with the tasks that must run inside them in every plan, the fullest windows first."""
     first, last = _windows(data)
     fastest = _fastest(data)
     finish = [last[t] + fastest[t] for t in range(data["n"])]
