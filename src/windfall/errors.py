@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """Who has to act."""
+    """Who can solve it."""
 
     USER = "user"
     HOST = "host"

@@ -80,7 +80,7 @@ def test_wait_says_that_a_job_is_paused(site):
     site.shell.windfall("change", "rests", "--pause")
     ended = site.shell.windfall("wait", "rests", "--timeout", "0.3s")
     assert ended.code == 4
-    assert "is paused; go on: windfall change" in ended.err
+    assert "is paused; continue: windfall change" in ended.err
     site.shell.windfall("cancel", "rests")
 
 

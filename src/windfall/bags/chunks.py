@@ -137,7 +137,7 @@ _ENCODERS: dict[str, Callable[[Any], bytes]] = {
 
 
 class Chunker:
-    """Gathers the parameters of tasks, in order, into chunks: little waits, what is encoded is compact."""
+    """Collects the parameters of tasks, in order, into compact chunks; holds little at a time."""
 
     def __init__(self, codec: str, first: int = 0) -> None:
         self._codec = codec
@@ -148,7 +148,7 @@ class Chunker:
         self.chunks: list[Chunk] = []
 
     def add(self, items: Sequence[Any], size_bytes: int, klass: int = 0) -> None:
-        """More tasks of one class, of about so many bytes together."""
+        """Add tasks of one class, of about `size_bytes` bytes together."""
         if klass != self._klass:
             self._flush(everything=True)
             self._klass = klass

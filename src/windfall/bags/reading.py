@@ -36,7 +36,7 @@ class Block(Struct, frozen=True):
 
 
 def open_file(path: Path) -> io.BufferedReader:
-    """A file for reading; what is wrong with it, in one line, if it cannot be."""
+    """A file opened for reading; BadInput says in one line why it cannot be."""
     try:
         return open(path, "rb")
     except FileNotFoundError:

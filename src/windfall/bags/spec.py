@@ -126,9 +126,9 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     memory: Memory | None = None
     wall_s: float | None = None
     max_failures: int = 3  # attempts that may fail before the task has failed for good; 1: never tried again
-    max_losses: int = 20  # attempts that may vanish with their host before the task has failed for good
+    max_losses: int = 20  # lost attempts after which the task has failed
     estimate_s: float | None = None  # a first guess of a task's run time, on a machine of speed 1
-    checkpoint_s: float | None = None  # tasks write checkpoints, which are taken to safety so often
+    checkpoint_s: float | None = None  # seconds between two copies of the checkpoint file to the server
     checkpoint_mb: float = 0.0  # about how large they are: for plans
     classes: list[TaskClass] = []  # of tasks with needs of their own: class 1, 2, ...; class 0 is the job's
 

@@ -1,4 +1,4 @@
-"""Runs in several processes that end with whoever started them. Touches processes and signals."""
+"""Work in several processes that end with their parent. Touches processes and signals."""
 
 from __future__ import annotations
 

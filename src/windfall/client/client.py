@@ -37,7 +37,7 @@ class Client:
                     (WINDFALL_STATE, else `.windfall`)
     slots           tasks at once on this host, if a worker is started here (one per core)
     pools           without a server: a pools.toml; tasks then run on what its pools give, and not here
-    patience_s      how long to go on when the server is away
+    patience_s      how long to keep trying while the server is away
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Client:
         self._calls = Calls(lambda sha256, data: put_blob(self._transport, sha256, data))
 
     def greet(self) -> Client:
-        """Find out at once, whatever the patience, whether there is a server and it lets us in."""
+        """Connect at once, without patience; raises Unreachable if there is no server or it refuses the token."""
         patience_s, self._transport.patience_s = self._transport.patience_s, 0.0
         try:
             self._transport.get("/healthz")
@@ -200,7 +200,7 @@ class Client:
         return list(self._transport.get("/v1/pools")["pools"])
 
     def machines(self, pool: str = "", job: int | str = "", there: bool = False) -> Json:
-        """Rented machines, the newest first, what is on offer, and strangers."""
+        """Rented machines (newest first), offers, and machines at the provider that are not this server's."""
         query = {"pool": pool, "job": job, "there": int(there) or ""}
         return dict(self._transport.get("/v1/machines", **query))
 

@@ -218,7 +218,7 @@ class Executor(concurrent.futures.Executor):
             self._open -= ended
 
     def _break(self, error: WindfallError) -> None:
-        """Nothing more will come: say so to everybody who waits."""
+        """Fail every future that still waits: no more results will come."""
         with self._news:
             self._broken = self._broken or error
             waiting, self._waiting = self._waiting, deque()

@@ -80,7 +80,7 @@ class Job:
         return dict(self._transport.get(f"{self._path}/explain", task=number))
 
     def cost(self) -> Json:
-        """What its machines have cost, one by one and in sums, and what is expected to come."""
+        """The bill: cost by machine, offer and pool, and the forecast."""
         return dict(self._transport.get(f"{self._path}/cost"))
 
     def unfinished(self) -> Json:

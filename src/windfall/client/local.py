@@ -30,7 +30,7 @@ _TAKEOVER_S = 10.0
 _WORKER_GRACE_S = 15.0
 _QUICK_DEATH_S = 2.0
 _QUICK_DEATHS = 5
-"""So many workers killed in a row, each so soon after its start: whatever kills them will kill the next one too."""
+"""Workers killed in a row, and the seconds each may have lived: the next one would be killed, too."""
 
 
 def here() -> Path:
@@ -117,7 +117,7 @@ class LocalServer:
         return self._worker is not None
 
     def address(self) -> tuple[str, str]:
-        """Address and token of a server that answers: ours, somebody's, or a new one."""
+        """Address and token of a server that answers: our own, one that runs already, or a new one."""
         with self._lock:
             if self._server is not None:
                 if self._server.failure is not None:

@@ -41,9 +41,9 @@ class Frame:
 
 
 class Transport:
-    """Requests to `url`. `renew` is asked for another address when nobody answers: a server may have been restarted.
+    """Requests to `url`. `renew` gives another address when none answers: a server may have been restarted.
 
-    `patience_s`: how long to go on trying when the server is away; 0 gives up at once.
+    `patience_s`: how long to keep trying while the server is away; 0 gives up at once.
     """
 
     def __init__(

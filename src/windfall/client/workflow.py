@@ -35,7 +35,7 @@ _NAME = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}(?!\})")
 
 
 class Step:
-    """A task of a workflow that is being built: what others wait for, or take the outputs of."""
+    """A task of a workflow that is being built; other tasks may wait for it or read its outputs."""
 
     def __init__(self, name: str, outputs: tuple[str, ...]) -> None:
         self.name = name
@@ -51,7 +51,7 @@ Files = Step | str | Iterable["Step | str | Iterable[Any]"]
 
 
 class Workflow:
-    """Tasks and what they wait for. Nothing is sent before `submit`, which refuses cycles and files nobody makes.
+    """Tasks and what they wait for. Nothing is sent before `submit`, which refuses cycles and files that no task makes.
 
     If any task declares files, each task runs in a directory of its own, with its inputs brought there; else, on this
     host, all of them run here.

@@ -9,7 +9,7 @@ from windfall.planning.workflow.model import US, Problem
 
 
 def draw(document: dict[str, Any], problem: Problem, path: str) -> None:
-    """Draw a published plan; colours are classes of tasks, grey is boot, the pale band is what is paid for."""
+    """Draw a published plan: colours are classes of tasks, grey is boot, the pale band is paid time."""
     import matplotlib.pyplot as plt
 
     offers = {offer.name: offer for offer in problem.offers}

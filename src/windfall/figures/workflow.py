@@ -93,7 +93,7 @@ def _draw_steps(axes: Any, tasks: list[Json], place: list[Place]) -> None:
 
 
 def steps_of(tasks: list[Json]) -> tuple[list[str], list[Place], Counter[tuple[int, int]]]:
-    """The steps of a workflow by name, a place for each, and how many tasks of one wait for tasks of another."""
+    """The steps of a workflow by name, their positions, and the number of edges between each two steps."""
     depth = depths([task["parents"] for task in tasks])
     names = [class_of(task["name"]) for task in tasks]
     first: dict[str, int] = {}

@@ -13,7 +13,7 @@ from windfall.planning.workflow.model import Workflow
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True):
-    """One task. `after` and `inputs` both make it wait: for tasks by name, for files by whoever makes them."""
+    """One task. `after` and `inputs` both make it wait: for tasks by name, for files by the task that makes them."""
 
     id: str
     place: str  # where in the file, for errors: "tasks[3] 'merge'"

@@ -162,7 +162,7 @@ def _in_order_of_class(workflow: WorkflowSpec, job: JobSpec) -> tuple[list[int],
     """The tasks with those of equal needs side by side, since a chunk is of one class; and needs and class of each."""
     default = job.task_classes()[0]
     numbers = {default: 0}
-    # A kind of which there is one task teaches nobody anything, and each class costs every host that asks.
+    # Run times of a kind with one task help no other task, and each class costs time whenever a host asks.
     kinds = Counter(task.task_class for task in workflow.tasks)
     named = {kind for kind, tasks in kinds.most_common(MOST_KINDS) if tasks > 1}
     needs = [_needs(task, default, workflow, named) for task in workflow.tasks]

@@ -15,7 +15,7 @@ from windfall.units import parse_deadline, parse_duration, parse_money, show_dur
 
 @click.command()
 @click.argument("job")
-@click.option("--pause/--unpause", "paused", default=None, help="Start nothing more; or go on.")
+@click.option("--pause/--unpause", "paused", default=None, help="Start no more tasks; or start them again.")
 @click.option("--priority", type=float, metavar="P", help="Higher goes first.")
 @click.option("--memory", metavar="SIZE", help="2G, or 2G*attempt.")
 @click.option("--wall", metavar="TIME", help="Kill an attempt that takes longer.")
@@ -23,7 +23,7 @@ from windfall.units import parse_deadline, parse_duration, parse_money, show_dur
 @click.option("--max-losses", type=int, metavar="N", help="Attempts lost with their host, per task.")
 @click.option("--max-failed-tasks", type=int, metavar="N", help="Stop the job when more tasks than this have failed.")
 @click.option("--deadline", metavar="TIME", help="2h30m after its submission, or a clock time: 18:00.")
-@click.option("--budget", metavar="USD", help="Spend at most so many dollars.")
+@click.option("--budget", metavar="USD", help="Spend at most this many dollars.")
 @policy_options
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="For policies.")
 @place_options

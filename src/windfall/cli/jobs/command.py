@@ -113,9 +113,9 @@ def _print_status(job: Job, last: Json, place: Place) -> None:
         f" {plural(last['hosts'], 'host')} with {plural(last['slots'], 'slot')}"
     )
     if last["state"] == "running" and not last["slots"]:
-        click.echo(f"  nobody runs it: start a worker, or windfall run --resume {job.id}{place.words}")
+        click.echo(f"  no host is connected: start a worker, or windfall run --resume {job.id}{place.words}")
     if last["state"] == "paused":
-        click.echo(f"  go on: windfall run --resume {job.id}{place.words}, or windfall change {job.id} --unpause")
+        click.echo(f"  continue: windfall run --resume {job.id}{place.words}, or windfall change {job.id} --unpause")
 
 
 def _waiting(status: Json) -> str:
@@ -160,7 +160,9 @@ def wait(job: str, until: str, timeout: str | None, max_wait_s: float | None, pl
         last: Json = {}
         with Progress(found) as progress:
             if not progress.is_seen and found.status()["state"] == "paused":
-                note(f"windfall: job {found.id} '{found.name}' is paused; go on: windfall change {found.id} --unpause")
+                note(
+                    f"windfall: job {found.id} '{found.name}' is paused; continue: windfall change {found.id} --unpause"
+                )
             watch = StuckWatch(found, progress, max_wait_s)
             for last in statuses(found, timeout_s=timeout_s):
                 watch.look(last)
@@ -175,7 +177,7 @@ def wait(job: str, until: str, timeout: str | None, max_wait_s: float | None, pl
         if wanted is not None and last["tasks"]["failed"] >= wanted:
             return 1
         if last["state"] not in ENDED:
-            raise Missed(f"job {found.id} '{found.name}' is {last['state']} after {timeout}", hint="it goes on")
+            raise Missed(f"job {found.id} '{found.name}' is {last['state']} after {timeout}", hint="the job continues")
         return exit_code(last)
 
 
@@ -192,7 +194,7 @@ def _failures_wanted(until: str) -> int | None:
 @click.argument("job", default="last")
 @click.option("--state", "wanted", type=click.Choice(STATES), help="Only tasks in this state.")
 @click.option("--group-by", type=click.Choice(["cause"]), help="Failures grouped by cause.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many rows.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Number of rows at most.  [default: all]")
 @place_options_beside_states
 @json_option
 def tasks(job: str, wanted: str | None, group_by: str | None, limit: int | None, place: Place, as_json: bool) -> None:
@@ -252,7 +254,7 @@ def task_state(row: Json) -> str:
 @click.argument("task", type=task_name, nargs=-1)
 @click.option("--failed", is_flag=True, help="All that failed.")
 @click.option("--cancelled", is_flag=True, help="All that were cancelled.")
-@click.option("--memory", metavar="SIZE", help="With so much memory from now on.")
+@click.option("--memory", metavar="SIZE", help="Memory per task from now on.  [default: as before]")
 @place_options
 @json_option
 def retry(
@@ -292,7 +294,7 @@ def retry(
 @place_options
 @json_option
 def cancel(job: str, task: tuple[int | str, ...], reason: str, place: Place, as_json: bool) -> None:
-    """Cancel a job, or some of its tasks: what waits is dropped, what runs is killed, what ended stays.
+    """Cancel a job, or some of its tasks. Waiting tasks are dropped, running ones killed, ended ones kept.
 
     \b
     Examples:

@@ -95,7 +95,7 @@ def waiting_lines(waiting: Json) -> list[str]:
 
 
 def money_lines(told: Json) -> list[str]:
-    """Why this money: what it comes to, what its last plans did and why, what they did not do, what was thought of."""
+    """Why a job costs what it costs: its last plans, their reasons, their alternatives with prices, and refusals."""
     money, plan = told.get("money"), told.get("plan")
     if not money or not plan:
         return []

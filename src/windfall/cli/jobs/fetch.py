@@ -1,4 +1,4 @@
-"""`windfall logs` and `windfall results`: what tasks wrote and gave. Touches the terminal, and files where told to."""
+"""`windfall logs` and `windfall results`: output and results of tasks. Touches the terminal and --download files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FOLLOW_S = 10.0
 @place_options
 @json_option
 def logs(job: str, task: int | str | None, follow: bool, place: Place, as_json: bool) -> None:
-    """Print what a task wrote, as it wrote it; without a task, what all ended tasks wrote, line by line.
+    """Print the output of a task as it is; without a task, that of all ended tasks, line by line.
 
     A task's standard output and error go to standard output and error here. JOB.TASK names a task too.
 
@@ -99,7 +99,7 @@ def _print_lines(task: Task, as_json: bool) -> None:
 @place_options
 @json_option
 def results(job: str, task: tuple[int | str, ...], download: str | None, place: Place, as_json: bool) -> None:
-    """Show the results of the tasks that have ended. --json prints one line per task, with all that it gave.
+    """Show the results of the tasks that have ended. --json prints one line per task, with its whole result.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RUNS = ((500, 40), (5_000, 20))
 FEW_RUNS = 10
-"""How often a bag of up to so many tasks is simulated, and a larger one, where nobody says."""
+"""Number of simulated runs by default: (at most this many tasks, runs); FEW_RUNS for larger bags."""
 FRONT = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """A picture without --what-if shows these multiples of the deadline."""
 
@@ -150,7 +150,7 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
 
 
 def _judge_budget(question: Question, made: Forecast) -> None:
-    """A budget stops renting; what has been rented goes on, and may come to more."""
+    """Refuse a budget that too few runs kept: machines that are rented already may cost more than is left."""
     if question.budget_usd is None:
         return
     costs_usd = [run.cost_usd for run in made.runs]

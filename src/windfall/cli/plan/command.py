@@ -1,4 +1,4 @@
-"""`windfall plan`: what to rent and what runs where, before anything starts. Touches: files named, the terminal."""
+"""`windfall plan`: cost and finish before anything is rented. Touches: files named, the terminal."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def plan(
 ) -> None:
     """Say what a bag or a workflow will cost and when it will be done, before anything is rented.
 
-    A bag (a job.toml, or a list of tasks) is simulated many times with the very planner that `windfall run` uses:
+    A bag (a job.toml, or a list of tasks) is simulated many times with the planner that `windfall run` uses:
     cost, finish, the chance of being in time, machines over time. So is what is left of a job on a server, by its
-    number or name. Of a workflow the plan itself is made: which machines, when, and what runs where.
+    number or name. Of a workflow the plan itself is shown: machines, and which task runs where and when.
 
     Nothing is started. A lease is billed from its request to its release in whole cycles, the boot included.
 

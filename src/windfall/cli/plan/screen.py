@@ -155,7 +155,7 @@ def _machine_lines(told: Json) -> list[str]:
 
 
 def sparks(values: list[float], most: float) -> str:
-    """Numbers as a row of blocks; what is there at all is seen."""
+    """Numbers as a row of blocks; every number above 0 gets a visible block."""
     last = len(_BLOCKS) - 1
     return "".join(
         _BLOCKS[min(last, max(int(value > 0), round(value / most * last)))] if most else " " for value in values

@@ -1,4 +1,4 @@
-"""`windfall plan --workflow`: which machines, when, and what runs where. Touches: files named, the terminal."""
+"""`windfall plan --workflow`: machines and schedule of a workflow. Touches: files named, the terminal."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from windfall.store.location import StateLocation
 Json = dict[str, Any]
 _UNFINISHED = ("running", "paused", "open")
 _RELEASED_S = 10.0
-"""So long the bill of a job that has ended is waited for."""
+"""How long to wait for the final bill of a job that has ended."""
 
 
 @click.command(cls=BehindDashes)
@@ -53,8 +53,8 @@ def run(
 ) -> int:
     """Run a bag of tasks, or a workflow, to its end, here and now.
 
-    Everything is kept under .windfall/, so nothing is lost whatever is killed: the same command again goes on where it
-    stopped. Ctrl-C once starts nothing more and lets running tasks finish; twice stops at once.
+    All state is kept in .windfall/: whatever is killed, the same command again continues the job. Ctrl-C once starts
+    no more tasks and lets running ones finish; twice stops at once.
 
     \b
     Examples:
@@ -88,7 +88,7 @@ def run_bag(
     at_end: Callable[[Job], None] | None = None,
     pools: Sequence[Any] = (),
 ) -> int:
-    """Run a bag, or go on with the job that `resume` names. Returns the exit code."""
+    """Run a bag, or continue the job that `resume` names. Returns the exit code."""
     with good_order():
         session = Session(place, slots, pools)
         if pools and not session.owns_server:
@@ -220,7 +220,7 @@ class Session:
         if place.address:
             self.client = place.open(patience_s=60.0)
         else:
-            # With pools, hosts come from there: one that nobody planned with would take what is meant for others.
+            # With pools, hosts come from there: a local worker, which no plan counts on, would take reserved tasks.
             state = state_location(place.state)
             self.local = LocalServer(state, worker=not pools, slots=slots, idle=True, pools=pools)
             self.client = Client(local=self.local, patience_s=60.0)
@@ -243,7 +243,7 @@ class Session:
         return self.local is not None and self.local.is_ours
 
     def stop_now(self) -> None:
-        """Twice Ctrl-C, or SIGTERM: what runs here is killed; the job can be taken up again."""
+        """Ctrl-C twice, or SIGTERM: kill the tasks that run here; the job can be continued."""
         owned = self.owns_server
         impatience = signal.signal(signal.SIGINT, signal.SIG_IGN)
         if self.local is not None:
@@ -311,7 +311,7 @@ def _send(client: Client, bag: Submission) -> Job:
 
 
 def _pause_leftovers(session: Session, mine: Job) -> None:
-    """Jobs of runs that were killed do not start by themselves because another one was typed."""
+    """Pause the unfinished jobs of earlier runs: a new command does not continue them."""
     for status in session.client.jobs("running"):
         if status["job"] != mine.id and status["submitted_s"] < session.began_s:
             session.client.job(status["job"]).change(paused=True)
@@ -353,7 +353,7 @@ def _settled_bill(job: Job, status: Json) -> Json:
 
 
 def _stay_for_others(session: Session) -> None:
-    """Other runs may have come to use our server: theirs is not to die because ours has ended."""
+    """Keep our server up while other runs use it."""
     said = False
     while others := [s for s in session.client.jobs("running") if s["tasks"]["running"]]:
         if not said:

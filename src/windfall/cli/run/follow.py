@@ -20,7 +20,7 @@ from windfall.units import show_duration
 
 Json = dict[str, Any]
 _IDLE_LOOK_S = 2.0
-"""A job of which nothing runs is looked at so often, and explained when it has been idle for so long."""
+"""Seconds between looks at a job of which nothing runs, and idle seconds after which it is explained."""
 
 
 class Terminated(BaseException):
@@ -115,7 +115,7 @@ class StuckWatch:
             note(f"  try: windfall plan {self._job.id}, which names the earliest possible deadline")
 
     def is_out_of_money(self, status: Json) -> bool:
-        """For some time now nothing is rented, and nothing can be for what is left of the budget."""
+        """Whether the budget has kept the job from renting anything for a while."""
         now_s = time.monotonic()
         if not (status.get("money") or {}).get("held_by_budget"):
             self._broke_since_s = None
@@ -157,7 +157,7 @@ def follow(
                     progress.foreseen = foresight.words
                 progress.update(status)
                 if watch.is_out_of_money(status):
-                    # Paused: whoever raises the budget says so by going on with it.
+                    # Paused until somebody raises the budget and resumes the job.
                     return job.change(paused=True)
             return status
         except KeyboardInterrupt:

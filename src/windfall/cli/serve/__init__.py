@@ -1,1 +1,1 @@
-"""Commands of whoever runs the server: server, worker, tokens, hosts, pools. Touches the terminal and the server."""
+"""Commands for operators: server, worker, token, host, pool. Touch the terminal and the server."""

@@ -1,4 +1,4 @@
-"""`windfall host`: who runs what, how well, and who may. Touches the terminal."""
+"""`windfall host`: list, block and drain hosts. Touches the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @click.group()
 def host() -> None:
-    """Hosts: the machines on which workers run.
+    """Hosts: where workers run.
 
     \b
     Examples:
@@ -84,12 +84,12 @@ def info(name: str, place: Place, as_json: bool) -> None:
 
 @host.command()
 @click.argument("name")
-@click.option("--reason", default="blocked by hand", metavar="TEXT", help="To be remembered.")
-@click.option("--for", "for_", metavar="TIME", help="So long; without it, until it is unblocked.")
+@click.option("--reason", default="blocked by hand", metavar="TEXT", help="Shown in lists and events.")
+@click.option("--for", "for_", metavar="TIME", help="Unblock after this time.  [default: by hand]")
 @place_options
 @json_option
 def block(name: str, reason: str, for_: str | None, place: Place, as_json: bool) -> None:
-    """Give a host no more tasks."""
+    """Give a host no more tasks; running ones finish."""
     for_s = None if for_ is None else parse_duration(for_, "--for")
     with place.open() as client:
         _show(client.tell_host(name, "block", reason=reason, for_s=for_s), as_json)
@@ -100,7 +100,7 @@ def block(name: str, reason: str, for_: str | None, place: Place, as_json: bool)
 @place_options
 @json_option
 def unblock(name: str, place: Place, as_json: bool) -> None:
-    """Let a host have tasks again."""
+    """Give a host tasks again."""
     with place.open() as client:
         _show(client.tell_host(name, "unblock"), as_json)
 
@@ -110,7 +110,7 @@ def unblock(name: str, place: Place, as_json: bool) -> None:
 @place_options
 @json_option
 def drain(name: str, place: Place, as_json: bool) -> None:
-    """Let a host finish what it has, then leave."""
+    """Let a host finish its tasks; then its worker ends."""
     with place.open() as client:
         _show(client.tell_host(name, "drain"), as_json)
 

@@ -31,7 +31,7 @@ def pool() -> None:
 @place_options
 @json_option
 def list_(place: Place, as_json: bool) -> None:
-    """List the pools: what they may give, what they give, what is missing; and what can be rented."""
+    """List the pools: limits, running and wanted workers, and offers of machines."""
     with place.open() as client:
         pools, rented = client.pools(), client.machines(there=True)
     if as_json:

@@ -103,7 +103,7 @@ def server(
     run(_serve(made, location, as_json))
     if made.unwritten:
         note(
-            f"windfall: the server has stopped; {made.unwritten} records could not be written: nobody was told of them"
+            f"windfall: the server has stopped; {made.unwritten} records could not be written and were not acknowledged"
         )
     else:
         note("windfall: the server has stopped; everything is kept")

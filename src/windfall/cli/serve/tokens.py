@@ -1,4 +1,4 @@
-"""`windfall token`: who may do what. Touches the terminal."""
+"""`windfall token`: access tokens and their roles. Touches the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROLES = ("submit", "worker", "read", "admin")
 
 @click.group()
 def token() -> None:
-    """Tokens let workers and people in. A server keeps only their hashes.
+    """Access tokens of workers and people. A server stores only their hashes.
 
     \b
     Examples:
@@ -24,7 +24,12 @@ def token() -> None:
 
 
 @token.command()
-@click.option("--role", type=click.Choice(ROLES), required=True, help="What it may do.")
+@click.option(
+    "--role",
+    type=click.Choice(ROLES),
+    required=True,
+    help="worker: take tasks. submit: send and change jobs. read: look. admin: everything.",
+)
 @click.option("--name", default="", help="Whose it is.")
 @place_options
 @json_option

@@ -28,7 +28,7 @@ def budget_words(money: Json) -> str:
 
 
 def over_budget_usd(money: Json | None) -> float:
-    """What was spent beyond the budget: machines that have been rented go on, whatever their next cycles cost."""
+    """Dollars spent beyond the budget: machines that were rented before may exceed it with their next cycles."""
     if not money or money["budget_usd"] is None:
         return 0.0
     return float(max(0.0, money["spent_usd"] - money["budget_usd"]))
@@ -92,7 +92,7 @@ def outcome(status: Json) -> Json | None:
 
 
 def outcome_lines(status: Json) -> list[str]:
-    """The same as a person reads it; of a job that goes on, how it stands."""
+    """Cost and finish against their prediction, in words; for a job that has not ended, `standing_lines`."""
     told = outcome(status)
     if told is None:
         return []
@@ -117,7 +117,7 @@ def outcome_lines(status: Json) -> list[str]:
 
 
 def standing_lines(status: Json) -> list[str]:
-    """Of a job that goes on: cost and forecast, machines, when its plan expects to be done, what of it was refused."""
+    """A job that has not ended: cost and forecast, machines, expected finish, and refusals."""
     money = status["money"]
     parts = [cost_words(money), fleet_words(money["machines"]), plan_words(status)]
     trouble = trouble_words(status)

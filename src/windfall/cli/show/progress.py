@@ -48,7 +48,7 @@ def bar(done: float, failed: float, cells: int = _BAR_CELLS) -> Text:
 
 
 class Progress:
-    """Shows statuses as they come. Use as a context; `update` draws if somebody looks."""
+    """Draws statuses as they come, if standard error is a terminal. Use as a context."""
 
     def __init__(self, job: Job, *, screen: Console | None = None) -> None:
         self._job = job

@@ -61,7 +61,7 @@ def document(status: Json, groups: list[Json]) -> Json:
 
 
 def print_summary(status: Json, groups: list[Json], place: Place, *, resume: bool = False) -> None:
-    """What happened, what failed and why, what to try. `resume`: no server stays behind to go on with it."""
+    """How a job ended, its failures, and commands to try. `resume`: no server is left that would continue it."""
     tasks, job = status["tasks"], status["job"]
     counts = [f"{tasks['done']:,} done"]
     counts += [f"{tasks[name]:,} {name}" for name in ("failed", "cancelled") if tasks[name]]

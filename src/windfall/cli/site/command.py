@@ -52,7 +52,7 @@ def site() -> None:
     help="What an eviction costs: work (that is lost), period, count or revenue.",
 )
 @click.option(
-    "--idle-exit", default="1m", show_default=True, metavar="TIME", help="Instances end when idle for so long."
+    "--idle-exit", default="1m", show_default=True, metavar="TIME", help="Instances end after this idle time."
 )
 @click.option("--price", type=float, default=0.0, metavar="USD", help="What an instance costs per hour.")
 @place_options
@@ -104,7 +104,7 @@ def agent(arguments: tuple[str, ...]) -> None:
 @place_options
 @json_option
 def list_(place: Place, as_json: bool) -> None:
-    """List the sites: their hosts, what runs on them, what waits."""
+    """List the sites: hosts, running instances, waiting requests."""
     with place.open() as client:
         rows = client.transport.get("/v1/sites")["sites"]
     if as_json:

@@ -135,7 +135,9 @@ def build_process(name: str, options: dict[str, Any]) -> Process:
 @law_options
 @rho_option
 @click.option("--quantile", type=float, help="Minimise this quantile (0.95) instead of the mean.")
-@click.option("--max-resubmissions", type=int, help="At most so many resubmissions; then a timeout per submission.")
+@click.option(
+    "--max-resubmissions", type=int, help="Resubmissions at most; then a timeout per submission.  [default: no limit]"
+)
 @click.option("--give-up-s", type=float, help="With --max-resubmissions: cost when the last submission fails too.")
 def law(name: str, as_json: bool, **options: Any) -> None:
     """The best timeout of a known law of latency.
