@@ -301,7 +301,7 @@ class Matcher:
         free = slots - self.held
         if want <= free:
             return want
-        share = bag.waiting * slots / (2 * max(self.state.hosts.live_slots, slots))
+        share = bag.waiting * slots / (2 * max(self.state.hosts.live_slots, slots, 1))
         return want if want <= share else min(want, max(free, ceil(share)))
 
     def _take_bag(
