@@ -106,7 +106,7 @@ def test_the_work_bound_undercuts_every_plan():
 @pytest.mark.parametrize("annealed", [3_000, 50])
 @pytest.mark.parametrize("deadline_s", [1500, 4000])
 def test_no_planner_undercuts_windfall_in_small_workflows_nor_in_large_ones(monkeypatch, annealed, deadline_s):
-    monkeypatch.setattr(search, "ANNEALED", annealed)  # a large workflow is one with more tasks than this
+    monkeypatch.setattr(search, "MAX_TASKS_ANNEALED", annealed)  # a large workflow is one with more tasks than this
     rng = np.random.default_rng(3)
     layers = [(p, t) for t in range(20, 120) for p in rng.integers(20 * (t // 20 - 1), 20 * (t // 20), 2).tolist()]
     flow = workflow(rng.uniform(20, 200, 120).tolist(), layers)

@@ -1,11 +1,11 @@
-"""Several machines' worth of work over several zones whose prices move: the rules, and a planner per seat. Pure.
+"""Work for several machines in several zones with changing prices: the rules, and a planner per seat. Pure.
 
-A fleet has `seats`, each for one machine at a time: spot in one of the zones, on-demand, or none. The work is divisible
-and its progress is kept, so each seat is given a share of it and is a piece of work of its own, with the safety net of
-`spot`: as every seat can finish its share on demand, the fleet meets its deadline. Shares may be moved between seats.
+A fleet has `seats`, each for one machine at a time: spot in one zone, on-demand, or none. The work is divisible and
+keeps its progress, so each seat has a share of it and the safety net of `market`: if every seat can finish its share
+on demand, the fleet meets its deadline. Shares may move between seats.
 
-What a seat uses, or would use, is its claim: one unit of a zone's capacity, the n-th machine there. A unit is there
-while the zone has that many; so a series of counts is as many series of spells.
+A seat's claim is the unit of capacity that it uses or would use: the n-th machine of a zone. A unit is available while
+the zone has at least n machines, so a series of counts is n series of spells.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from windfall.planning.spot.windfall import LEARNING, PRIOR
 
 
 class Zone(Struct, frozen=True):
-    """What can be had in one zone in one tick: machines in all, those one has included, and USD an hour for each."""
+    """One zone in one tick: machines available, those we have included, and the price of each in dollars an hour."""
 
     count: int
     usd: float
 
 
 class FleetTerms(Struct, frozen=True, kw_only=True):
-    """What is to be done, by when; `work_ticks` is of one machine, for all seats together."""
+    """The work and its deadline; `work_ticks` are machine ticks of all seats together."""
 
     seats: int
     work_ticks: int
@@ -38,7 +38,7 @@ class FleetTerms(Struct, frozen=True, kw_only=True):
     ondemand_usd: float
 
     def of_seat(self, spot_usd: float) -> Terms:
-        """A seat's own terms, for an even share."""
+        """The terms of one seat with an even share."""
         return Terms(
             work_ticks=-(-self.work_ticks // self.seats),
             deadline_ticks=self.deadline_ticks,
@@ -69,7 +69,7 @@ IDLE, ONDEMAND = Pick(Market.IDLE), Pick(Market.ONDEMAND)
 
 
 class Claim(Struct, frozen=True):
-    """The unit that a seat has or would take: the `rank`-th machine of a zone, there for `age` ticks."""
+    """The unit that a seat has or would take: the `rank`-th machine of a zone, available for `age` ticks."""
 
     zone: int
     rank: int
@@ -78,7 +78,7 @@ class Claim(Struct, frozen=True):
 
 
 class FleetPlanner(Protocol):
-    """`observe` is called once a tick, also for the past, with what can be had and the seats; then `choose`."""
+    """Each tick calls `observe` with what is available and the seats, then `choose`. The past is only observed."""
 
     def observe(self, sight: Sequence[Zone], seats: Sequence[Seat]) -> None: ...
 
@@ -86,7 +86,7 @@ class FleetPlanner(Protocol):
 
 
 def after_loss(seats: Sequence[Seat], sight: Sequence[Zone]) -> tuple[Seat, ...]:
-    """The seats when each zone has taken back what it no longer has: the machines started last go first."""
+    """The seats after each zone has reclaimed what it no longer has, the machines started last first."""
     result = list(seats)
     for zone, offer in enumerate(sight):
         held = sorted((seat.since, place) for place, seat in enumerate(seats) if seat.zone == zone)
@@ -109,7 +109,7 @@ def even_shares(work_ticks: int, seats: int) -> list[int]:
 
 
 def fit_shares(shares: Sequence[int], left: int) -> list[int]:
-    """Shares that add up to what is left: work that came back goes to those with least, what is gone goes from most."""
+    """Shares that add up to `left`: added work goes to the smallest shares, finished work comes off the largest."""
     fitted, missing = list(shares), left - sum(shares)
     for _ in range(abs(missing)):
         place = fitted.index(min(fitted) if missing > 0 else max(fitted))
@@ -118,17 +118,17 @@ def fit_shares(shares: Sequence[int], left: int) -> list[int]:
 
 
 class Claims:
-    """Which unit each seat has or would take, tick by tick, and a watcher for each zone and, if asked for, seat."""
+    """The claim of each seat, tick by tick; a watcher for each zone and, with `watch_seats`, for each seat."""
 
     def __init__(
         self, terms: FleetTerms, zones: int, prior: Prior, learning: Learning, *, watch_seats: bool = True
     ) -> None:
         self.terms = terms
-        self.ages = [[-1] * terms.seats for _ in range(zones)]  # of each unit; -1 where it is not there
+        self.ages = [[-1] * terms.seats for _ in range(zones)]  # of each unit; -1 if not available
         self.zones = [Watcher(terms.tick_s, prior, learning) for _ in range(zones)]
         self.seats = [Watcher(terms.tick_s, prior, learning) for _ in range(terms.seats if watch_seats else 0)]
         self.claims: list[Claim | None] = [None] * terms.seats
-        self.free: list[list[int]] = [[] for _ in range(zones)]  # units that nobody claims
+        self.free: list[list[int]] = [[] for _ in range(zones)]  # unclaimed units
         self.sight: tuple[Zone, ...] = ()
 
     def observe(self, sight: Sequence[Zone], seats: Sequence[Seat]) -> None:
@@ -144,7 +144,7 @@ class Claims:
             )
 
     def _assign(self, seats: Sequence[Seat]) -> list[Claim | None]:
-        """Who has a machine keeps its unit, by seniority; the others are given the best of what is free, in order."""
+        """A seat with a machine keeps its unit, the oldest first; the others get the best free units, in order."""
         claims: list[Claim | None] = [None] * self.terms.seats
         self.free = []
         for zone, offer in enumerate(self.sight):
@@ -161,14 +161,14 @@ class Claims:
         return claims
 
     def score(self, zone: int, rank: int) -> float:
-        """USD an hour of a unit, with what its loss is likely to cost: a changeover's worth of time on demand."""
+        """Dollars an hour of a unit, plus the expected cost of its loss: a changeover on demand."""
         changeover_h = self.terms.changeover_ticks * self.terms.tick_s / 3600.0
         risk = self.zones[zone].ends_per_h(self.ages[zone][rank]) * changeover_h
         return self.sight[zone].usd + risk * self.terms.ondemand_usd
 
 
 class SeatBySeat:
-    """A planner of `spot` on every seat with an even share of the work: how the yardsticks run a fleet."""
+    """One single-machine planner per seat with an even share of the work: how the rivals run a fleet."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""Windfall's own planner for a fleet: a programme for each seat, and slack where it is worth most. Pure.
+"""Windfall's own planner for a fleet: one programme per seat, and slack where it is worth most. Pure.
 
-Each seat is planned like a single machine (`spot_windfall`), under the law of its own claim. Every few hours shares of
-the work are moved: a seat whose spot is steady takes over work from one that would have to do it on demand. A seat that
-has finished its share while its spot machine is warm takes half of the largest that is left. A share is taken on only
-where on-demand could finish it in time, so the safety net of every seat stays whole.
+Each seat is planned like a single machine (`windfall`), under the law of its own claim. Every few hours work moves
+between seats: a seat with steady spot takes work from one that would do it on demand. A seat that has finished its
+share on a warm spot machine takes half of the largest share left. A seat takes only what on-demand could finish in
+time there, so every seat keeps its safety net.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from windfall.planning.spot.market import Market, State, Terms, guarded, is_safe
 from windfall.planning.spot.programme import NEVER, SPOT, costs
 from windfall.planning.spot.windfall import LEARNING, PRIOR, Plan, best, grid_of, make_plan, standing, steps_left
 
-# Seats next to each other are so much alike that a few plans do for all.
-MOST_PLANS = 2
+MAX_PLANS = 2
+"""Neighbouring seats are alike enough to share a plan."""
 PRICE_HALF_LIFE_H = 6.0
-# A move to a better zone must pay within this time, whatever the law says of later.
 MOVE_WITHIN_H = 12.0
+"""A move to a better zone must pay for itself within this time."""
 
 
 class FleetWindfall:
@@ -49,8 +49,8 @@ class FleetWindfall:
         self.claims = Claims(terms, zones, prior, learning)
         self.shares = even_shares(terms.work_ticks, terms.seats)
         self.usual_usd: float | None = None
-        # Where work may move, a table holds twice the slack; and there is more than one of them.
-        self.grid = grid_of(terms.of_seat(0.0), tables=1 if terms.seats == 1 else 2 * MOST_PLANS)
+        # With several seats a table holds twice the slack, because work may move, and there are several tables.
+        self.grid = grid_of(terms.of_seat(0.0), tables=1 if terms.seats == 1 else 2 * MAX_PLANS)
         self.plans: list[Plan] = []
         self.planned: Terms = terms.of_seat(0.0)
 
@@ -77,10 +77,10 @@ class FleetWindfall:
         return State(tick, self.shares[place], seat.market, seat.warming)
 
     def _group(self, place: int) -> int:
-        return place * min(MOST_PLANS, self.terms.seats) // self.terms.seats
+        return place * min(MAX_PLANS, self.terms.seats) // self.terms.seats
 
     def _plan(self, tick: int, steps: int) -> None:
-        """Plans for groups of seats, each under the law of the seat in its middle."""
+        """One plan per group of seats, under the law of the seat in the middle of the group."""
         self.planned = self.terms.of_seat(self.usual_usd if self.usual_usd is not None else self.terms.ondemand_usd)
         room = [self.terms.deadline_ticks - tick - share for share in self.shares]
         mean, most = sum(room) // len(room), max(room)
@@ -88,13 +88,13 @@ class FleetWindfall:
         low = 0 if self.terms.seats > 1 else high
         groups = [
             [place for place in range(self.terms.seats) if self._group(place) == group]
-            for group in range(min(MOST_PLANS, self.terms.seats))
+            for group in range(min(MAX_PLANS, self.terms.seats))
         ]
         watchers = [self.claims.seats[group[len(group) // 2]] for group in groups]
         self.plans = [make_plan(self.planned, self.grid, watcher, steps, low, max(0, high)) for watcher in watchers]
 
     def _share_out(self, tick: int, steps: int, seats: Sequence[Seat]) -> None:
-        """Move slack from where it is worth least to where it is worth most, a step at a time."""
+        """Move slack from the seat where it is worth least to the one where it is worth most, a step at a time."""
         if self.terms.seats == 1:
             return
         curves = [self._worth(place, seat, tick, steps) for place, seat in enumerate(seats)]
@@ -120,7 +120,7 @@ class FleetWindfall:
             self.shares[source] += step
 
     def _worth(self, place: int, seat: Seat, tick: int, steps: int) -> NDArray[np.float64]:
-        """The cost of a seat's share to the deadline by its slack; made falling, as more slack can be left unused."""
+        """The expected cost of a seat's share to the deadline, by its slack."""
         plan, watcher = self.plans[self._group(place)], self.claims.seats[place]
         at = standing(self.planned, self.grid, watcher, self._state(place, seat, tick), steps)
         table = plan.tables[0][:, at.spell, at.age, plan.programme.row(at.market, at.warming)]
@@ -148,7 +148,9 @@ class FleetWindfall:
             return Pick(Market.ONDEMAND)
         plan = self.plans[self._group(place)]
         at = standing(self.planned, self.grid, watcher, state, steps)
-        at = replace(at, slack=min(at.slack, plan.programme.high))  # work that was taken over leaves more than that
+        at = replace(
+            at, slack=min(at.slack, plan.programme.high)
+        )  # taking work over may leave more slack than the table holds
         weighed = list(costs(plan.programme, plan.tables, at, watcher.belief))
         if claim is not None:
             weighed[SPOT] += claim.usd - self.planned.spot_usd
@@ -158,7 +160,7 @@ class FleetWindfall:
         return Pick(Market.SPOT, self._zone(claim, seat, state))
 
     def _zone(self, claim: Claim, seat: Seat, state: State) -> int:
-        """The zone of the claim, or one so much better that leaving a machine for it pays."""
+        """The zone of the claim, or a better one if the saving pays for the changeover."""
         if seat.market is not Market.SPOT:
             return claim.zone
         free = [
@@ -175,5 +177,5 @@ class FleetWindfall:
         if saved <= self.terms.changeover_ticks * tick_h * self.terms.ondemand_usd:
             return claim.zone
         ranks = self.claims.free[zone]
-        ranks.pop(0)  # the next seat cannot have it too
+        ranks.pop(0)  # no longer free for the next seat
         return zone

@@ -1,9 +1,9 @@
-"""How long spot stays and how long it stays away, learned while it is watched. Pure: ticks in, rates of change out.
+"""The law of spot availability, learned from observed ticks. Pure: ticks in, hazard rates out.
 
-Availability is bursty: a spell that has just begun is likely to end soon, one that has lasted is likely to last. So the
-rate at which a spell ends depends on its age (a semi-Markov law). It is learned in layers, each weighed by how much it
-has seen: a prior for spot markets at large, the level of this market, its own rates by age, and its hours of the day.
-On top of that a market has better and worse days: a few regimes that nobody sees, of which a belief is kept.
+Availability is bursty: a spell that has just begun is likely to end soon, an old one is likely to last. So the hazard
+rate of a spell depends on its age (a semi-Markov law). It is learned in layers, each weighted by its observations: a
+prior for spot markets in general, the level of this market, its rates by age, and its hours of the day. A market also
+has better and worse days: hidden regimes, for each of which a belief is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Ages in hours at which the rate may change; coarser with age because the law is roughly a power of it.
+# Ages in hours at which the rate may change; coarser with age because the rate is roughly a power of it.
 AGES_H = (0.0, 0.17, 0.34, 0.6, 1.0, 1.7, 3.0, 5.0, 8.0, 13.0, 21.0)
 CLASSES = len(AGES_H)
 DAY_H = 24
@@ -27,7 +27,7 @@ HERE, AWAY = 0, 1
 
 
 class Prior(Struct, frozen=True):
-    """Ends per hour of a spell by its age: of spells with spot (`here`) and without (`away`)."""
+    """Hazard rates per hour by age of the spell: of spells with spot (`here`) and without (`away`)."""
 
     here: tuple[float, ...]
     away: tuple[float, ...]
@@ -37,10 +37,10 @@ class Prior(Struct, frozen=True):
 
 
 class Learning(Struct, frozen=True, kw_only=True):
-    """How much each layer must have seen to count, in ends of spells, and what the regimes are.
+    """The weight of each layer, in ends of spells, and the regimes.
 
-    In a good regime spells with spot end `regime_factor` times more seldom than usual and those without as much more
-    often; in a bad one the other way round. A regime lasts `regime_h` on average.
+    In a good regime spells with spot end `regime_factor` times less often than usual and those without as much more
+    often; in a bad one the reverse. A regime lasts `regime_h` on average.
     """
 
     level_weight: float
@@ -56,7 +56,7 @@ class Learning(Struct, frozen=True, kw_only=True):
         return np.array([[1.0, 1.0], [1.0 / factor, factor], [factor, 1.0 / factor]])
 
     def switching(self, hours: float) -> Array:
-        """The chance of each regime after some hours, by the regime now; whoever leaves one goes to any other."""
+        """The chance of each regime after some hours, by the present one; all others are equally likely."""
         count = len(self.regimes())
         kept = math.exp(-count / (count - 1) * hours / self.regime_h)
         matrix: Array = np.full((count, count), (1.0 - kept) / count) + kept * np.eye(count)
@@ -68,7 +68,7 @@ def _zeros() -> Array:
 
 
 class Memory(Struct):
-    """All that is kept of what was seen: the present spell; ends and hours by kind of spell, age and hour of day."""
+    """All observations: the present spell; ends and hours by kind of spell, age and hour of the day."""
 
     available: bool | None = None
     age_ticks: int = 0
@@ -80,24 +80,24 @@ class Memory(Struct):
 
 
 class AvailabilityLaw(Struct, frozen=True):
-    """What was learned: ends per hour by kind of spell and age, and factors on them by hour of the day."""
+    """Hazard rates per hour by kind of spell and age, and factors on them by hour of the day."""
 
     by_age: Array
     by_hour: Array
 
 
 def age_class(age_ticks: int, tick_s: float) -> int:
-    """The class of a spell's age; the middle of the tick counts, so that the first tick is not of age nothing."""
+    """The class of a spell's age, at the middle of the tick: the first tick is not of age 0."""
     return bisect_right(AGES_H, (age_ticks + 0.5) * tick_s / 3600.0) - 1
 
 
 def hour_of_day(ticks: int, tick_s: float) -> int:
-    """The hour of the day, counted from the first tick that was watched: what matters is that it comes round."""
+    """The hour of the day, counted from the first observed tick: only the period of 24 hours matters."""
     return int(ticks * tick_s / 3600.0 % DAY_H)
 
 
 def remember(memory: Memory, available: bool, tick_s: float, *, replaced: bool = False) -> bool:
-    """Add one tick to the memory; whether it ended a spell. `replaced`: this spot ended, but there is other spot."""
+    """Add one tick; returns whether it ended a spell. `replaced`: this spot ended, but other spot is available."""
     if memory.available is None:
         memory.available = available
         return False
@@ -116,14 +116,14 @@ def remember(memory: Memory, available: bool, tick_s: float, *, replaced: bool =
 
 @cache
 def _blur(spread_h: float) -> Array:
-    """How much each hour of the day says about each other."""
+    """Weights of each hour of the day in the estimate of each other hour."""
     apart = np.abs(np.subtract.outer(np.arange(DAY_H), np.arange(DAY_H)))
     result: Array = np.exp(-0.5 * (np.minimum(apart, DAY_H - apart) / spread_h) ** 2)
     return result
 
 
 def learn(memory: Memory, prior: Prior, learning: Learning) -> AvailabilityLaw:
-    """The law of a market from its memory, each layer leaning on the one before where little was seen."""
+    """The law of a market from its observations; each layer is the prior of the next."""
     ends, hours = memory.ends.sum(axis=2), memory.hours.sum(axis=2)
     weight = learning.level_weight
     level = (ends.sum(axis=1) + weight) / ((hours * prior.table()).sum(axis=1) + weight)
@@ -150,7 +150,7 @@ def believe(belief: Array, now: Array, ended: bool, tick_h: float, switching: Ar
 
 
 def fit_prior(series: Iterable[tuple[float, Iterable[bool]]]) -> Prior:
-    """The prior of a kind of market from series of (tick_s, availability); long series do not drown short ones."""
+    """A prior from series of (tick_s, availability); a series counts for at most 200 hours."""
     ends, hours = np.zeros((2, CLASSES)), np.zeros((2, CLASSES))
     for tick_s, available in series:
         memory = Memory()
@@ -164,7 +164,7 @@ def fit_prior(series: Iterable[tuple[float, Iterable[bool]]]) -> Prior:
 
 
 class Watcher:
-    """Watches one market: memory, law and belief together. The law is learned anew when a spell ends or lasts."""
+    """Observes one market. The law is learned again when a spell ends, and every `RELEARN_H`."""
 
     RELEARN_H = 1.0
 
@@ -195,7 +195,7 @@ class Watcher:
         return self.memory.ticks * self.tick_s / 3600.0
 
     def observe(self, available: bool, *, replaced: bool = False, age_ticks: int | None = None) -> None:
-        """One more tick; `age_ticks` where what is watched is not always the same spot and its age is known."""
+        """Add one tick. `age_ticks`: the age of the spell, where the observed unit of spot may have changed."""
         self._observe(available, replaced)
         if age_ticks is not None:
             self.memory.age_ticks = age_ticks
@@ -214,12 +214,12 @@ class Watcher:
             self.law = learn(self.memory, self.prior, self.learning)
 
     def replacement(self) -> float:
-        """The chance that spot which ends is replaced at once; two ends without are assumed beforehand."""
+        """The chance that ended spot is replaced at once; the prior is two ends without a replacement."""
         ends = self.memory.ends[HERE].sum()
         return float(self.memory.replaced / (ends + 2.0))
 
     def ends_per_h(self, age_ticks: int) -> float:
-        """How often spot of this age ends at this hour, whatever the regime."""
+        """Hazard rate per hour of spot of this age at this hour, averaged over the regimes."""
         hour = hour_of_day(self.memory.ticks, self.tick_s)
         usual = self.law.by_age[HERE, age_class(age_ticks, self.tick_s)] * self.law.by_hour[HERE, hour]
         return float(usual * (self.belief @ self.regimes[:, HERE]))

@@ -1,10 +1,10 @@
-"""Spot, on-demand or nothing, tick by tick, for one machine's worth of work. Pure: what was seen in, a market out.
+"""Choose spot, on-demand or nothing, tick by tick, for work on one machine. Pure: availability in, a market out.
 
-Work that keeps its progress has to be done by a deadline. A spot machine is cheap and may vanish, an on-demand one is
-dear and stays; every start and every change of market costs `changeover_ticks` of paid time without progress.
+Work that keeps its progress must be done by a deadline. A spot machine is cheap and may vanish, an on-demand one is
+expensive and stays; every start and every change of market costs `changeover_ticks` of paid time without progress.
 
-The safety net is `guarded`: whatever a planner wishes, a choice after which on-demand could no longer make the deadline
-is not taken. It does not depend on any estimate, so no estimate can argue it away.
+The safety net is `guarded`: a choice after which on-demand could no longer meet the deadline is replaced by on-demand.
+It depends on no estimate, so no wrong estimate can break it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Market(StrEnum):
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """What is to be done, by when, and what it costs; all times in ticks of `tick_s` seconds, prices in USD an hour."""
+    """The work, its deadline and the prices. Times are in ticks of `tick_s` seconds, prices in dollars an hour."""
 
     work_ticks: int
     deadline_ticks: int
@@ -35,7 +35,7 @@ class Terms(Struct, frozen=True, kw_only=True):
 
 
 class State(Struct, frozen=True):
-    """Where the work stands at the beginning of a tick; `warming` is the rest of its machine's changeover."""
+    """The work at the beginning of a tick: ticks `left`, and `warming`, what is left of the machine's changeover."""
 
     tick: int
     left: int
@@ -44,9 +44,9 @@ class State(Struct, frozen=True):
 
 
 class Planner(Protocol):
-    """One planner for one piece of work: a function of its terms, what it has seen so far, and the state.
+    """Plans one piece of work from its terms, what it has observed and the state.
 
-    `observe` is called once a tick (also for the past before the start, if there is one), then `choose`.
+    Each tick calls `observe`, then `choose`. Ticks before the start, if known, are only observed.
     """
 
     def observe(self, available: bool) -> None: ...
@@ -69,7 +69,7 @@ def advance(terms: Terms, state: State, choice: Market) -> State:
 
 
 def slack(terms: Terms, state: State) -> int:
-    """Ticks that may still pass without progress."""
+    """Ticks that may still pass without progress before the deadline is missed."""
     return terms.deadline_ticks - state.tick - state.left
 
 
@@ -81,13 +81,13 @@ def rescue_ticks(terms: Terms, state: State) -> int:
 
 
 def is_safe(terms: Terms, state: State, choice: Market) -> bool:
-    """Whether on-demand can still meet the deadline after this tick, should spot never come back."""
+    """Whether on-demand could still meet the deadline after this tick if spot never came back."""
     after = advance(terms, state, choice)
     return slack(terms, after) >= rescue_ticks(terms, after)
 
 
 def guarded(terms: Terms, state: State, available: bool, wish: Market) -> Market:
-    """The wish where it can be had and is safe; on-demand otherwise."""
+    """The wish if it is available and safe, else on-demand."""
     if wish is Market.SPOT and not available:
         return Market.ONDEMAND
     return wish if is_safe(terms, state, wish) else Market.ONDEMAND
@@ -100,7 +100,7 @@ class OnDemand:
         self.terms = terms
 
     def observe(self, available: bool) -> None:
-        """Whether there is spot does not matter here."""
+        """Does nothing: availability of spot does not matter here."""
 
     def choose(self, state: State) -> Market:
         return Market.ONDEMAND
@@ -124,7 +124,7 @@ class Greedy:
 
 
 class UniformProgress:
-    """The rival of "Can't Be Late" (NSDI 2024): never fall below the straight line from the start to the deadline."""
+    """Uniform Progress ("Can't Be Late", NSDI 2024): never fall behind constant progress towards the deadline."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
@@ -137,7 +137,7 @@ class UniformProgress:
     def choose(self, state: State) -> Market:
         terms = self.terms
         ahead = terms.work_ticks - state.left - terms.work_ticks * state.tick / terms.deadline_ticks
-        # Back to spot only with room for the way there and back: otherwise every flicker would be followed.
+        # Go back to spot only with a lead of two changeovers, against flapping.
         if state.market is Market.ONDEMAND and ahead < 2 * terms.changeover_ticks:
             wish = Market.ONDEMAND
         elif self.available:
@@ -149,6 +149,6 @@ class UniformProgress:
 
 
 def price_usd(terms: Terms, counts: dict[Market, int]) -> float:
-    """What the ticks spent in each market cost."""
+    """Dollars for the ticks spent in each market."""
     hours = terms.tick_s / 3600.0
     return hours * (counts[Market.SPOT] * terms.spot_usd + counts[Market.ONDEMAND] * terms.ondemand_usd)

@@ -1,12 +1,12 @@
-"""The cheapest way to the deadline under a law of availability: a dynamic programme. Pure: rates in, costs out.
+"""The least expected cost to the deadline under a law of availability: a dynamic programme. Pure.
 
 The state is (steps to the deadline, slack, market and what is left of its changeover, regime, spell and its age). Slack
-instead of work keeps the tables small: it only falls. Choices after which on-demand could not make the deadline cost
-infinity, so the plan lives inside the safety net instead of being cut off by it.
+instead of work keeps the tables small, because it only falls. A choice after which on-demand could not meet the
+deadline costs infinity, so every plan is inside the safety net.
 
-The tables are made as if the regime were known from the next step on; `costs` weighs them by the belief in each.
-Only the next hours are worth fine steps. `values` solves the far future in coarse ones, `refine` carries its result
-over, and `tables` works back from there.
+The tables assume that the regime is known from the next step on; `costs` weighs them by the belief in each regime.
+Only the next hours need fine steps: `values` solves the far future in coarse ones, `refine` interpolates its result,
+and `tables` works backwards from there.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Programme(Struct, frozen=True, kw_only=True):
         return (len(self.switching), 2, self.ages.size, 1 + 2 * self.begun, self.high - self.low + 1)
 
     def row(self, market: int, warming: int) -> int:
-        """The place of a market in the tables: idle, spot by the rest of its changeover, on-demand likewise."""
+        """The row of a market in the tables: idle, then spot and on-demand by what is left of their changeover."""
         return 0 if market == IDLE else 1 + min(warming, self.begun - 1) + (market - 1) * self.begun
 
     def place(self, slack: int) -> int:
-        """The place of a slack in the tables, or of the least one above it."""
+        """The index of a slack in the tables, or of the least one above it."""
         return max(0, slack - self.low)
 
     def price(self, market: int) -> float:
@@ -82,19 +82,19 @@ def _expect(problem: Programme, steps: int, value: Table, mean: Table) -> None:
     if not problem.replaced:
         mean += ended * value[:, ::-1, :1]
         return
-    elsewhere = value[:, HERE, problem.replaced_age].copy()
-    elsewhere[:, 1 : 1 + problem.begun] = elsewhere[:, :1]  # the machine is gone
-    gone = np.float32(1.0 - problem.replaced) * value[:, AWAY, 0] + np.float32(problem.replaced) * elsewhere
-    mean[:, HERE] += ended[:, HERE] * gone[:, None]
+    replacement = value[:, HERE, problem.replaced_age].copy()
+    replacement[:, 1 : 1 + problem.begun] = replacement[:, :1]  # the old machine is lost
+    lost_value = np.float32(1.0 - problem.replaced) * value[:, AWAY, 0] + np.float32(problem.replaced) * replacement
+    mean[:, HERE] += ended[:, HERE] * lost_value[:, None]
     mean[:, AWAY] += ended[:, AWAY] * value[:, HERE, :1]
 
 
 def _go_on(problem: Programme, mean: Table, market: int, left_one: int) -> Table:
-    """The cost of a step with the machine one has, by what is left of its changeover."""
+    """The cost of a step with the present machine, by what is left of its changeover."""
     change, first = problem.changeover, problem.row(market, 0)
     price = np.float32(problem.price(market))
     option = np.full((*mean.shape[:3], problem.begun, mean.shape[4]), NEVER, np.float32)
-    # Spot must leave room for a rescue by on-demand with its changeover; on-demand only for what is left of its own.
+    # Spot must keep the slack of a whole changeover to on-demand; on-demand only what is left of its own.
     room = problem.place(change) if market == SPOT else 0
     option[..., 0, room:] = mean[..., first, room:] + price
     if problem.low <= left_one <= problem.high:
@@ -140,7 +140,7 @@ def _step(problem: Programme, steps: int, value: Table, mean: Table) -> None:
 
 
 def at_deadline(problem: Programme) -> Table:
-    """The value when the time is over: nothing where the work is done, which is where no slack is left over."""
+    """The values at the deadline: 0 where the work is done, which is at slack 0."""
     value = np.full(problem.shape, NEVER, np.float32)
     if problem.low == 0:
         value[..., 0] = 0.0
@@ -148,7 +148,7 @@ def at_deadline(problem: Programme) -> Table:
 
 
 def values(problem: Programme) -> Table:
-    """The cost of going on as well as possible, `problem.steps` before the deadline."""
+    """The least expected cost from `problem.steps` before the deadline on."""
     value = at_deadline(problem)
     mean = np.empty_like(value)
     for steps in range(1, problem.steps + 1):
@@ -157,7 +157,7 @@ def values(problem: Programme) -> Table:
 
 
 def tables(problem: Programme, value: Table, keep: int) -> Table:
-    """The values after each of the first `keep` steps, by step; `value` is the last of them."""
+    """The values after each of the first `keep` steps; `value` is the last of them."""
     found = np.empty((keep, *problem.shape), np.float32)
     found[-1] = value
     mean = np.empty_like(value)
@@ -168,7 +168,7 @@ def tables(problem: Programme, value: Table, keep: int) -> Table:
 
 
 class Standing(Struct, frozen=True):
-    """Where one stands in a programme: steps before the deadline, slack, market, spell and what is believed of it."""
+    """A state of the programme: steps before the deadline, slack, market, and kind and age class of the spell."""
 
     steps: int
     slack: int
@@ -181,7 +181,7 @@ class Standing(Struct, frozen=True):
 def costs(
     problem: Programme, found: Table, at: Standing, belief: NDArray[np.float64]
 ) -> tuple[float, float, float]:  # fmt: skip
-    """The expected cost of idling, spot and on-demand in the next step, as well as possible from there on."""
+    """Expected costs of idling, spot and on-demand in the next step, with the best choices from there on."""
     after, moves = found[problem.steps - at.steps], _moves(problem)[at.age]
     ends = problem.ends[at.steps, :, at.spell, at.age]
     older = min(at.age + 1, problem.ages.size - 1)
@@ -192,12 +192,12 @@ def costs(
         value = problem.switching @ after[..., row, slack - problem.low].reshape(len(belief), -1)
         value = value.reshape(after.shape[:3])
         goes_on = (1.0 - moves) * value[:, at.spell, at.age] + moves * value[:, at.spell, older]
-        gone = value[:, 1 - at.spell, 0]
+        lost_value = value[:, 1 - at.spell, 0]
         if at.spell == HERE and problem.replaced:
             lost = 0 if 1 <= row <= problem.begun else row
-            elsewhere = problem.switching @ after[:, HERE, problem.replaced_age, lost, slack - problem.low]
-            gone = (1.0 - problem.replaced) * gone + problem.replaced * elsewhere
-        return float(belief @ ((1.0 - ends) * goes_on + ends * gone))
+            replacement = problem.switching @ after[:, HERE, problem.replaced_age, lost, slack - problem.low]
+            lost_value = (1.0 - problem.replaced) * lost_value + problem.replaced * replacement
+        return float(belief @ ((1.0 - ends) * goes_on + ends * lost_value))
 
     def cost(market: int) -> float:
         if market == IDLE:
@@ -239,5 +239,5 @@ def refine(coarse: Programme, value: Table, fine: Programme, factor: int, steps:
 
 
 def coarse_slack(high: int, factor: int) -> int:
-    """The slack that a coarse table must reach for a fine one to lie inside it."""
+    """The slack that a coarse table must reach to contain a fine one."""
     return math.ceil(high / factor) + 1

@@ -1,7 +1,7 @@
-"""Windfall's own planner for spot and on-demand: learn the law of availability, plan by it, plan again. Pure.
+"""Windfall's own planner for spot and on-demand on one machine: learn the law of availability and plan by it. Pure.
 
-Every few hours the programme of `spot_programme` is solved under the law of `spot_law` as it is known by then; in
-between, each choice weighs its tables by the belief of the moment. `guarded` has the last word.
+Every `REPLAN_H` hours `programme` is solved under the law that `law` has learned; in between, each choice weighs its
+tables by the present belief. `guarded` makes every choice safe.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from windfall.planning.spot.programme import (
 MARKETS = {Market.IDLE: IDLE, Market.SPOT: SPOT, Market.ONDEMAND: ONDEMAND}
 CHOICES = {place: market for market, place in MARKETS.items()}
 
-# Fitted by `spot_law.fit_prior` to 17 public series of GPU and CPU machines on two clouds, 2022 and 2023.
+# Fitted by `law.fit_prior` to 17 public series of GPU and CPU machines on two clouds, 2022 and 2023.
 PRIOR = Prior(
     here=(1.844, 1.3562, 0.9668, 0.7113, 0.4254, 0.3009, 0.1852, 0.1502, 0.0955, 0.0868, 0.0353),
     away=(2.3137, 1.6966, 1.1804, 0.8143, 0.5037, 0.4337, 0.248, 0.1391, 0.1189, 0.1188, 0.0459),
@@ -51,11 +51,12 @@ LEARNING = Learning(
     level_weight=10.0, age_weight=10.0, day_weight=5.0, day_spread_h=2.0, regime_factor=1.5, regime_h=48.0
 )
 REPLAN_H = 4.0
-# Fine steps in a changeover at most, and cells of the coarse tables: what keeps one plan at some tenths of a second.
-FINEST = 6
-MOST_CELLS = 700_000
-# The age class of spot that takes the place of spot elsewhere: it has usually been there for some time.
+MAX_CHANGEOVER_STEPS = 6
+"""Fine steps in a changeover. With `MAX_CELLS` it keeps one plan at some tenths of a second."""
+MAX_CELLS = 700_000
+"""Cells of the coarse tables."""
 REPLACED_AGE = 4
+"""Age class of spot that replaces interrupted spot: it has usually been available for some time."""
 
 
 class Grid(Struct, frozen=True):
@@ -66,19 +67,19 @@ class Grid(Struct, frozen=True):
 
 
 def grid_of(terms: Terms, tables: int = 1) -> Grid:
-    """Fine steps as fine as the changeover needs; coarse ones for the far future no coarser than their size demands.
+    """The finest grid whose tables fit: fine steps by the changeover, coarse ones by `MAX_CELLS`.
 
-    `tables` of the usual size share what one may cost.
+    `tables`: how many tables share `MAX_CELLS`.
     """
-    step = max(1, math.ceil(terms.changeover_ticks / FINEST))
+    step = max(1, math.ceil(terms.changeover_ticks / MAX_CHANGEOVER_STEPS))
     steps, slack_steps = terms.deadline_ticks / step, max(1, terms.deadline_ticks - terms.work_ticks) / step
     changeover = math.ceil(terms.changeover_ticks / step)
 
     def fits(factor: int) -> bool:
         rows = 2 * math.ceil(changeover / factor) + 1
-        return steps / factor * (slack_steps / factor + 2) * rows * tables <= MOST_CELLS
+        return steps / factor * (slack_steps / factor + 2) * rows * tables <= MAX_CELLS
 
-    # A whole number of coarse steps in a changeover, or the far future would think it dearer than it is.
+    # A changeover must be a whole number of coarse steps, or the far future would overprice it.
     sizes = [max(1, math.ceil(changeover / parts)) for parts in (changeover or 1, 4, 2, 1)]
     factor = next((size for size in sizes if fits(size)), changeover + 1)
     while not fits(factor):
@@ -94,9 +95,9 @@ class Plan(Struct, frozen=True):
 
 
 def make_plan(terms: Terms, grid: Grid, watcher: Watcher, steps: int, lows: int, high: int) -> Plan:
-    """The plan for the next hours under what is known now: coarse from their end on, fine until then.
+    """The plan for the next `REPLAN_H` hours under the present law: fine until then, coarse beyond.
 
-    Its tables hold slacks up to `high` steps, and down to as many as can be lost in these hours from `lows` on.
+    Its tables hold slacks from `lows` less what can be lost in these hours up to `high` steps.
     """
     factor = grid.factor
     step_h = grid.step * terms.tick_s / 3600.0
@@ -132,7 +133,7 @@ def _programme(
 
 
 def standing(terms: Terms, grid: Grid, watcher: Watcher, state: State, steps: int) -> Standing:
-    """Where the work stands, in steps."""
+    """The state of the work as a state of the programme, in steps."""
     return Standing(
         steps=steps,
         slack=min(slack(terms, state) // grid.step, steps - 1),
@@ -144,7 +145,7 @@ def standing(terms: Terms, grid: Grid, watcher: Watcher, state: State, steps: in
 
 
 def best(weighed: tuple[float, float, float]) -> Market:
-    """The cheapest; ties go to on-demand, then spot: to what makes progress."""
+    """The cheapest market; ties go to on-demand, then spot, which make progress."""
     return CHOICES[min((ONDEMAND, SPOT, IDLE), key=lambda market: weighed[market])]
 
 

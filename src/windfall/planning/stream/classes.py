@@ -1,7 +1,7 @@
-"""Job classes of a stream: deadlines assigned to the tasks of a job, at arrival and again as its tasks finish. Pure.
+"""Job classes of a stream: assign deadlines to the tasks of a job, at arrival and again as its tasks finish. Pure.
 
-What is assigned depends only on the class, on which tasks are left and on the time left, so it is worked out once per
-class and kept (SCS, sections 3.3.1 and 4.1.4): the next job in the same situation costs a look-up.
+The assignment depends only on the class, the tasks left and the time left, so it is computed once and cached (SCS,
+sections 3.3.1 and 4.1.4).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Method = Callable[[Problem], Assignment]
 class Template(Struct, frozen=True, eq=False):
     """For each task of the class: its offer and its interval in seconds from now. Tasks already done have offer -1.
 
-    `latest_s` is the end after which the tasks behind it could not keep their types.
+    `latest_s` is the end after which its descendants could not keep their types.
     """
 
     offer: Ints
     begin_s: Array
     due_s: Array
     latest_s: Array
-    ready: NDArray[np.bool_]  # nothing that is left stands before it
+    ready: NDArray[np.bool_]  # all its parents are done
 
 
 class JobClass:
-    """One shape of workflow with one deadline, on given offers; `assigned` answers from memory where it can."""
+    """One graph of tasks with one deadline, on given offers; answers of `assigned` are cached."""
 
     def __init__(
         self, workflow: Workflow, offers: tuple[Offer, ...], deadline_s: float, method: Method = assign, steps: int = 48
@@ -59,8 +59,8 @@ class JobClass:
     def assigned(self, done: int, left_s: float, wait: tuple[int, ...] = ()) -> Template:
         """Offers and intervals for the tasks not in the bit set `done`, with `left_s` seconds to the job's deadline.
 
-        The time left is rounded down to a step, so that jobs in nearly the same situation share one answer. What comes
-        next in a job that has begun waits so many quarters of a boot for a machine of each offer (nothing said: none).
+        The time left is rounded down to a step, so that jobs in nearly the same situation share one answer. `wait`: by
+        offer, how many quarters of a boot a job that has begun waits for its next machine (empty: none).
         """
         step = max(0, int(left_s / self.step_s + 1e-9))
         key = (done, step, wait if done else ())
@@ -86,7 +86,7 @@ class JobClass:
         return Template(offer, begin, due, np.maximum(latest, due), np.asarray(free, dtype=bool))
 
     def _rest(self, rest: list[int], left_s: float, started: bool, wait: tuple[int, ...]) -> Problem:
-        """What is left as a problem of its own; machines for what comes later can be had ahead."""
+        """The tasks left as a problem of its own; machines for later tasks can be requested ahead."""
         if not started:
             return structs.replace(self._whole, deadline=int(left_s * US))
         key = tuple(rest)
@@ -115,9 +115,9 @@ class JobClass:
 def assigned_to_all(
     shapes: list[JobClass], job_class: Ints, done: Ints, left_s: Array, now_s: float
 ) -> tuple[Waiting, Ints, Ints]:
-    """Deadlines assigned again for every job of a stream: one answer per class and situation, spread over its jobs.
+    """Assign deadlines again for every job of a stream, with one computation per class and situation.
 
-    `done` holds bit sets. Returns the tasks that wait, and for each of them its job and its number within the job.
+    `done` holds bit sets. Returns the waiting tasks, and for each its job and its index within the job.
     """
     widest = max(shape.n for shape in shapes)
     first_kind = np.cumsum([0, *(shape.n for shape in shapes)])

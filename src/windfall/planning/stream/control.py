@@ -1,8 +1,8 @@
-"""The control loop of SCS: from what waits and what is rented to what to rent, release, move and start. Pure.
+"""The control loop of SCS: waiting tasks and rented machines in, a decision out. Pure.
 
 One call is one loop of algorithm 3: load vectors per type, consolidation, acquisition, release near a full cycle, EDF
-per type. Load vectors are built from pairs (begin, due) summed into one row of minutes per type, never from an array
-per task, so a loop is linear in the tasks that wait. Times are seconds on the caller's clock.
+per type. Load vectors are sums over (begin, due) pairs into one row of minutes per type, so a loop is linear in the
+waiting tasks. Times are seconds on the caller's clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Market(Struct, frozen=True, eq=False):
 class Waiting(Struct, frozen=True, eq=False):
     """Tasks that have not started, as columns. `kind` is a row of the table of durations.
 
-    `due_s` is the end that was assigned, `latest_s` the one after which the tasks behind it could not keep their types.
+    `due_s` is the assigned end, `latest_s` the one after which its descendants could not keep their types.
     """
 
     kind: Ints
@@ -40,7 +40,7 @@ class Waiting(Struct, frozen=True, eq=False):
 
 
 class Rented(Struct, frozen=True, eq=False):
-    """Machines booting or up, as columns. `free_s` is when its task is expected to end; now or earlier when idle."""
+    """Machines booting or up, as columns. `free_s`: when its task is expected to end; in the past if idle."""
 
     offer: Ints
     leased_s: Floats
@@ -59,7 +59,7 @@ class Rules(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True, eq=False):
-    """What one loop decides. Indices are those of the columns that came in."""
+    """What one loop decides. Indices refer to the columns given."""
 
     acquire: Ints  # machines per type
     release: list[int]
@@ -71,12 +71,12 @@ class Decision(Struct, frozen=True, eq=False):
 def control(
     now_s: float, waiting: Waiting, rented: Rented, durations_s: Floats, market: Market, rules: Rules
 ) -> Decision:
-    """One loop: scale up for the load that a machine asked for now could still take, scale down what nobody needs."""
+    """One loop: rent for the load that a machine requested now could still serve, release what is not needed."""
     types = len(market.cycle_s)
     offer = waiting.offer.copy()
     count = np.bincount(rented.offer, minlength=types)
     soon = load(now_s, waiting, offer, rented, durations_s, market, rules, after_boot=True)
-    window_s = market.lag_s + rules.period_s  # later load can be rented for later
+    window_s = market.lag_s + rules.period_s  # machines for later load are requested later
     needed = _peak(soon, window_s, rules)
     moves: list[tuple[int, int]] = []
     if (needed > count).any():
@@ -103,13 +103,13 @@ def load(
     rules: Rules,
     after_boot: bool,
 ) -> Floats:
-    """Machines needed per type and minute. `after_boot`: as a machine rented now would meet it, from begin + lag on."""
+    """Machines needed per type and bin. `after_boot`: only the load that a machine requested now could serve."""
     bins, width = rules.horizon_bins, rules.bin_s
     types = len(market.cycle_s)
     duration = durations_s[waiting.kind, offer]
     begin = np.maximum(waiting.begin_s, now_s)
     if after_boot:
-        # What begins later than a boot from now can be rented for later: its interval is whole.
+        # A task that begins after the boot keeps its whole interval.
         begin = np.maximum(begin, np.minimum(now_s + market.lag_s[offer], waiting.due_s - duration))
     span = np.maximum(waiting.due_s - begin, width)
     share = np.minimum(duration / span, 1.0)
@@ -132,7 +132,7 @@ def load(
 
 
 def _peak(load: Floats, window_s: Floats, rules: Rules) -> Ints:
-    """The most machines asked for within each type's window."""
+    """The most machines needed within each type's window."""
     upto = np.maximum.accumulate(load, axis=1)
     at = np.minimum(np.maximum(np.ceil(window_s / rules.bin_s), 1.0), rules.horizon_bins).astype(np.int64) - 1
     return np.ceil(upto[np.arange(len(load)), at] - 1e-6).astype(np.int64)
@@ -149,9 +149,9 @@ def _consolidate(
     window_s: Floats,
     rules: Rules,
 ) -> list[tuple[int, int]]:
-    """Algorithm 2: rather than rent, move the first tasks of a short type to machines of other types with room.
+    """Algorithm 2: instead of renting, move the first tasks of a short type to spare machines of other types.
 
-    A moved task may take longer than was assigned to it, as long as the tasks behind it keep their types (line 3).
+    A moved task may take longer than assigned, as long as its descendants keep their types (line 3).
     """
     moves: list[tuple[int, int]] = []
     spare = np.flatnonzero((np.ceil(load.max(axis=1) - 1e-6) <= count) & (count > 0))
@@ -229,7 +229,7 @@ def near_the_cycle(now_s: float, rented: Rented, market: Market, rules: Rules) -
 
 
 def _surplus(machines: list[int], rented: Rented, surplus: Ints) -> list[int]:
-    """As many of these machines as are too many of their type."""
+    """Those of these machines that exceed the need for their type."""
     left = surplus.tolist()
     chosen = []
     for machine in machines:

@@ -1,8 +1,8 @@
-"""Which types of machines are worth having at the volume to be expected: Windfall's own addition to SCS. Pure.
+"""Choose the set of machine types for the expected load: Windfall's own addition to SCS. Pure.
 
-SCS sends each task to the type that is cheapest per second of work, as if every machine were full. At low volume the
-dear types stand idle in hours that are paid. Here the arrivals of the recent past predict the load, and the set of
-types with the lowest predicted bill, idle hours included, is the one that jobs are planned on.
+SCS sends each task to the type that is cheapest per second of work, as if every machine were full. At low load the
+expensive types idle through paid hours. Here recent arrivals predict the load, and jobs are planned on the set of
+types with the lowest predicted bill, idle hours included.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from windfall.planning.offers import Offer
 from windfall.planning.stream.classes import JobClass
 from windfall.planning.workflow.model import NoOffer, Workflow
 
-SPARE = 1.08  # a smaller set must leave each task this much more than its run time, for bursts
-SHARED = 0.85  # of the bill for all types; tuned on the sets that the laboratory does not judge by
+SPARE_TIME_FACTOR = 1.08  # a smaller set must leave each task this multiple of its run time, for bursts
+SHARED_BILL_FACTOR = 0.85  # on the bill for all types; tuned on workloads that the laboratory does not report
 ALL_SUBSETS_UP_TO = 6  # types; above, types are dropped one by one
 
 
@@ -32,7 +32,7 @@ class TypeMix:
         self._best: dict[float, JobClass] = {}  # by rate, for rates that come again
 
     def best(self, jobs_per_hour: float) -> JobClass:
-        """The variant with the lowest predicted bill per hour; all types where nothing can be said."""
+        """The variant with the lowest predicted bill per hour; all types if no set keeps the deadline."""
         if jobs_per_hour not in self._best:
             self._best[jobs_per_hour] = self._find_best(jobs_per_hour)
         return self._best[jobs_per_hour]
@@ -49,8 +49,8 @@ class TypeMix:
         return self._variant(chosen) or self._make(self._offers)
 
     def _compared(self, some: frozenset[int], jobs_per_hour: float) -> float:
-        """The bill to compare by: all types together fit into each other's paid hours, which the bill leaves out."""
-        return self.bill(some, jobs_per_hour) * (1.0 if len(some) < len(self._offers) else SHARED)
+        """The bill for comparisons. All types together share paid hours, which `bill` ignores: hence the factor."""
+        return self.bill(some, jobs_per_hour) * (1.0 if len(some) < len(self._offers) else SHARED_BILL_FACTOR)
 
     def _make(self, offers: tuple[Offer, ...]) -> JobClass:
         return JobClass(self._workflow, offers, self._deadline_s, steps=self._steps)
@@ -65,7 +65,7 @@ class TypeMix:
         return chosen
 
     def bill(self, some: frozenset[int], jobs_per_hour: float) -> float:
-        """Dollars an hour for a stream of this rate; infinite where the deadline would not hold."""
+        """Dollars an hour for a stream of this rate; infinite if the deadline cannot be kept."""
         variant = self._variant(some)
         if variant is None:
             return math.inf
@@ -78,14 +78,14 @@ class TypeMix:
                 cycles_per_job = float(variant.duration_s[mine, o].sum()) / offer.cycle_s
                 cycles_per_hour = 3600.0 / offer.cycle_s
                 load = jobs_per_hour * cycles_per_job / cycles_per_hour
-                # Alone, a job pays whole cycles; together, jobs fill machines but for a part of one and for bursts.
+                # A lone job pays whole cycles; many jobs fill machines, except half of one and a reserve for bursts.
                 alone = jobs_per_hour * math.ceil(cycles_per_job)
                 together = (load + 0.5 + 0.5 * math.sqrt(load)) * cycles_per_hour
                 cost += offer.price_usd * min(alone, together)
         return cost
 
     def _variant(self, some: frozenset[int]) -> JobClass | None:
-        """The job class on these offers only; None where a task has none, or the deadline is too short for them."""
+        """The job class on these offers only; None if a task fits none of them or the deadline cannot be kept."""
         if some not in self._variants:
             offers = tuple(
                 offer if o in some else structs.replace(offer, limit=0) for o, offer in enumerate(self._offers)
@@ -97,7 +97,7 @@ class TypeMix:
                 return None
             template = variant.assigned(0, variant.deadline_s)
             needs = variant.duration_s[np.arange(variant.n), template.offer]
-            spare = 1.0 if len(some) == len(self._offers) else SPARE
+            spare = 1.0 if len(some) == len(self._offers) else SPARE_TIME_FACTOR
             holds = bool((template.due_s - template.begin_s >= spare * needs - 1e-3).all())
             self._variants[some] = variant if holds else None
         return self._variants[some]

@@ -1,7 +1,7 @@
 """Greedy and GAIN for a stream, as SCS's paper extends them (algorithm 4): each job reserves machines for itself. Pure.
 
-They assign deadlines job by job with their original methods. A machine is looked for when a boot would just bring one
-up in time for the task; a machine is given back near a full cycle when no job holds it.
+They assign deadlines job by job with their original methods. A machine is reserved when a new one would boot just in
+time for the task; a machine that no job holds is released near a full cycle.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windfall.planning.workflow.model import Problem
 
 
 class Held(Protocol):
-    """A machine as the reservations see it: its type, and when it has done everything it is reserved for."""
+    """A machine: its type, and when it will have done everything that it is reserved for."""
 
     offer: int
     free_s: float
@@ -41,7 +41,7 @@ def assign_gain(problem: Problem) -> Assignment:
 
 
 def assign_greedy(problem: Problem) -> Assignment:
-    """Deadlines in proportion to the fastest run times; the type is chosen when the task comes up."""
+    """Deadlines in proportion to the fastest run times; the type is chosen when the task is due to start."""
     offer_of = fastest_offers(problem)
     return Assignment(offer_of, stretched(problem, finish_with(problem, offer_of)), [-1] * problem.n)
 

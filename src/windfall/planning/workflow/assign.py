@@ -11,16 +11,16 @@ from windfall.graph import Graph, from_edges
 from windfall.planning.workflow.fleet import fastest_offers, finish_with, stretched
 from windfall.planning.workflow.model import NEVER, Problem
 
-# Above so many tasks an upgrade moves all tasks of a class and level together, above so many more a gain is judged by
-# the task alone, and above so many more a sixteenth of the path is upgraded at once: exactness would be quadratic.
-ONE_BY_ONE = 150
-EXACT_GAIN = 400
-ONE_STEP = 3_000
-CHAINED = 3_000_000  # tasks looked at while parallelism is reduced
+# Exact upgrades are quadratic. Above each of these numbers of tasks: all tasks of a class and level are upgraded
+# together; the gain is that of the task, not of the makespan; a sixteenth of the path is upgraded at once.
+MAX_TASKS_UPGRADED_ALONE = 150
+MAX_TASKS_EXACT_GAIN = 400
+MAX_TASKS_ONE_UPGRADE = 3_000
+CHAINING_EFFORT = 3_000_000  # tasks visited while parallelism is reduced
 
 
 class Assignment(Struct, frozen=True):
-    """For each task its offer, the time by which it should end, and the task whose machine it should take over."""
+    """For each task its offer, its due time, and the task whose machine it should continue on."""
 
     offer_of: list[int]
     due: list[int]
@@ -28,7 +28,7 @@ class Assignment(Struct, frozen=True):
 
 
 def assign(problem: Problem) -> Assignment:
-    """Deadline assignment: the cheapest types, parallelism reduced while no type changes, upgrades until it fits."""
+    """SCS's deadline assignment: cheapest types, less parallelism while no type changes, upgrades until in time."""
     preferred = cheapest_offers(problem)
     narrow = reduce_parallelism(problem, preferred)
     offer_of = upgrade(narrow, preferred)
@@ -44,7 +44,7 @@ def share_cost(problem: Problem, task: int, offer: int) -> float:
 
 
 def cheapest_offers(problem: Problem) -> list[int]:
-    """For each task its most cost-efficient offer, of equals the faster."""
+    """For each task its most cost-efficient offer; at equal cost, the faster."""
     offers = range(len(problem.offers))
     return [
         min(offers, key=lambda o: (share_cost(problem, task, o), problem.duration[o][task], o))
@@ -53,7 +53,7 @@ def cheapest_offers(problem: Problem) -> list[int]:
 
 
 def bundles(problem: Problem, preferred: Sequence[int]) -> list[int]:
-    """A task with one parent, whose parent has one child, runs where the parent ran if both prefer the same type."""
+    """An only child of an only parent runs on the parent's machine if both prefer the same type; -1: none."""
     parents, children = problem.workflow.graph.parent_rows(), problem.workflow.graph.child_rows()
     partner = [-1] * problem.n
     for task, above in enumerate(parents):
@@ -63,7 +63,7 @@ def bundles(problem: Problem, preferred: Sequence[int]) -> list[int]:
 
 
 def upgrade(problem: Problem, preferred: Sequence[int] | None = None) -> list[int]:
-    """From the cheapest offers, upgrade the best gain in makespan per dollar until the makespan fits the deadline."""
+    """Upgrade the cheapest offers by gain in makespan per dollar until the deadline is met."""
     offer_of = list(preferred or cheapest_offers(problem))
     groups: list[list[int]] | None = None
     while True:
@@ -81,7 +81,7 @@ def upgrade(problem: Problem, preferred: Sequence[int] | None = None) -> list[in
 
 def _groups(problem: Problem) -> list[list[int]]:
     """For each task, the tasks that are upgraded together with it."""
-    if problem.n <= ONE_BY_ONE:
+    if problem.n <= MAX_TASKS_UPGRADED_ALONE:
         return [[task] for task in range(problem.n)]
     together: dict[tuple[str, int], list[int]] = defaultdict(list)
     keys = list(zip(problem.workflow.classes, problem.workflow.graph.levels(), strict=True))
@@ -91,7 +91,7 @@ def _groups(problem: Problem) -> list[list[int]]:
 
 
 def _best_steps(problem: Problem, offer_of: list[int], end: list[int], groups: list[list[int]]) -> list[dict[int, int]]:
-    """The upgrades with the best gain per dollar among the tasks that hold the makespan up: one, or a few of many."""
+    """The upgrades with the best gain per dollar on a critical chain: one, or several in a large workflow."""
     makespan = max(end)
     scored: list[tuple[tuple[float, float], dict[int, int]]] = []
     chain = _critical_tasks(problem, offer_of, end)
@@ -102,18 +102,18 @@ def _best_steps(problem: Problem, offer_of: list[int], end: list[int], groups: l
         dollars = sum(share_cost(problem, t, o) - share_cost(problem, t, offer_of[t]) for t, o in step.items())
         local = problem.duration[offer_of[task]][task] - problem.duration[step[task]][task]
         gained = float(local)
-        if problem.n <= EXACT_GAIN:
+        if problem.n <= MAX_TASKS_EXACT_GAIN:
             trial = [step.get(t, o) for t, o in enumerate(offer_of)]
             gained = float(makespan - max(finish_with(problem, trial)))
-        # Two equally long paths: no single upgrade shortens the makespan, so the shorter task itself decides.
+        # With two equally long paths no single upgrade shortens the makespan: the task's own gain decides.
         per_dollar = max(dollars, 1e-12)
         scored.append(((gained / per_dollar, local / per_dollar), step))
-    many = 1 if problem.n <= ONE_STEP else max(1, len(chain) // 16)
+    many = 1 if problem.n <= MAX_TASKS_ONE_UPGRADE else max(1, len(chain) // 16)
     return [step for _, step in sorted(scored, key=lambda entry: entry[0], reverse=True)[:many]]
 
 
 def _critical_tasks(problem: Problem, offer_of: list[int], end: list[int]) -> list[int]:
-    """One chain of tasks, each starting when the one before ends, that ends last."""
+    """A critical chain, last task first: each starts when the next in the list ends."""
     parents = problem.workflow.graph.parent_rows()
     at: int | None = max(range(problem.n), key=end.__getitem__)
     chain = []
@@ -133,12 +133,12 @@ def _next_faster(problem: Problem, task: int, offer: int) -> int | None:
 def reduce_parallelism(problem: Problem, preferred: Sequence[int] | None = None) -> Problem:
     """Chain parallel tasks that share parents and children, level by level, until a task has to change its type.
 
-    Of a group that cannot run one by one, as few as possible run side by side.
+    A group that cannot run one by one runs in as few parallel chains as possible.
     """
     graph = problem.workflow.graph
     types = upgrade(problem, preferred)
     extra: list[tuple[int, int]] = []
-    current, left = problem, CHAINED
+    current, left = problem, CHAINING_EFFORT
     for siblings in _parallel_groups(graph):
         lanes = 1
         while lanes <= len(siblings) // 2 and left > 0:

@@ -1,4 +1,4 @@
-"""What no plan can undercut: a bound from work and boot alone, for workflows of any size. Pure.
+"""A lower bound of the cost of any plan, from work and boot alone, for workflows of any size. Pure.
 
 The exact bound for small workflows is a CP-SAT model in a process of its own: `windfall.lab.workflows.cpsat`.
 """
@@ -10,7 +10,7 @@ from windfall.planning.workflow.model import Problem
 
 
 def work_bound_usd(problem: Problem) -> float:
-    """Every task on its cheapest share of a full machine, and at least one boot; and at least one whole lease.
+    """Dollars: every task on its cheapest share of a full machine and one boot, but at least one whole lease.
 
     A lease lasts at least its boot plus the work it carries spread over all its cores, and is paid for that long.
     """

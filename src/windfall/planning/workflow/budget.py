@@ -1,4 +1,4 @@
-"""The earliest finish that a budget pays for: the cheapest plans of shorter and shorter deadlines. Pure."""
+"""The earliest finish within a budget: bisection over deadlines. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from windfall.planning.workflow.model import NEVER, US, Plan, Problem, earliest_finish
 
-STEPS = 8  # deadlines tried; each halves the time in doubt, or better
-CLOSE = 1.03  # the last two differ by no more
+MAX_DEADLINES_TRIED = 8  # each halves the interval, or better
+CLOSE_ENOUGH_RATIO = 1.03  # of the ends of the interval
 
 
 def soonest_within(
@@ -15,7 +15,7 @@ def soonest_within(
 ) -> tuple[Problem, Plan]:
     """The plan with the earliest finish found whose expected cost is within the budget.
 
-    Where even all the time in the world is too dear, the cheapest plan found.
+    If even the longest useful deadline costs more, the cheapest plan found.
     """
     first = make(1.0)
     low_s = earliest_finish(first) / US
@@ -24,8 +24,8 @@ def soonest_within(
     if best[1].expected_usd(best[0]) > budget_usd:
         return best
     high_s = best[1].makespan / US
-    for _ in range(STEPS):
-        if high_s <= low_s * CLOSE:
+    for _ in range(MAX_DEADLINES_TRIED):
+        if high_s <= low_s * CLOSE_ENOUGH_RATIO:
             break
         middle_s = (low_s + high_s) / 2
         tried = _planned(make(middle_s), plan)
@@ -41,6 +41,6 @@ def _planned(problem: Problem, plan: Callable[[Problem], Plan]) -> tuple[Problem
 
 
 def _one_by_one_s(problem: Problem) -> float:
-    """Every task after the other on its slowest machine, twice: no plan gains by more time than that."""
+    """Seconds for all tasks one after the other on their slowest machines, twice: more time gains nothing."""
     usable = [[row[t] for row in problem.duration if row[t] < NEVER] for t in range(problem.n)]
     return 2 * sum(max(times) for times in usable) / US + max(problem.lag) / US

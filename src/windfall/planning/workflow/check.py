@@ -1,6 +1,6 @@
-"""An independent look at a plan: does it hold, and does it cost what it says? Pure; shares no code with the planners.
+"""An independent check that a plan is valid and costs what it says. Pure; shares no code with the planners.
 
-It works on the published form (seconds and dollars), sorts and sums for itself, and lists every fault it finds.
+It works on the published form (seconds and dollars) and lists every fault.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TOLERANCE_S = 2e-6  # times are published from microseconds; anything larger is 
 
 
 def faults(document: Mapping[str, Any], workflow: Workflow, offers: Iterable[Offer], deadline_s: float) -> list[str]:
-    """Every broken rule of a published plan, in words; an empty list means that it holds."""
+    """Every fault of a published plan as a sentence; empty if the plan is valid."""
     by_name = {offer.name: offer for offer in offers}
     machines = {machine["id"]: machine for machine in document["machines"]}
     tasks = {task["id"]: task for task in document["tasks"]}

@@ -1,4 +1,4 @@
-"""The vocabulary of the constructive planners: rent, place, compare; deadlines per task. Pure."""
+"""Building blocks of the constructive planners: rent a machine, place a task, compare options. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import NamedTuple
 from windfall.planning.workflow.model import NEVER, Problem
 from windfall.planning.workflow.timeline import Timeline, added_cost
 
-LOOK_AT_ALL = 128  # machines; in a larger fleet only those whose last task ends near the moment are tried
-NEAR = 12
+MAX_MACHINES_TRIED = 128  # in a larger fleet, only machines whose last task ends near the moment are tried
+NEIGHBOURS_TRIED = 12
 
 
 def _ends(machine: Timeline) -> int:
@@ -42,11 +42,11 @@ class Fleet:
         self._parents = problem.workflow.graph.parent_rows()
         self._due = problem.exposure.due
         self._loss_usd = problem.exposure.loss_usd
-        # The cheapest machine first, so that a first hit is the cheapest hit.
+        # The cheapest first, so that the first option found is the cheapest.
         self.by_price = sorted(range(len(problem.offers)), key=lambda o: (problem.rate(o), o))
 
     def ready(self, task: int) -> int:
-        """When the parents, all placed, have ended."""
+        """When its parents, which must all be placed, have ended."""
         return max((self.end[p] for p in self._parents[task]), default=0)
 
     def can_rent(self, offer: int) -> bool:
@@ -78,13 +78,13 @@ class Fleet:
         return Option(cost, start + duration, start, offer, None)
 
     def near(self, ready: int) -> list[Timeline]:
-        """The machines worth a look for a task that is ready then: all of them, or those that end nearest to it."""
-        if len(self.machines) <= LOOK_AT_ALL:
+        """The machines to try for a task that is ready then: all, or in a large fleet those that end nearest to it."""
+        if len(self.machines) <= MAX_MACHINES_TRIED:
             return self.machines
         found: list[Timeline] = []
         for row in self._by_end:
             at = bisect_right(row, ready, key=_ends)
-            found += row[max(0, at - NEAR) : at + NEAR]
+            found += row[max(0, at - NEIGHBOURS_TRIED) : at + NEIGHBOURS_TRIED]
         return found
 
     def options(self, task: int, ready: int, due: int) -> Iterator[Option]:
@@ -98,9 +98,9 @@ class Fleet:
                 yield option
 
     def soonest(self, task: int, ready: int) -> Option:
-        """The way that ends first, whatever it costs: when a deadline cannot be kept, lose as little as possible."""
+        """The option that ends first, whatever its cost: for tasks whose deadline cannot be kept."""
         options = list(self.options(task, ready, NEVER))
-        if not options:  # only machines that may vanish can hold it, and it is too late to try twice
+        if not options:  # only spot can hold it, and it is too late for a second run
             self._due = [[NEVER] * self.problem.n] * len(self.problem.offers)
             options = list(self.options(task, ready, NEVER))
             self._due = self.problem.exposure.due
@@ -126,7 +126,7 @@ class Fleet:
 def place_all(
     problem: Problem, due: Sequence[int], rank: Sequence[float], choose: Callable[[Fleet, int, int, int], Option | None]
 ) -> Fleet:
-    """Place every task when its parents are placed, the lowest rank first; `choose` picks, `soonest` helps it out."""
+    """Place every task behind its parents, lowest rank first, where `choose` says; where it says None, `soonest`."""
     fleet = Fleet(problem)
     children = problem.workflow.graph.child_rows()
     missing = [len(parents) for parents in problem.workflow.graph.parent_rows()]
@@ -144,7 +144,7 @@ def place_all(
 
 
 def cheapest_option(fleet: Fleet, task: int, ready: int, due: int) -> Option | None:
-    """The way that adds the least cost and ends in time; of equals the one that ends first."""
+    """The option that ends in time at the least added cost; at equal cost, the one that ends first."""
     return min(fleet.options(task, ready, due), key=lambda option: (option.cost, option.end), default=None)
 
 
@@ -177,7 +177,7 @@ def fastest_offers(problem: Problem) -> list[int]:
 def stretched(problem: Problem, end: Sequence[int]) -> list[int]:
     """Deadlines per task in proportion to the given finish times (Yu and Buyya): the last one is the workflow's own.
 
-    Where the finish times fit the deadline, every task has at least the time that they gave it.
+    If the finish times meet the deadline, no task gets less time than they give it.
     """
     last = max(end, default=0)
     if last == 0:

@@ -1,9 +1,8 @@
-"""A workflow on rented machines while it runs: follow the plan while it holds, lay the rest out again when not. Pure.
+"""Plan a workflow while it runs: follow the plan while it is in time, replan the rest when it is not. Pure.
 
-The first plan is made by one of the planners of workflows and says which machine is rented when, and which tasks it
-runs in which order. Machines are rented when their time has come; a machine's queue is its part of the plan. At every
-look the rest of the plan is played through with what is known now: as long as it ends in time it is followed, otherwise
-(and when a task was lost or failed, or a machine was taken) what has not begun is laid out again around what runs.
+The first plan comes from one of the planners of workflows: which machine is rented when, and which tasks it runs in
+which order. At every review the rest of the plan is played through with what is known now. While it ends in time it is
+followed; otherwise, and when a task has lost its machine, the tasks that have not begun are planned again.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from windfall.planning.workflow.model import US, Workflow, make_problem
 from windfall.planning.workflow.planners import plan as plan_offline
 
 MARGIN_S = 2.0
-"""Idle machines end so long before their next cycle."""
-LOOKS_PER_DEADLINE = 20
-"""Nothing happens when a task is late; so the rest of the plan is played through so often anyway."""
-IN_HAND = 0.02
-"""Share of the time allowed that no plan uses: an exchange with the server, a slow disk, a late boot."""
-EFFORT = 300_000
-"""Looks at machines that the first plan may cost: about a second."""
+"""Idle machines are stopped this long before their next billing cycle."""
+REVIEWS_PER_DEADLINE = 20
+"""Reviews without an event: a late task causes none."""
+TIME_RESERVE = 0.02
+"""Share of the time to the deadline that plans leave unused: for exchanges, slow disks and late boots."""
+FIRST_PLAN_LOOKS = 300_000
+"""Effort of the first plan, in machines tried: about a second."""
 SHORT_CYCLE_S = 60.0
 
 
 class Seat(Struct):
-    """One machine, rented or meant to be: when its cores are free, and its tasks in order."""
+    """One machine, rented or intended: when its cores are free, and its queue."""
 
     label: str
     offer: Offer
@@ -49,7 +48,7 @@ class Seat(Struct):
     begun: bool = True
 
     def start_t(self, task: Task, ready_t: float) -> float:
-        """When a task could begin here after all that is laid out already; infinite where it does not fit."""
+        """When a task could begin here behind the queue; infinite if it does not fit."""
         if task.cores > self.offer.cores or task.memory_gb > self.offer.memory_gb:
             return math.inf
         return max(ready_t, sorted(self.free_t)[task.cores - 1])
@@ -63,14 +62,14 @@ class Seat(Struct):
         return end_t
 
     def extra_usd(self, end_t: float) -> float:
-        """What it costs to keep the machine until then, beyond what is paid."""
+        """Dollars to keep the machine until `end_t`, beyond what is paid."""
         if not self.begun:
             return self.offer.cycles(end_t - self.at_t) * self.offer.price_usd
         over_s = end_t - self.paid_until_t
         return 0.0 if over_s <= 1e-6 else math.ceil(over_s / self.offer.cycle_s - 1e-9) * self.offer.price_usd
 
     def book(self, end_t: float) -> None:
-        """What `extra_usd` counted is paid for now."""
+        """Count the machine as paid until `end_t`, in whole billing cycles."""
         if not self.begun:
             self.begun, self.paid_until_t = True, self.at_t
         over_s = end_t - self.paid_until_t
@@ -79,32 +78,32 @@ class Seat(Struct):
 
 
 class WorkflowPlanner:
-    """One of the planners of workflows, made to follow what happens."""
+    """One of the planners of workflows as a `Planner`: it reviews its plan at every call."""
 
     names_up_to = math.inf
 
-    def __init__(self, name: str, effort: int = EFFORT) -> None:
+    def __init__(self, name: str, effort: int = FIRST_PLAN_LOOKS) -> None:
         self.name, self.effort = name, effort
 
     def __call__(self, snapshot: Snapshot) -> Plan:
         snapshot = paced(snapshot)
         if not snapshot.tasks:
-            return Plan(stop=[machine.id for machine in snapshot.machines], because=["nothing is left to do"])
+            return Plan(stop=[machine.id for machine in snapshot.machines], because=["every task is done"])
         if not snapshot.machines and not snapshot.last_later:
             return self._first(snapshot)
-        seats = [*_rented(snapshot), *_meant(snapshot)]
+        seats = [*_rented(snapshot), *_intended(snapshot)]
         finish_t = play(snapshot, seats)
         if finish_t <= snapshot.deadline_t:
-            return _written(snapshot, seats, finish_t, "the plan holds")
-        fresh = laid_out(snapshot)
+            return _to_plan(snapshot, seats, finish_t, "the plan is in time")
+        fresh = replanned(snapshot)
         new_finish_t = play(snapshot, fresh)
         if new_finish_t >= finish_t - 1e-6 and math.isfinite(finish_t):
-            return _written(snapshot, seats, finish_t, "the plan is late, and no other is earlier")
-        reason = "a task has no machine any more" if math.isinf(finish_t) else f"the plan would end {finish_t:.0f}"
-        return _written(snapshot, fresh, new_finish_t, f"{reason}; what has not begun is laid out again")
+            return _to_plan(snapshot, seats, finish_t, "the plan is late, and replanning would not end earlier")
+        reason = "a task has lost its machine" if math.isinf(finish_t) else "the plan would be late"
+        return _to_plan(snapshot, fresh, new_finish_t, f"{reason}; tasks that have not begun are planned again")
 
     def _first(self, snapshot: Snapshot) -> Plan:
-        """The plan before anything runs, by the planner of this name."""
+        """The plan before any machine is rented, by the planner of this name."""
         ids = sorted(snapshot.tasks)
         number = {task: place for place, task in enumerate(ids)}
         edges = [(number[parent], number[child]) for child, parents in snapshot.after.items() for parent in parents]
@@ -123,7 +122,7 @@ class WorkflowPlanner:
             offer, at_t = offers[lease.offer], snapshot.t + lease.start / US
             seats.append(Seat(f"new-{place}", offer, at_t, _free(offer, at_t), [ids[k] for _, k in mine], True))
         finish_t = snapshot.t + made.makespan / US
-        plan = _written(snapshot, seats, finish_t, _reason(seats, ids))
+        plan = _to_plan(snapshot, seats, finish_t, _reason(seats, ids))
         plan.predicted_cost_usd = snapshot.spent_usd + made.cost_usd(problem)
         return plan
 
@@ -136,9 +135,9 @@ def _reason(seats: list[Seat], tasks: Sequence[int]) -> str:
 
 
 def paced(snapshot: Snapshot) -> Snapshot:
-    """With the doubt about run times and a little time in hand, as a planner of certain times needs it.
+    """The snapshot for a planner that knows no uncertainty: a slack in every run time, and a reserve of time.
 
-    On a chain of tasks some are late and some are early: the doubt of each counts by the root of the chain's length.
+    Along a chain of n tasks delays partly cancel out: the slack of each is divided by the square root of n.
     """
     depth: dict[int, int] = {}
     for task in _in_order(snapshot, key=lambda task: task, done=()):
@@ -150,8 +149,8 @@ def paced(snapshot: Snapshot) -> Snapshot:
         else replace(task, runtime_s=task.mean_s + (task.runtime_s - task.mean_s) / root)
         for number, task in snapshot.tasks.items()
     }
-    in_hand_s = IN_HAND * (snapshot.deadline_t - snapshot.begun_t)
-    deadline_t = snapshot.deadline_t - in_hand_s if math.isfinite(in_hand_s) else snapshot.deadline_t
+    reserve_s = TIME_RESERVE * (snapshot.deadline_t - snapshot.begun_t)
+    deadline_t = snapshot.deadline_t - reserve_s if math.isfinite(reserve_s) else snapshot.deadline_t
     return replace(snapshot, tasks=tasks, deadline_t=deadline_t)
 
 
@@ -175,8 +174,8 @@ def _rented(snapshot: Snapshot) -> list[Seat]:
     return seats
 
 
-def _meant(snapshot: Snapshot) -> list[Seat]:
-    """The machines that the last plan means to rent later, as far as their tasks are still to do."""
+def _intended(snapshot: Snapshot) -> list[Seat]:
+    """The machines that the last plan intended to rent later and that still have tasks."""
     seats = []
     reserved = {task for machine in snapshot.machines for task in machine.tasks()}
     for entry in snapshot.last_later:
@@ -188,7 +187,7 @@ def _meant(snapshot: Snapshot) -> list[Seat]:
 
 
 def play(snapshot: Snapshot, seats: Sequence[Seat]) -> float:
-    """When the workflow ends if these machines run their queues; infinite if a task stands in none."""
+    """When the workflow ends if these machines run their queues; infinite if a task is in no queue."""
     running = {entry.task: snapshot.t + entry.left_s for machine in snapshot.machines for entry in machine.running
                if machine.phase is not Phase.HIBERNATED}  # fmt: skip
     home = {task: seat for seat in seats for task in seat.tasks}
@@ -209,7 +208,7 @@ def play(snapshot: Snapshot, seats: Sequence[Seat]) -> float:
 
 
 def _in_order(snapshot: Snapshot, key: Callable[[int], Any], done: Iterable[int]) -> Iterator[int]:
-    """Tasks after their parents, among those that may begin the one with the least key first."""
+    """Tasks behind their parents; among those that may begin, the least key first."""
     finished = set(done)
     children: dict[int, list[int]] = {}
     missing: dict[int, int] = {}
@@ -229,8 +228,8 @@ def _in_order(snapshot: Snapshot, key: Callable[[int], Any], done: Iterable[int]
                 heapq.heappush(heap, (key(child), child))
 
 
-def laid_out(snapshot: Snapshot) -> list[Seat]:
-    """What has not begun, laid out again: by due time, each task where it costs least and still ends when it must."""
+def replanned(snapshot: Snapshot) -> list[Seat]:
+    """New queues for the tasks that have not begun: by due time, each where it costs least and ends in time."""
     seats = [replace(seat, tasks=[]) for seat in _rented(snapshot)]
     ends = {entry.task: snapshot.t + entry.left_s for machine in snapshot.machines for entry in machine.running
             if machine.phase is not Phase.HIBERNATED}  # fmt: skip
@@ -262,7 +261,7 @@ def laid_out(snapshot: Snapshot) -> list[Seat]:
 
 
 def _rescue_s(snapshot: Snapshot, task: Task, seat: Seat) -> float:
-    """What it takes to run a task again on demand that is lost on spot at its very end; the boot included."""
+    """Seconds to run a task again on demand that spot loses at its very end, boot included; 0.0 on demand."""
     if seat.offer.market != SPOT:
         return 0.0
     sure = [offer.lag_s + task.seconds_on(offer) for offer in snapshot.offers if offer.market == ONDEMAND]
@@ -275,7 +274,7 @@ def _new_seat(snapshot: Snapshot, offer: Offer, ready_t: float) -> Seat:
 
 
 def _due(snapshot: Snapshot) -> dict[int, float]:
-    """When each task must have ended so that what follows can still be in time, on the quickest machines."""
+    """When each task must end so that its descendants, on the quickest machines, can still be in time."""
     offers = snapshot.offers or tuple(machine.offer for machine in snapshot.machines)
     quickest = {id_: min(task.seconds_on(offer) for offer in offers) for id_, task in snapshot.tasks.items()}
     due_t = dict.fromkeys(snapshot.tasks, snapshot.deadline_t)
@@ -285,8 +284,8 @@ def _due(snapshot: Snapshot) -> dict[int, float]:
     return due_t
 
 
-def _written(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because: str) -> Plan:
-    """The seats as a plan: machines whose time has come are rented, the others later."""
+def _to_plan(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because: str) -> Plan:
+    """The seats as a plan: machines due now are started, the others go into `later`."""
     t = snapshot.t
     plan = Plan(because=[because], predicted_finish_t=finish_t if math.isfinite(finish_t) else None)
     waiting = {machine.id: list(machine.waiting) for machine in snapshot.machines}
@@ -305,14 +304,14 @@ def _written(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because
     if plan.later:
         plan.replan_t = min(entry.at_t for entry in plan.later)
     if math.isfinite(snapshot.deadline_t):
-        pause_s = (snapshot.deadline_t - snapshot.begun_t) / LOOKS_PER_DEADLINE
+        pause_s = (snapshot.deadline_t - snapshot.begun_t) / REVIEWS_PER_DEADLINE
         plan.replan_t = min(plan.replan_t, t + max(1.0, pause_s))
     _release(snapshot, seats, plan)
     return plan
 
 
 def _release(snapshot: Snapshot, seats: Sequence[Seat], plan: Plan) -> None:
-    """Machines without work end just before their next cycle, or at once where cycles are short."""
+    """Stop machines without work just before their next billing cycle, or at once if cycles are short."""
     needed = {seat.label for seat in seats if seat.tasks}
     for machine in snapshot.machines:
         if machine.running or machine.id in needed or machine.phase is Phase.PENDING:

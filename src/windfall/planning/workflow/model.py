@@ -1,6 +1,6 @@
-"""What a planner gets and what it gives back: a problem (workflow, offers, deadline) and a plan. Pure.
+"""Input and output of the planners of workflows: a problem (workflow, offers, deadline) and a plan. Pure.
 
-Times inside are integer microseconds from the moment of planning: a lease of exactly one cycle costs exactly one cycle.
+Times are integer microseconds from the moment of planning, so a lease of exactly one cycle costs exactly one cycle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 
 class Workflow(Struct, frozen=True, eq=False):
-    """A workflow ready for planning: one entry per task in each list; run times are the reference machine's."""
+    """A workflow for planning: one entry per task in each list; run times at speed 1."""
 
     name: str
     ids: list[str]
@@ -33,7 +33,7 @@ class Workflow(Struct, frozen=True, eq=False):
 
 
 class Problem(Struct, frozen=True, eq=False):
-    """One workflow, the offers and the deadline, with the duration of every task on every offer worked out."""
+    """One workflow, the offers and the deadline, with the duration of every task on every offer."""
 
     workflow: Workflow
     offers: tuple[Offer, ...]
@@ -91,12 +91,12 @@ class Plan(Struct, frozen=True, eq=False):
         return self.makespan <= problem.deadline
 
     def kept(self, problem: Problem) -> bool:
-        """Whether it meets the deadline and keeps the time that losses demand."""
+        """Whether it meets the deadline and leaves the time to run lost tasks again."""
         due, offer_of = problem.exposure.due, [self.leases[number].offer for number in self.machine]
         return self.met(problem) and all(self.end[t] <= due[o][t] for t, o in enumerate(offer_of))
 
     def expected_usd(self, problem: Problem) -> float:
-        """The cost and what losses are expected to add to it."""
+        """Dollars: the cost plus the expected cost of losses."""
         loss = problem.exposure.loss_usd
         return self.cost_usd(problem) + math.fsum(loss[self.leases[m].offer][t] for t, m in enumerate(self.machine))
 
@@ -111,7 +111,7 @@ class NoOffer(ValueError):
 
 
 def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: float, risk: Risk | None = None) -> Problem:
-    """Work durations, losses and their times out; raises NoOffer for a task that no offer can hold."""
+    """The problem with all durations and risks; raises NoOffer for a task that no offer can hold."""
     runtime = np.asarray(workflow.runtime_s, dtype=np.float64)
     duration = np.stack([_durations(workflow, offer, runtime) for offer in offers])
     homeless = np.flatnonzero(duration.min(axis=0) >= NEVER)
@@ -145,15 +145,15 @@ def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: floa
 def _durations(workflow: Workflow, offer: Offer, runtime: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Ints:
     speeds = {name: offer.speed_for(name) for name in set(workflow.classes)}
     speed = np.asarray([speeds[name] for name in workflow.classes], dtype=np.float64)
-    # Rounded up, so that no task is promised less than it needs; the last bits of a division are not need.
-    # A task of no time takes a microsecond: it still needs a core to itself.
+    # Rounded up, so that no task gets less than it needs, except for the last bits of the division. A task of no time
+    # takes a microsecond: it still needs a core.
     duration = np.maximum(1, np.ceil(runtime * US / speed - 1e-3).astype(np.int64))
     holds = (np.asarray(workflow.cores) <= offer.cores) & (np.asarray(workflow.memory_bytes) <= offer.memory_gb * 1e9)
     return np.where(holds & (offer.limit != 0), duration, NEVER)
 
 
 def earliest_finish(problem: Problem) -> int:
-    """The finish that no plan can beat: every task on a machine of its own, requested at once, whatever it costs."""
+    """A lower bound of the finish: every task on a machine of its own, requested at once."""
     end = [0] * problem.n
     parents = problem.workflow.graph.parent_rows()
     choices = list(zip(problem.lag, problem.duration, strict=True))

@@ -22,10 +22,10 @@ NAMES = ("windfall", *RIVALS)
 
 
 def plan(problem: Problem, planner: str, rng: np.random.Generator, looks: int = LOOKS) -> Plan:
-    """The plan of one planner; only `windfall` draws from the generator and minds the effort (see `search`).
+    """The plan of one planner; only `windfall` uses the generator and `looks` (see `search`).
 
-    Where the deadline leaves no time to run everything twice that may fail, it is kept without (spot machines never
-    are taken without); the published risk then says so.
+    If the deadline leaves no time to run again what may fail, on-demand machines are planned without that time (spot
+    never is), and the published risk says so.
     """
 
     def made(problem: Problem) -> Plan:
@@ -66,7 +66,7 @@ def publish(problem: Problem, plan: Plan) -> dict[str, Any]:
 
 
 def _risk(problem: Problem, plan: Plan) -> dict[str, float]:
-    """What losses will cost, how many to expect, and the chance that one comes too late to run again in time."""
+    """Expected cost with losses, expected number of losses, and the chance of one too late to run again in time."""
     exposure = problem.exposure
     chance = [float(exposure.chance[plan.leases[m].offer, t]) for t, m in enumerate(plan.machine)]
     too_late = [chance[t] for t, end in enumerate(plan.end) if end > exposure.rerun_by[t]]

@@ -1,12 +1,12 @@
-"""What may be lost, and the time that is kept for it: spot machines, machines and tasks that fail. Pure.
+"""The risk of losing tasks, and the time reserved to run them again. Pure.
 
-A task that is lost runs again on on-demand machines, and so do those after it. On a machine that may vanish (any spot
-machine, and any other whose task is lost with more than its share of the accepted risk) a task must therefore end early
-enough: lost at the very last moment, a boot and the longest path that begins with it still fit before the deadline.
+A lost task and its descendants run again on on-demand machines. On a risky machine (any spot machine, and any other
+whose chance of loss exceeds its share of the accepted risk) a task must therefore end early enough: if it is lost at
+its very end, a boot and the longest path that begins with it still fit before the deadline.
 
-That is enough for any number of lost machines, at any time, as long as on-demand machines can be had: whatever is not
-done when a machine goes can be started afresh then, on on-demand machines, and be in time (a property test plays it).
-A task that fails by itself may do so once.
+That suffices for any number of lost machines at any time, as long as on-demand machines can be rented: whatever is not
+done then can start again on on-demand machines and be in time (a property test plays it). A task that fails by itself
+may do so once.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Floats = NDArray[np.float64]
 
 
 class Risk(Struct, frozen=True):
-    """What is known about failures beside the offers' interruptions, and what may be risked."""
+    """Failures of tasks beside the interruptions of offers, and the risk that is accepted."""
 
     task_failures: float = 0.0  # chance that an attempt of a task fails by itself
-    accept: float = 0.01  # chance that something is lost for which no time is kept
+    accept: float = 0.01  # chance that a task is lost for which no time is reserved
 
 
 class Exposure(Struct, frozen=True, eq=False):
-    """Losses and the times they demand. Rows are offers, columns tasks."""
+    """Chances and costs of losses, and the due times that follow. Rows are offers, columns tasks."""
 
     chance: Floats  # that an attempt is lost
     rerun_by: list[int]  # per task: lost by then, it and all after it can still be in time
@@ -48,7 +48,7 @@ def expose(
     graph: Graph, offers: Sequence[Offer], duration: Sequence[Sequence[int]], lag: Sequence[int], deadline: int,
     risk: Risk, lease_usd: Floats,
 ) -> Exposure:  # fmt: skip
-    """`lease_usd[o, t]` is the price of a machine of offer o rented for task t alone."""
+    """The exposure of every task on every offer. `lease_usd[o, t]`: a machine of offer o for task t alone."""
     n = graph.tasks
     length = np.asarray(duration, dtype=np.float64).reshape(len(offers), n)
     fits = length < NEVER
@@ -74,12 +74,12 @@ def expose(
 
 
 def without_failures(exposure: Exposure, offers: Sequence[Offer]) -> Exposure:
-    """The same with no time kept for machines that are not spot: for deadlines that leave none."""
+    """The same with no time reserved on on-demand machines: for deadlines that leave none."""
     never = [NEVER] * len(exposure.rerun_by)
     due = [row if offer.market == SPOT else never for offer, row in zip(offers, exposure.due, strict=True)]
     return Exposure(exposure.chance, exposure.rerun_by, due, exposure.loss_usd, exposure.matters)
 
 
 def chance_of_any(chances: Sequence[float]) -> float:
-    """That at least one of independent losses happens."""
+    """The chance that at least one of several independent losses happens."""
     return 0.0 - math.expm1(math.fsum(math.log1p(-min(chance, 1 - 1e-12)) for chance in chances))

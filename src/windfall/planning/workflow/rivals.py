@@ -71,8 +71,8 @@ def prolis(problem: Problem) -> Plan:
 def ic_pcp(problem: Problem) -> Plan:
     """Partial critical paths, each on one machine: the cheapest that keeps every task's latest finish.
 
-    Where a path fits nowhere the method has failed (Abrishami et al. leave it there); the answer is then the quickest
-    plan that takes one task after another, so that there is one.
+    If a path fits nowhere the method fails (Abrishami et al. leave it there); the plan is then the quickest by list
+    scheduling.
     """
     machines = _PartialPaths(problem).run()
     if machines is None:
@@ -155,9 +155,9 @@ class _PartialPaths:
         return True
 
     def _starts(self, machine: Timeline, path: list[int]) -> list[int] | None:
-        """Starts for the whole path on one machine, in order, every latest finish kept; None if one cannot be."""
+        """Starts for the whole path on one machine, every latest finish kept; None if that is impossible."""
         problem, starts, free = self.problem, [], self.problem.lag[machine.offer]
-        later: dict[int, int] = {}  # ready times that the path itself puts off, beside it
+        later: dict[int, int] = {}  # ready times that the path itself delays
         for task in path:
             duration = problem.duration[machine.offer][task]
             ready = max(free, later.get(task, self.ready[task]))
@@ -173,7 +173,7 @@ class _PartialPaths:
         return starts
 
     def _put_off(self, task: int, end: int, later: dict[int, int]) -> None:
-        """Note when what follows a task would be ready if it ended then."""
+        """Note in `later` when the descendants of a task would be ready if it ended at `end`."""
         waiting = [(self.position[task], task, end)]
         while waiting:
             _, task, end = heapq.heappop(waiting)
@@ -185,9 +185,9 @@ class _PartialPaths:
                         heapq.heappush(waiting, (self.position[child], child, finish))
 
     def _update(self, placed: Sequence[int]) -> None:
-        """Earliest finishes after what was just placed, latest finishes before it: the first only rise, the last fall.
+        """Update the earliest finishes behind the placed tasks (they only rise) and the latest before them (they fall).
 
-        Both go along the edges in their order, only as far as something changes.
+        Both follow the edges only as far as something changes.
         """
         self._forward([(self.position[task], task) for task in placed])
         self._backward([(-self.position[task], task) for task in placed])

@@ -1,6 +1,6 @@
 """SCS for one workflow planned at once: its deadline assignment, EDF per type, consolidation before renting. Pure.
 
-The control loop for a stream of workflows is in `control`; this is what that loop amounts to when every task is known.
+The control loop for a stream of workflows is in `stream.control`; this is its result if every task is known at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from windfall.planning.workflow.timeline import Timeline, to_plan
 
 
 def scs(problem: Problem) -> Plan:
-    """Tasks by their deadlines: bundled machine, paid hours of the own type, paid hours of another, then more hours."""
+    """Tasks by due time: on the bundled machine, else in paid time of its type, of another type, else in new time."""
     wish = assign(problem)
 
     def choose(fleet: Fleet, task: int, ready: int, due: int) -> Option | None:

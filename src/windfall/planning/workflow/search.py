@@ -1,12 +1,12 @@
-"""Take a plan apart and put it together cheaper, many times (ruin and recreate, with exact billing). Pure.
+"""Improve a plan by ruin and recreate, with exact billing. Pure.
 
-A round removes some tasks (a machine's, a moment's, a neighbourhood of the graph), puts them back one by one where they
-add the least cost between their parents and their children, and keeps the result if it is cheaper or, early on, nearly
-so. The tasks that stay keep their times; now and then everything is pushed to the left or to the right, so that slack
-appears in other places. Effort is counted in looks at machines, not in seconds: the same input gives the same plan.
+A round removes some tasks (of a machine, around a moment, near each other in the graph), puts them back one by one
+where they add the least cost between their parents and children, and keeps the result if it is cheaper or, early on,
+nearly so. The other tasks keep their times; now and then all tasks are pushed to the left or to the right, which moves
+the slack. Effort is counted in machines tried, not in seconds: the same input gives the same plan.
 
-A round costs the same whatever the size of the workflow: of a large fleet it looks at some machines only. A large
-workflow is only ever made cheaper (no annealing), so that its best plan is the present one and need not be copied.
+A round costs the same whatever the size of the workflow: in a large fleet it tries a sample of machines. In a large
+workflow only cheaper plans are accepted (no annealing), so the best plan is the present one and is not copied.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ import numpy as np
 from windfall.planning.workflow.model import NEVER, Plan, Problem
 from windfall.planning.workflow.timeline import Timeline, from_plan, to_plan
 
-# Weight of the leases' lengths beside their billed cost: among equal bills the shorter leases are nearer to a saving.
-LENGTH = 0.02
-BLINK = 0.03  # share of machines overlooked in an insertion; without it the same choice returns for ever
-OPEN = 0.4  # share of rounds that rent a machine first: task by task, a large machine never looks worth its price
-# Acceptance temperatures at the beginning and at the end, relative to the cost of a few tasks: against the cost of all
-# of a large workflow's any loss of one round would look small.
-WARM, COLD, HOT_TASKS = 0.03, 0.0003, 5
-LOOK_AT = 96  # machines looked at for one task, or for one moment; of a larger fleet a sample
-ANNEALED = 3_000  # tasks; a larger workflow is only ever made cheaper
-PUSHED = 0.12  # share of rounds before which everything is pushed to one side, for workflows of up to 300 tasks
+# Weight of the lengths of leases beside their cost: at equal cost, shorter leases are nearer to saving a cycle.
+LENGTH_WEIGHT = 0.02
+SKIPPED_SHARE = 0.03  # share of machines skipped at random in an insertion, so that choices vary
+RENT_FIRST_SHARE = (
+    0.4  # share of rounds that rent a machine first: for one task, a large one never looks worth its price
+)
+# Acceptance temperatures at the beginning and at the end, relative to the cost of `TEMPERATURE_TASKS` tasks: against
+# the whole cost of a large workflow, any loss of one round would look small.
+FIRST_TEMPERATURE, LAST_TEMPERATURE, TEMPERATURE_TASKS = 0.03, 0.0003, 5
+MAX_MACHINES_TRIED = 96  # machines tried for one task, or for one moment; in a larger fleet a sample
+MAX_TASKS_ANNEALED = 3_000  # above this, only cheaper plans are accepted
+PUSH_SHARE = 0.12  # share of rounds that begin by pushing all tasks to one side, in workflows of up to 300 tasks
 
 
 class Search:
-    """One plan that meets the deadline, being improved. `best` is the cheapest seen."""
+    """Improves one plan that meets the deadline. `best` is the cheapest found."""
 
     def __init__(self, problem: Problem, plan: Plan, rng: np.random.Generator) -> None:
         self.problem = problem
@@ -44,9 +46,9 @@ class Search:
         self.fastest = [min(row) for row in zip(*problem.duration, strict=True)]
         self.width, self.size = problem.workflow.cores, problem.workflow.memory_bytes
         self.price = [offer.price_usd for offer in problem.offers]
-        self.length_price = [LENGTH * problem.rate(offer) for offer in range(len(problem.offers))]
+        self.length_price = [LENGTH_WEIGHT * problem.rate(offer) for offer in range(len(problem.offers))]
         self.due, self.loss_usd = problem.exposure.due, problem.exposure.loss_usd
-        # Added to a lease before it is rounded up to cycles: its boot, unless that is free.
+        # Billed time beyond the lease's work: the boot, unless that is free.
         self.boot = [lag - free for lag, free in zip(problem.lag, problem.unbilled, strict=True)]
         self.rng = rng
         self._draws: list[float] = []
@@ -54,8 +56,8 @@ class Search:
         self._load(from_plan(problem, plan))
         self.best_value = self.value
         self.best = plan
-        self.annealed = problem.n <= ANNEALED
-        self.pushed = PUSHED * min(1.0, 300 / max(1, problem.n))
+        self.annealed = problem.n <= MAX_TASKS_ANNEALED
+        self.pushed = PUSH_SHARE * min(1.0, 300 / max(1, problem.n))
 
     def _load(self, machines: list[Timeline]) -> None:
         self.machines = machines
@@ -86,10 +88,14 @@ class Search:
         return int(self._random() * n)
 
     def run(self, looks: int, floor: float) -> None:
-        """Search until that many looks at machines are spent, or the bill reaches a floor that nothing undercuts."""
-        warm = WARM * self.value * min(1.0, HOT_TASKS / max(1, self.problem.n)) if self.annealed else 0.0
+        """Search until `looks` machines have been tried, or the cost reaches the lower bound `floor`."""
+        warm = (
+            FIRST_TEMPERATURE * self.value * min(1.0, TEMPERATURE_TASKS / max(1, self.problem.n))
+            if self.annealed
+            else 0.0
+        )
         begin = self.looks
-        cooling = math.log(COLD / WARM)
+        cooling = math.log(LAST_TEMPERATURE / FIRST_TEMPERATURE)
         quiet = 0
         while self.looks - begin < looks and self.best_value > 0:
             heat = warm * math.exp(cooling * (self.looks - begin) / looks)
@@ -124,7 +130,7 @@ class Search:
                 self.machines.remove(machine)
                 self.live[machine.offer] -= 1
         ceiling = before - heat * math.log(self._random() + 1e-300)
-        opened = self._open_one() if self._random() < OPEN else None
+        opened = self._open_one() if self._random() < RENT_FIRST_SHARE else None
         if self._recreate(out, saved, ceiling) and self._close(opened) and self.value <= ceiling:
             self._remember()
             return
@@ -135,7 +141,7 @@ class Search:
             self.start[task], self.end[task], self.where[task] = start, end, machine
 
     def _remember(self) -> None:
-        """Keep what is cheaper than all before; writing a plan down is work too."""
+        """Keep the plan if it is the cheapest so far; the copy counts as effort."""
         if self.value < self.best_value - 1e-12:
             self.best_value = self.value
             if self.annealed:
@@ -143,7 +149,7 @@ class Search:
                 self.looks += self.problem.n // 4
 
     def _open_one(self) -> Timeline | None:
-        """Rent an empty machine of any type, so that its price is no argument against the first task on it."""
+        """Rent an empty machine of a random type, so that its price does not count against its first task."""
         offer = self._below(len(self.live))
         if self.live[offer] >= self.problem.limit[offer]:
             return None
@@ -153,7 +159,7 @@ class Search:
         return machine
 
     def _close(self, machine: Timeline | None) -> bool:
-        """Charge the machine that was rented first, or give it back if nothing runs on it."""
+        """Charge for the machine that was rented first, or give it back if it is empty."""
         if machine is not None and machine.starts:
             self.value += self._worth(machine.offer, 0)
         elif machine is not None:
@@ -192,7 +198,7 @@ class Search:
         return out
 
     def _a_neighbourhood(self, count: int) -> list[int]:
-        """A task and what is near it in the graph."""
+        """A task and its neighbours in the graph."""
         out = {self._below(self.problem.n): None}
         frontier = list(out)
         while frontier and len(out) < count:
@@ -206,7 +212,7 @@ class Search:
         return list(out)
 
     def _a_moment(self, most: int) -> list[int]:
-        """What runs around one moment, on all machines or on a few."""
+        """The tasks that run around one moment, on all machines or on a few."""
         centre = self._below(self.problem.n)
         middle = self.start[centre]
         reach = max(1, int((self.end[centre] - middle) * 2 * self._random()))
@@ -222,7 +228,7 @@ class Search:
     # -- recreate -----------------------------------------------------------------------------------------------
 
     def _recreate(self, out: list[int], saved: dict[int, tuple[Timeline, Timeline]], ceiling: float) -> bool:
-        """Put the tasks back, parents first; False as soon as one has no place or the value passes the ceiling."""
+        """Put the tasks back, parents first; False if one fits nowhere or the value exceeds the ceiling."""
         missing = set(out)
         latest: dict[int, int] = {}
         for task in sorted(out, key=self.rank.__getitem__, reverse=True):
@@ -255,12 +261,14 @@ class Search:
         return self._random()
 
     def _some_machines(self) -> list[Timeline]:
-        """All machines, or a stretch of a large fleet with the youngest, which this round may have rented."""
+        """All machines; in a large fleet a random range and the newest, which this round may have rented."""
         machines = self.machines
-        if len(machines) <= LOOK_AT:
+        if len(machines) <= MAX_MACHINES_TRIED:
             return machines
-        at = self._below(len(machines) - LOOK_AT + 9)
-        return machines[at : at + LOOK_AT - 8] + machines[max(at + LOOK_AT - 8, len(machines) - 8) :]
+        at = self._below(len(machines) - MAX_MACHINES_TRIED + 9)
+        return (
+            machines[at : at + MAX_MACHINES_TRIED - 8] + machines[max(at + MAX_MACHINES_TRIED - 8, len(machines) - 8) :]
+        )
 
     def _insert(self, task: int, due: int, saved: dict[int, tuple[Timeline, Timeline]]) -> bool:
         problem = self.problem
@@ -275,7 +283,7 @@ class Search:
             last_end = self.due[offer][task]
             if last_end > due:
                 last_end = due
-            if begin + duration > last_end or self._random() < BLINK:
+            if begin + duration > last_end or self._random() < SKIPPED_SHARE:
                 continue
             self.looks += 1
             loss = self.loss_usd[offer][task]
@@ -299,7 +307,7 @@ class Search:
                 continue
             self.looks += 1
             added = self._worth(offer, duration) + self.loss_usd[offer][task]
-            if added < best and self._random() >= BLINK:
+            if added < best and self._random() >= SKIPPED_SHARE:
                 best, best_start, best_machine, best_offer = added, begin, None, offer
         if best_offer < 0:
             return False
@@ -341,7 +349,7 @@ class Search:
     # -- slack --------------------------------------------------------------------------------------------------
 
     def _push(self, left: bool) -> None:
-        """Move every task as far to one side as its neighbours allow; never at a higher bill."""
+        """Move every task as far to one side as its neighbours allow; undone if the cost rises."""
         self.looks += self.problem.n
         moved = [Timeline(self.problem, machine.offer) for machine in self.machines]
         number = {id(machine): twin for machine, twin in zip(self.machines, moved, strict=True)}

@@ -1,4 +1,4 @@
-"""What one machine runs and when, with room found by cores and memory; and the plan machines make. Pure."""
+"""The schedule of one machine by cores and memory, and plans made from such schedules. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Timeline:
     """The tasks of one machine, sorted by start, and how full it is over time.
 
     Between `times[i]` and `times[i + 1]` its tasks have `used[i]` cores and `held[i]` bytes; the last entry is empty.
-    Whoever places a task asks `earliest` or `latest` for room first.
+    `add` does not check capacity: `earliest` and `latest` find a start that fits.
     """
 
     __slots__ = ("cores", "ends", "first", "held", "last", "memory", "offer", "starts", "tasks", "times", "used")
@@ -66,7 +66,7 @@ class Timeline:
         """Drop the entry at this moment if nothing changes there."""
         at = bisect_left(self.times, moment)
         before = (self.used[at - 1], self.held[at - 1]) if at else (0, 0)
-        # Equal loads may belong to different tasks, one ending as the other starts: the border is not needed either.
+        # Equal loads may belong to different tasks, one ending as the other starts: the entry is not needed either.
         if before == (self.used[at], self.held[at]):
             del self.times[at], self.used[at], self.held[at]
 
@@ -79,7 +79,7 @@ class Timeline:
         return twin
 
     def become(self, twin: Timeline) -> None:
-        """Take over the content of a copy, staying the object that others know."""
+        """Take over the content of a copy; the object's identity stays."""
         self.starts, self.ends, self.tasks = twin.starts, twin.ends, twin.tasks
         self.times, self.used, self.held = twin.times, twin.used, twin.held
         self.first, self.last = twin.first, twin.last
@@ -117,7 +117,7 @@ class Timeline:
 
 
 def added_cost(problem: Problem, machine: Timeline, start: int, end: int) -> float:
-    """What it costs to stretch a machine's lease over [start, end)."""
+    """Dollars to extend a machine's lease over [start, end)."""
     offer = machine.offer
     lag = problem.lag[offer]
     if not machine.starts:

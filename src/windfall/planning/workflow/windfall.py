@@ -1,4 +1,4 @@
-"""Windfall's own planner: every constructive plan there is, then a search with exact billing from the best. Pure."""
+"""Windfall's own planner of workflows: many constructed plans, then a search with exact billing from the best. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from windfall.planning.workflow.scs import scs
 from windfall.planning.workflow.search import Search
 from windfall.planning.workflow.timeline import to_plan
 
-LOOKS = 1_200_000  # machines looked at in the search; a few seconds
-LOOKS_AT_LEAST, LOOKS_PER_TASK = 200_000, 30_000  # a small workflow needs fewer
-CONSTRUCT = 60_000  # tasks placed while constructing our own family
-FAMILY = 3  # members of it that are built at any size
+LOOKS = 1_200_000  # machines tried in the search; a few seconds
+MIN_LOOKS, LOOKS_PER_TASK = 200_000, 30_000  # a small workflow needs fewer
+CONSTRUCTION_EFFORT = 60_000  # tasks placed while constructing our own plans
+MIN_CONSTRUCTED_PLANS = 3  # of our own, at any size
 
 
 def windfall(problem: Problem, rng: np.random.Generator, looks: int = LOOKS) -> Plan:
-    """The cheapest plan found that keeps the deadline, losses counted; where none is found, the one that ends first."""
+    """The plan of least expected cost found that keeps the deadline; if none does, the one that ends first."""
     plans = list(_constructed(problem))
     kept = sorted((plan for plan in plans if plan.kept(problem)), key=lambda plan: plan.expected_usd(problem))
     if not kept:
@@ -44,7 +44,7 @@ def windfall(problem: Problem, rng: np.random.Generator, looks: int = LOOKS) -> 
 def _improved(problem: Problem, kept: list[Plan], rng: np.random.Generator, looks: int) -> Plan:
     """A short search from each of the best starts, then a long one from the best of them."""
     floor = work_bound_usd(problem)
-    looks = min(looks, LOOKS_AT_LEAST + LOOKS_PER_TASK * problem.n)
+    looks = min(looks, MIN_LOOKS + LOOKS_PER_TASK * problem.n)
     searches = [Search(problem, plan, rng) for plan in _distinct(problem, kept, 3)]
     for search in searches:
         search.run(looks // 10, floor)
@@ -67,13 +67,13 @@ def _distinct(problem: Problem, plans: list[Plan], count: int) -> list[Plan]:
 
 
 def _constructed(problem: Problem) -> Iterator[Plan]:
-    """Plans from the literature and from our own family: deadlines x subsets of the offers, least added cost first."""
+    """Plans of the literature, and our own for each split of the deadline and subset of the offers."""
     yield _soonest(problem)
     for planner in (greedy, prolis, gain, scs, ic_pcp):
         yield planner(problem)
     if problem.deadline < earliest_finish(problem):
         return
-    left = max(CONSTRUCT, FAMILY * problem.n)
+    left = max(CONSTRUCTION_EFFORT, MIN_CONSTRUCTED_PLANS * problem.n)
     for subset in _subsets(problem):
         for due in _deadlines(problem):
             left -= problem.n
@@ -100,7 +100,7 @@ def _subsets(problem: Problem) -> list[frozenset[int]]:
 
 
 def _deadlines(problem: Problem) -> list[list[int]]:
-    """Three ways to share the deadline out: by fastest times, by cheapest times, and as late as the rest allows."""
+    """Three splits of the deadline over the tasks: by fastest times, by cheapest times, and as late as possible."""
     graph = problem.workflow.graph
     fastest = [min(row) for row in zip(*problem.duration, strict=True)]
     tail = graph.tail(fastest)
@@ -111,7 +111,7 @@ def _deadlines(problem: Problem) -> list[list[int]]:
 
 
 def _cheapest_within(fleet: Fleet, task: int, ready: int, due: int, subset: frozenset[int]) -> Option | None:
-    """The least added cost among some offers; among all of them when these cannot keep the task's deadline."""
+    """The least added cost among these offers; among all offers if these cannot keep the task's deadline."""
     fitting = (option for option in fleet.options(task, ready, due) if option.offer in subset)
     best = min(fitting, key=lambda option: (option.cost, option.end), default=None)
     return best or cheapest_option(fleet, task, ready, due)
