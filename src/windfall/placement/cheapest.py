@@ -1,4 +1,4 @@
-"""The cost of the cheapest sufficient victim set of every host, kept rather than computed anew. Pure.
+"""The cost of the cheapest sufficient victim set of every host, cached between requests. Pure.
 
 One `CheapestSets` serves requests of one size. What it knows of a host goes out of date when an instance comes or
 goes there, or when a cost falls with time (a billed period ends). In between, costs only rise, so an old answer is
@@ -16,17 +16,17 @@ from windfall.placement.model import Bools, Floats, Ints
 from windfall.placement.site import Site
 from windfall.placement.victims import Cover, cheapest_cover, search_cover
 
-# Floats of cost are exact up to 2**53; bounds built by division are lowered by this much to stay below the truth.
+# Costs as floats are exact up to 2**53; bounds from a division are lowered by this factor to stay lower bounds.
 ROUNDING = 1e-12
 LARGE = 2**53
-# Fewer hosts than this are solved one by one sooner than the arrays for a common bound are set up.
-MANY = 48
+# Below this number, solving hosts one by one is quicker than setting up the arrays for common bounds.
+MIN_HOSTS_FOR_ARRAYS = 48
 
 
 def cover(
     site: Site, h: int, need: Ints, cost: Cost | SetCost, now_us: int, spare: set[int] | None = None
 ) -> Cover | None:
-    """The cheapest sufficient victims of one host, as slots; None where evicting all would not do."""
+    """The cheapest sufficient victims of one host, as slots; None if evicting all would not suffice."""
     slots = np.flatnonzero(site.used[h]).tolist()
     if spare:
         slots = [slot for slot in slots if slot not in spare]
@@ -60,12 +60,12 @@ class CheapestSets:
         self.at_us: Ints = np.zeros(hosts, dtype=np.int64)
         self.until_us: Ints = np.zeros(hosts, dtype=np.int64)
         self.seen: Ints = np.full(hosts, -1, dtype=np.int64)
-        self.solved: Bools = np.zeros(hosts, dtype=np.bool_)  # the bound was the truth at `at_us`
-        self.count: Ints = np.zeros(hosts, dtype=np.int64)  # victims of a solved host; of another, at least
+        self.solved: Bools = np.zeros(hosts, dtype=np.bool_)  # the bound was exact at `at_us`
+        self.count: Ints = np.zeros(hosts, dtype=np.int64)  # victims of a solved host; a lower bound for others
         self.covers: list[Cover | None] = [None] * hosts
 
     def cheapest(self, eligible: Bools, now_us: int) -> Ints:
-        """The eligible hosts whose cheapest set costs least and, of these, is smallest.
+        """The eligible hosts whose cheapest set costs least; at equal cost, those with the fewest victims.
 
         For when none has room: `eligible` hosts must evict, and can (they passed the filter on h_n).
         """
@@ -88,7 +88,7 @@ class CheapestSets:
                 base[h] = self.base[h]
 
     def all_costs(self, eligible: Bools, now_us: int) -> tuple[Floats, Ints]:
-        """Cost and number of victims of every eligible host, exactly (elsewhere, bounds)."""
+        """Exact cost and number of victims of every eligible host; lower bounds for the others."""
         self._refresh(now_us)
         for h in np.flatnonzero(eligible).tolist():
             if not self._answered(h, now_us):
@@ -107,7 +107,7 @@ class CheapestSets:
         return found._replace(cost=found.cost + grown)
 
     def _answered(self, h: int, now_us: int) -> bool:
-        """Is the bound the truth now? All costs rising alike, a single victim stays cheapest until a cost falls."""
+        """Whether the bound is still exact: if all costs rise alike, a single victim stays cheapest until one falls."""
         if not self.solved[h]:
             return False
         lasting = self.cost.uniform and (not self.cost.slope or self.count[h] == 1)
@@ -128,11 +128,11 @@ class CheapestSets:
         self.until_us[rows] = np.where(used, self.cost.falls_at(batch, now_us), NEVER).min(axis=1)
         self.seen[rows] = self.site.version[rows]
         self.at_us[rows] = now_us
-        if rows.size > MANY:
+        if rows.size > MIN_HOSTS_FOR_ARRAYS:
             self._bounds(rows[evicts], costs[evicts].astype(np.float64), short[:, evicts], now_us)
 
     def _solve(self, h: int, now_us: int) -> None:
-        """The truth about one host that is not out of date."""
+        """Solve one host exactly; its bound must be up to date."""
         found = cover(self.site, h, self.need, self.cost, now_us)
         self.covers[h] = found
         self.solved[h] = True
@@ -144,7 +144,7 @@ class CheapestSets:
         self.at_us[h] = now_us
 
     def _bounds(self, rows: Ints, costs: Floats, short: Ints, now_us: int) -> None:
-        """Better bounds for many hosts that must evict; where one victim attains the bound, it is the answer."""
+        """Better bounds for many hosts that must evict; a single victim that attains the bound is the answer."""
         used = self.site.used[rows]
         lower = np.zeros(rows.size)
         enough = used.copy()
@@ -164,7 +164,7 @@ class CheapestSets:
 
 
 def _fractional(costs: Floats, sizes: Ints, used: Bools, lack: Ints) -> Floats:
-    """What freeing `lack` of one resource would cost if instances could be evicted in parts, host by host."""
+    """By host: the cost of freeing `lack` of one resource if instances could be evicted in parts, a lower bound."""
     amounts = np.where(used, sizes, 0).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.where(amounts > 0, costs / amounts, np.inf)

@@ -1,4 +1,4 @@
-"""Moving preemptible instances instead of ending them: to empty hosts, or out of a normal request's way. Pure.
+"""Move preemptible instances instead of ending them, to empty hosts or to make way for a normal request. Pure.
 
 The paper leaves this as future work. Plans are lists of single moves that can be carried out in order: at its turn,
 every move finds room at its target.
@@ -40,7 +40,7 @@ def consolidate(site: Site, max_moves: int = 1_000) -> Plan:
     emptied = []
     share = shares(used, site.capacity)
     for h in sorted(np.flatnonzero(movable).tolist(), key=lambda h: (share[h], h)):
-        # A host that has taken somebody in stays: emptying it too would move the same instance twice.
+        # A host that has received an instance is not emptied: that would move the instance twice.
         if (free[:, h] != site.free_f[:, h]).any():
             continue
         targets[h] = False
@@ -57,7 +57,7 @@ def consolidate(site: Site, max_moves: int = 1_000) -> Plan:
 
 
 def rehome(site: Site, victims: Sequence[str]) -> tuple[Move, ...]:
-    """The victims of one host that need not end, because another host has room; largest first. The rest must go."""
+    """Moves for those victims of one host that fit on another, largest first. The other victims must end."""
     free = site.free_f.copy()
     elsewhere = np.ones(len(site.names), dtype=np.bool_)
     for identity in victims:
@@ -73,7 +73,7 @@ def rehome(site: Site, victims: Sequence[str]) -> tuple[Move, ...]:
 
 
 def _place_all(site: Site, ids: list[str], free: Ints, targets: Bools) -> list[tuple[str, int]] | None:
-    """A target for every instance, or None where one finds no room."""
+    """A target for every instance; None if one fits nowhere."""
     trial = free.copy()
     placing = []
     for identity in _largest_first(site, ids):

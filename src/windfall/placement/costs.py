@@ -1,4 +1,4 @@
-"""What an eviction costs: functions of the victims, additive unless they say otherwise. Pure, vectorised.
+"""Cost functions of evictions, additive over the victims except `SetCost`. Pure, vectorised.
 
 An additive cost gives every preemptible instance a whole number of small units (a microsecond, a micro-dollar), so
 sums are exact and two equal costs are equal. It also says how costs move with time, which lets a cheapest set found
@@ -25,7 +25,7 @@ def micros(now_s: float) -> int:
 
 
 class Preemptibles(Struct, frozen=True):
-    """Columns of preemptible instances, of any shape: when they started, what they pay, when they were last saved."""
+    """Columns of preemptible instances, of any shape: start, price per hour, last checkpoint."""
 
     start_us: Ints
     price_microusd_per_h: Ints
@@ -57,7 +57,7 @@ class Cost(Protocol):
 
 
 class Period(Struct, frozen=True):
-    """The part of the billed period that has been consumed: lost, since only full periods are paid (algorithm 4)."""
+    """Seconds of the billing period consumed so far: not paid, because only full periods are (algorithm 4)."""
 
     period_us: int = HOUR_US
     name: str = "period"
@@ -90,7 +90,7 @@ class Count(Struct, frozen=True):
 
 
 class Revenue(Struct, frozen=True):
-    """The money that cannot be billed: price times the part of the period that has been consumed."""
+    """Money that cannot be billed: price times the consumed part of the billing period."""
 
     period_us: int = HOUR_US
     name: str = "revenue"

@@ -98,7 +98,7 @@ def _verdict(scheduler: Scheduler, decision: Decision) -> str:
 
 
 def _standing(scheduler: Scheduler, request: Request, weighed: Weighed) -> list[str]:
-    """How the winner stands against the next best."""
+    """The chosen host compared with the next best ones."""
     ways = ", ".join(f"{name} x {multiplier:g}" for name, multiplier in scheduler.weighers.items())
     count = len(weighed.rows)
     if not weighed.raw:
@@ -140,7 +140,7 @@ def _refusals(scheduler: Scheduler, weighed: Weighed) -> list[str]:
 
 
 def _nearest(scheduler: Scheduler, request: Request) -> list[str]:
-    """The host that lacks least, by its worst resource: what would have to be smaller."""
+    """The host that lacks least of its scarcest resource: by how much the request is too large."""
     site = scheduler.site
     need = site.units(request.resources)
     state = site.free_f if request.preemptible else site.free_n

@@ -18,7 +18,7 @@ Predicate = Callable[[Mapping[str, object]], str]
 
 
 class Stage(NamedTuple):
-    """One filter: who passes it, and why a host does not."""
+    """One filter: the hosts that pass it, and why another does not."""
 
     name: str
     passes: Bools
@@ -59,7 +59,7 @@ def passing(of: Sequence[Stage]) -> Bools:
 
 
 def protected(site: Site, request: Request, h: int) -> set[int]:
-    """Slots of a host that must not be evicted: to end what a request wants to be close to would defeat it."""
+    """Slots of a host that must not be evicted: the instances that the request wants to be close to."""
     names = set(request.affinity)
     if not names:
         return set()

@@ -1,4 +1,4 @@
-"""A market of preemptible instances: one price by supply and demand, and whoever bids too little goes. Pure.
+"""A market of preemptible instances: one price by supply and demand; instances that bid less end. Pure.
 
 The paper leaves this as future work. Supply is what normal instances leave free on the whole site. Claims are the
 running preemptible instances that carry a bid, and the bids that wait. They are granted from the highest bid per unit
@@ -66,7 +66,7 @@ def _claims(site: Site, bids: Sequence[Instance], unit: str) -> list[_Claim]:
             continue
         units = site.units(instance.resources)
         if not runs and not room(site.free_n, units).any():
-            continue  # fits nowhere: it must not drive the price for those who do
+            continue  # fits on no host: it must not raise the price for others
         share = max((int(n) / int(t) for n, t in zip(units, total, strict=True) if t), default=0.0)
         size = share * int(units_total) / 1e6
         rate = round(instance.bid_usd_per_h * 1e6 / size) if size else 2**62

@@ -49,7 +49,7 @@ class Host(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """What somebody asks for.
+    """A request for one instance.
 
     A host must carry all of `tags`, belong to one of `aggregates` (if any are named), run an instance of every
     `affinity` and of no `anti_affinity` (each an instance's id or group), and satisfy `expression`.
@@ -65,7 +65,7 @@ class Request(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """Where a request goes and who makes way. `host` is None where nothing fits, even after eviction.
+    """The host of a request and its victims. `host` is None if the request fits nowhere, even after evictions.
 
     `cost` is in the units of the cost function (see `costs`). `proved`: no cheaper set exists on that host; false only
     for a cost that is not additive and whose search ran into its limit.

@@ -15,7 +15,7 @@ def shares(amounts: Ints, capacity: Ints) -> Floats:
 
 
 def best_fit(free: Ints, capacity: Ints, need: Ints, allowed: Bools | None = None) -> int | None:
-    """The allowed host with room for `need` that has least left over; None where none has room."""
+    """The allowed host that `need` fits on with the least left over; None if it fits on none."""
     passes = room(free, need)
     if allowed is not None:
         passes &= allowed

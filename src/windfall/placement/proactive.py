@@ -1,4 +1,4 @@
-"""Ending preemptible instances before they must go, at the end of a billed period, where it costs nothing. Pure.
+"""End preemptible instances ahead of need, at the end of a billing period, when it costs nothing. Pure.
 
 An eviction in the middle of a period gives the consumed part away for nothing. The paper leaves ending instances ahead
 of time as future work. Two reasons to do it: room that will be needed (`headroom`), and instances whose next period
@@ -27,14 +27,14 @@ class Termination(Struct, frozen=True):
 
 
 def period_ends_us(site: Site, now_us: int, period_us: int = HOUR_US) -> Ints:
-    """When the running period of every slot ends. One that ends now ends now, not a period later."""
+    """When the present billing period of every slot ends; now, not a period later, if it ends now."""
     return now_us + (-(now_us - site.start_us)) % period_us
 
 
 def headroom(
     site: Site, request: Request, copies: int, now_s: float, horizon_s: float, period_us: int = HOUR_US
 ) -> tuple[Termination, ...] | None:
-    """Whom to end, each at the end of a period within the horizon, so that so many requests find room without eviction.
+    """Instances to end, each at the end of a period within the horizon, so that `count` requests fit without eviction.
 
     Host by host the set that earns least goes. None where that much room cannot be had in time.
     """
@@ -72,7 +72,7 @@ def unprofitable(
     power_usd_per_host_h: float,
     period_us: int = HOUR_US,
 ) -> tuple[Termination, ...]:
-    """The instances whose next period, if it is begun within the horizon, costs more power than it is expected to earn.
+    """Instances whose next period, if it begins within the horizon, costs more power than it is expected to earn.
 
     An instance is paid for a period only if it survives it: with probability exp(-evictions per hour x period). Its
     power is its share of its host's. How often instances like it are evicted is for the caller to estimate.

@@ -20,12 +20,12 @@ from windfall.placement.victims import Cover
 from windfall.placement.weighers import CHEAPEST, WEIGHERS, Weigher, normalised
 
 REFUSED = Decision(None)
-# Numbers that remembered bounds may take up together, over all request sizes: some tens of megabytes.
-REMEMBERED = 2_000_000
+# Cached bounds over all request sizes: some tens of megabytes.
+MAX_CACHED_NUMBERS = 2_000_000
 
 
 class Weighed(Struct, frozen=True):
-    """One pass laid open, for explanations: who passed, with which raw and total weights and which victims.
+    """One decision in full, for explanations: hosts that passed, their raw and total weights, and victims.
 
     `rows` are the hosts that passed; `raw`, `total` and `covers` follow their order (an outline leaves them empty).
     """
@@ -146,12 +146,12 @@ class Scheduler:
         return int(rows[0] if rows.size == 1 else rows[self.rng.integers(rows.size)])
 
     def _sets_for(self, need: Ints, cost: Cost) -> CheapestSets:
-        """Least recently used sizes are forgotten, so that a stream of odd sizes cannot fill the memory."""
+        """Drop the least recently used sizes, so that many different sizes do not fill the memory."""
         key = tuple(need.tolist())
         sets = self._sets.pop(key, None)
         if sets is None:
             sets = CheapestSets(self.site, need, cost)
-            while len(self._sets) >= max(4, REMEMBERED // max(1, 6 * len(self.site.names))):
+            while len(self._sets) >= max(4, MAX_CACHED_NUMBERS // max(1, 6 * len(self.site.names))):
                 del self._sets[next(iter(self._sets))]
         self._sets[key] = sets
         return sets

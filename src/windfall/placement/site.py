@@ -41,7 +41,7 @@ class Site:
         self.capacity = np.ascontiguousarray(self.capacity.reshape(len(hosts), len(self.resources)).T)
         self.free_f = self.capacity.copy()
         self.free_n = self.capacity.copy()
-        # Counts the changes of a host: who remembers something about a host sees here that it is out of date.
+        # Counts the changes of a host, so that caches can tell whether they are out of date.
         self.version = np.zeros(len(hosts), dtype=np.int64)
         self.instances: dict[str, Placed] = {}
         self.on_host: list[dict[str, None]] = [{} for _ in hosts]  # ids in order of arrival
@@ -56,7 +56,7 @@ class Site:
         return np.array([to_units(amounts.get(name, 0)) for name in self.resources], dtype=np.int64)
 
     def boot(self, host: str, instance: Instance, now_s: float = 0.0) -> None:
-        """Start an instance on a host that has room for it: whoever must make way was removed before."""
+        """Start an instance on a host that it fits on; victims must be removed before."""
         h = self.index[host]
         if instance.id in self.instances:
             raise ValueError(f"instance '{instance.id}' runs already")
@@ -66,7 +66,7 @@ class Site:
         self._put(h, instance, units, now_s)
 
     def remove(self, identity: str) -> Instance:
-        """Take an instance away, ended or evicted."""
+        """Remove an instance that has ended or is evicted."""
         placed = self.instances.pop(identity)
         h = placed.host
         self.free_f[:, h] += placed.units
@@ -97,7 +97,7 @@ class Site:
         return Preemptibles(self.start_us[rows], self.price_microusd_per_h[rows], self.saved_us[rows])
 
     def price_microusd_of(self, h: int, instance: Instance) -> int:
-        """What an instance pays per hour; without a price, in proportion to its host: one dollar for a whole host."""
+        """Micro-dollars per hour; an instance without a price pays its share of one dollar for the whole host."""
         if instance.price_usd_per_h is not None:
             return round(instance.price_usd_per_h * 1e6)
         capacity = self.hosts[h].capacity

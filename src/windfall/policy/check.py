@@ -66,7 +66,7 @@ class _Faults:
 
 
 def check_policies(texts: Mapping[str, str], extra: Extra = NOTHING) -> list[Finding]:
-    """Everything to say about the policies of one bag, in the order of the policies and of the text.
+    """All findings about the policies of one bag, in the order of the policies and of the text.
 
     `texts` has policy names as in `POLICIES`. `extra` names attributes that the user adds, by ad: {"Host": ["gpu"]}.
     """
@@ -105,7 +105,7 @@ def check_one(policy: str, text: str, extra: Extra = NOTHING) -> list[Finding]:
 
 
 def _check_library(faults: _Faults, text: str) -> None:
-    """ClassAds themselves have the last word on what is an expression."""
+    """Let classad2 itself parse the expression."""
     try:
         ExprTree(straighten(text))
     except ClassAdException:
@@ -177,7 +177,7 @@ def _check_unknown(faults: _Faults, node: Node, reference: Reference, extra: Ext
 
 
 def _check_visible(faults: _Faults, node: Node, reference: Reference) -> None:
-    """Names that exist and yet say nothing to this policy."""
+    """Names that exist but are always undefined in this policy."""
     if faults.policy == "GridPolicy" and reference.ad in ("Host", "Job"):
         faults.error(
             node.start,
@@ -217,7 +217,7 @@ def _cycles(texts: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _constants(policy: str, text: str, texts: Mapping[str, str]) -> Iterator[Finding]:
-    """A policy without names has one value for ever, so its type can be checked now."""
+    """A policy without names is constant, so the type of its value can be checked now."""
     compiled = expression(text, texts)
     if not compiled.is_constant:
         return

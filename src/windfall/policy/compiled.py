@@ -67,7 +67,7 @@ def _refusal(errors: list[Finding]) -> BadInput:
 
 
 class ClassAdPolicy:
-    """Implements `core.matching.policy.BagPolicy`. A policy that is not given has the default of a bag without any."""
+    """Implements `core.matching.policy.BagPolicy`. A policy that is not given has its default."""
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
         self.expressions = dict(expressions)
@@ -108,14 +108,14 @@ class ClassAdPolicy:
         return verdict
 
     def _answer(self, scopes: Scopes) -> Verdict:
-        """A function of what the policies name; a default concurrency, which looks at the host, is left open."""
+        """The verdict as a function of the named attributes; a default concurrency, which needs the host, is open."""
         if self._requirements is not None and not is_true(self._requirements.value(scopes)):
             return NO_MATCH
         amount = number(None if self._concurrency is None else self._concurrency.value(scopes))
         return Verdict(True, self.rank(scopes), BY_DEFAULT if amount is None else max(0, int(amount)))
 
     def _match_host(self, sheet: Sheet, bag: Ad, host: Ad) -> Verdict:
-        """The same, for policies that see only the host: what other bags have asked about it is not asked again."""
+        """The same for policies that name only the host: values are shared with other bags."""
         if self._requirements is not None and not is_true(sheet.value(self._requirements)):
             return NO_MATCH
         rank = default_rank(bag) if self._rank is None else _rank(sheet.value(self._rank))
@@ -182,6 +182,6 @@ def _rank(value: object) -> float:
 
 
 def _concurrency(value: object, host: Ad) -> int:
-    """An undefined concurrency is the default: the bag would starve for a misspelt tag."""
+    """The concurrency; undefined gives the default, so that a misspelt tag does not stop the bag."""
     amount = number(value)
     return default_concurrency(host) if amount is None else max(0, int(amount))

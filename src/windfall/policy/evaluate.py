@@ -1,4 +1,4 @@
-"""Evaluates ClassAd expressions over the plain ads of the core, and remembers what it has evaluated.
+"""Evaluates ClassAd expressions over the plain ads of the core, and caches the values.
 
 An expression is a function of the attributes that it names and of nothing else: the clock and chance are refused at
 compile time. Its value is therefore remembered under the values of those attributes. Hosts that look the same to an
@@ -30,8 +30,8 @@ ARGUMENTS = {"Host": "host", "Job": "job", "BOT": "bag", "Queue": "queue", "Pool
 ALL_ARGUMENTS = ", ".join(ARGUMENTS.values())
 # What does not change from bag to bag while one host asks.
 OF_HOST = frozenset({"Host", "Queue", "Pool", "Now"})
-# About 60 MB. A full memory is emptied: what is in use comes back within a few exchanges.
-REMEMBERED = 200_000
+# About 60 MB. A full cache is emptied: values in use come back within a few exchanges.
+MAX_CACHED_VALUES = 200_000
 LARGEST_INTEGER = 2**63
 SIMPLE = frozenset({bool, int, float, str, type(None)})
 
@@ -63,7 +63,7 @@ def number(value: Any) -> float | None:
 
 
 def references(text: str) -> tuple[Reference, ...]:
-    """What an expression names, once each, in the order of the text."""
+    """The names in an expression, once each, in the order of the text."""
     paths = dict.fromkeys(node.path for node in _names(text))
     return tuple(resolve(path) for path in paths)
 
@@ -108,7 +108,7 @@ class Expression:
         self._kept: list[Any] = [_UNKNOWN] * len(self.slots)
         self.constant = self._evaluate(()) if self.is_constant else None
         self._key = _key_function(self.references, policies)
-        # A value that depends on the time of the question is not asked for again.
+        # A value that depends on the time is not cached.
         self._remembers = all(reference.ad != "Now" for reference in self.references)
 
     def value(self, scopes: Scopes) -> Any:
@@ -125,7 +125,7 @@ class Expression:
 
     def _evaluate(self, values: tuple[Any, ...]) -> Any:
         for place, value in enumerate(values):
-            # Most stay what they were from task to task, and to tell classad2 takes longer than to look.
+            # Most values are the same from task to task, and comparing is quicker than setting them in classad2.
             kept = self._kept[place]
             if value.__class__ not in SIMPLE or value.__class__ is not kept.__class__ or value != kept:
                 self._ad[self.slots[place]] = _plain(value)
@@ -141,7 +141,7 @@ class Expression:
         return _SPECIAL[value] if isinstance(value, Value) else value
 
     def fill(self, ad: ClassAd, filled: set[str], scopes: Scopes) -> None:
-        """Put what this expression names into an ad, where it is not there yet."""
+        """Set the values that this expression names in an ad, unless they are there already."""
         for slot, value in zip(self.slots, self._key(*scopes)[1::2], strict=True):
             if slot not in filled:
                 filled.add(slot)
@@ -149,8 +149,8 @@ class Expression:
 
 
 def _noted(key: tuple[Any, ...], value: Any) -> Any:
-    """Remembered, unless an attribute is a list or an ad: these have no hash, and raise a TypeError."""
-    if len(_remembered) >= REMEMBERED:
+    """The cached value. Raises TypeError if an attribute is a list or an ad, which have no hash."""
+    if len(_remembered) >= MAX_CACHED_VALUES:
         _remembered.clear()
     with suppress(TypeError):
         _remembered[key] = value
@@ -158,7 +158,7 @@ def _noted(key: tuple[Any, ...], value: Any) -> Any:
 
 
 class Answer:
-    """What is made of several expressions at once, remembered under all that they name: one look instead of several."""
+    """A value made from several expressions, cached under all their names: one lookup instead of several."""
 
     def __init__(
         self, make: Callable[[Scopes], Any], expressions: Iterable[Expression], policies: Mapping[str, str],
@@ -195,7 +195,7 @@ class Sheet:
         self._prepared: set[tuple[str, ...]] = set()
 
     def value(self, of: Expression) -> Any:
-        """As `of.value` would have it."""
+        """The same value as `of.value`."""
         value = self._values.get(of, _UNKNOWN)
         if value is _UNKNOWN:
             if of.slots not in self._prepared:

@@ -1,4 +1,4 @@
-"""Says which clause of a condition decides, and by how much it misses. Touches classad2 through `evaluate` only.
+"""Explains which clause of a condition decides, and by how much it fails. Touches classad2 through `evaluate` only.
 
 Each clause is evaluated as an expression of its own by the code that decides, so the two cannot disagree: a condition
 is true exactly when all of its clauses are `ok`.
@@ -138,7 +138,7 @@ class _Explainer:
 
 
 def holds(value: Any) -> bool:
-    """Is it true to `&&` and `?`, where a number other than zero is?"""
+    """Whether `&&` and `?` take it as true, which includes every number except zero."""
     return is_true(value) or (isinstance(value, (int, float)) and value != 0)
 
 

@@ -16,13 +16,13 @@ from windfall.core.matching.policy import POLICIES
 # In the order in which the evaluator passes them on. Grid is the paper's word for Pool.
 ADS = ("Host", "Job", "BOT", "Queue", "Pool")
 NICKNAMES = {"grid": "Pool", "bag": "BOT"}
-# Spellings from GridBot's figure 3, and other names that people bring along.
+# Spellings from GridBot's figure 3 and from HTCondor.
 ALIASES = {("Host", "numcpus"): "Cpus", ("Host", "opsys"): "OS", ("Host", "machine"): "Name"}
 REPLICA = re.compile(r"replica([1-9][0-9]*)", re.IGNORECASE)
-SIMILAR = 0.78
+MIN_SIMILARITY = 0.78
 # Attributes of Job that all tasks of a class share as long as they have no replicas (GridBot 6.4).
 SHARED_BY_TASKS = ("NumberOfReplicas", "Cpus", "Memory")
-# Attributes that stay what they are until a host sends another ad, or a bag gets other rules or enters another phase.
+# Attributes that change only when a host sends another ad, or a bag gets other rules or enters another phase.
 STEADY = {
     "Host": frozenset({"Name", "Cpus", "Memory", "OS", "Arch", "Pool", "Speed", "Slots"}),
     "Job": frozenset(SHARED_BY_TASKS),
@@ -92,12 +92,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("Pool", "Kind", "string", "local, self, site or emulated", 'Pool.Kind != "self"'),
     Attribute("Pool", "Limit", "integer", "most clients queued and running", "Pool.Limit > 10"),
     Attribute("Pool", "Queued", "integer", "clients asked for that have not come yet", "Pool.Queued < 50"),
-    Attribute("Pool", "Running", "integer", "clients that are there", "Pool.Running > 0"),
+    Attribute("Pool", "Running", "integer", "workers that run", "Pool.Running > 0"),
     Attribute("Pool", "BestTimeout", "real", "best time to give a silent attempt up, in seconds", "Pool.BestTimeout"),
     Attribute(
         "Pool", "LatencyQuantile95", "real", "95 of 100 attempts end by then, in s", "2 * Pool.LatencyQuantile95"
     ),
-    Attribute("Pool", "Price", "real", "dollars for an hour of one client", "Pool.Price < 0.1"),
+    Attribute("Pool", "Price", "real", "dollars for an hour of one worker", "Pool.Price < 0.1"),
 )
 REPLICA_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("Job.Replica1", "SentTime", "real", "when the replica was sent", "Now - Job.Replica1.SentTime > 1800"),
@@ -105,7 +105,7 @@ REPLICA_ATTRIBUTES: tuple[Attribute, ...] = (
 )
 
 
-# Functions of the ClassAd library that are functions: the same arguments give the same value, always and everywhere.
+# Pure functions of the ClassAd library: the same arguments always give the same value.
 # fmt: off
 FUNCTIONS = (
     "allCompare", "anyCompare", "avg", "bool", "ceil", "ceiling", "floor", "identicalMember", "ifThenElse",
@@ -221,7 +221,7 @@ def nearest_attribute(reference: Reference, extra: Mapping[str, Iterable[str]]) 
     prefix, ad, name = _place(reference)
     own = {n: n for n in extra.get(ad, ())} | {a.name: a.name for a in ATTRIBUTES if a.ad == ad}
     # Hosts and bags carry names of their users' own; the other ads do not, so a wilder guess is safe there.
-    if near := _close(name, own, SIMILAR if ad in ("Host", "BOT") else 0.6):
+    if near := _close(name, own, MIN_SIMILARITY if ad in ("Host", "BOT") else 0.6):
         return f"{prefix}.{near}"
     if len(reference.written) == 1:
         elsewhere = {a.name: f"{a.ad}.{a.name}" for a in reversed(ATTRIBUTES)}
@@ -236,12 +236,12 @@ def _place(reference: Reference) -> tuple[str, str, str]:
     return ".".join((reference.ad, *before)), "Host" if inside_replica else reference.ad, name
 
 
-def _close(name: str, candidates: Mapping[str, str], similar: float = SIMILAR) -> str | None:
+def _close(name: str, candidates: Mapping[str, str], similar: float = MIN_SIMILARITY) -> str | None:
     lower = {candidate.lower(): written for candidate, written in candidates.items()}
     near = get_close_matches(name.lower(), lower, n=1, cutoff=similar)
     return lower[near[0]] if near else None
 
 
-def nearest(name: str, candidates: Iterable[str], similar: float = SIMILAR) -> str | None:
+def nearest(name: str, candidates: Iterable[str], similar: float = MIN_SIMILARITY) -> str | None:
     """The candidate that a misspelt name was probably meant to be."""
     return _close(name, {candidate: candidate for candidate in candidates}, similar)

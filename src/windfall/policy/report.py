@@ -27,7 +27,7 @@ DEFAULTS = {
 
 
 class PolicyResult(Struct, frozen=True):
-    """One policy, evaluated. `value` is the expression's own, `effect` what the engine makes of it."""
+    """One evaluated policy: the `value` of the expression, and its `effect` in the engine."""
 
     policy: str
     text: str
@@ -61,7 +61,7 @@ def _effects(policy: BagPolicy, scopes: Scopes) -> dict[str, Any]:
     host, job, bag, queue, pool, now = scopes
     return {
         "JobRequirements": policy.match(host, bag, queue, pool, now, job).matches,
-        # Asked for directly: a host that does not match gets neither, and a person wants to see them all the same.
+        # Evaluated directly: a host that does not match gets neither, but the report shows them.
         "Rank": policy.rank(scopes) if isinstance(policy, ClassAdPolicy) else default_rank(bag),
         "Concurrency": policy.concurrency(scopes) if isinstance(policy, ClassAdPolicy) else default_concurrency(host),
         "Deadline": policy.deadline_s(host, job, bag, pool, now, queue),

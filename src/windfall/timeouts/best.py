@@ -34,7 +34,7 @@ SAME = 1e-9
 
 
 class Best(Struct, frozen=True):
-    """The best timeout and what it brings. Times that do not exist (no timeout, infinite) are None."""
+    """The best timeout and its effect, in seconds. None stands for no timeout and for infinite times."""
 
     kind: Kind
     timeout_s: float | None
@@ -187,14 +187,14 @@ def _root(process: Process) -> float:
 
 
 def scorer(process: Process, quantile: float | None) -> Score:
-    """What a timeout is judged by: the expected time, or a quantile of it."""
+    """The criterion of a timeout: the expected time of a job, or a quantile of it."""
     if quantile is None:
         return process.expected
     return lambda wait_s: np.atleast_1d(process.quantile(quantile, wait_s))
 
 
 def search_grid(process: Process) -> Array:
-    """Timeouts worth a look: dense in probability and in the logarithm of time."""
+    """Timeouts to try: dense in probability and in the logarithm of time."""
     law = process.law
     steps = law.candidates()
     if steps is not None:
@@ -206,7 +206,7 @@ def search_grid(process: Process) -> Array:
 
 
 def _search(process: Process, quantile: float | None) -> tuple[Kind, float]:
-    """Where no theorem helps: the best of a dense grid, refined, against both ends."""
+    """Without a closed form: the best of a dense grid, refined, compared with both ends."""
     score, grid = scorer(process, quantile), search_grid(process)
     values = np.atleast_1d(score(grid))
     index = int(np.argmin(values))
@@ -252,7 +252,7 @@ def _best_quantile(process: Process, quantile: float) -> tuple[Kind, float]:
 
 
 def _good_range(score: Score, wait_s: float, value: float) -> tuple[float, float]:
-    """The timeouts around the best one that cost at most 1 % more: how exactly it has to be hit."""
+    """The range of timeouts around the best one that cost at most 1 % more."""
 
     def outer(factor: float) -> float:
         near, far = wait_s, wait_s * factor
@@ -270,7 +270,7 @@ def _good_range(score: Score, wait_s: float, value: float) -> tuple[float, float
 
 
 class Limited(Struct, frozen=True):
-    """The best timeouts when a job may be submitted only so often: one per submission, the last one may be None."""
+    """The best timeouts for a limited number of submissions: one for each, the last one may be None."""
 
     kind: Kind
     timeouts_s: tuple[float | None, ...]

@@ -46,7 +46,7 @@ class Caution(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """What the jobs of one pool under one load say by themselves."""
+    """The result for the jobs of one pool under one load."""
 
     pool: str | None
     load: str | None
@@ -115,7 +115,7 @@ def _load_classes(observations: Observations) -> list[str] | None:
 
 
 class Replay(Struct, frozen=True):
-    """What timeouts would have brought on this very log; `timeout_s` None: none would have helped for certain."""
+    """The effect of timeouts on this log; `timeout_s` is None if none certainly helps."""
 
     timeout_s: float | None
     expected_s: float
@@ -125,7 +125,7 @@ class Replay(Struct, frozen=True):
 
 
 class Conditioned(Struct, frozen=True):
-    """Each pool under each load by itself, and the log replayed."""
+    """Results for each pool under each load, and for the replayed log."""
 
     groups: list[Group]
     replay: Replay | None
@@ -168,7 +168,7 @@ def replay(observations: Observations, run_s: float, submit_cost_s: float) -> Re
     curve = []
     for wait in np.unique(np.quantile(positive, np.linspace(0.1, 0.999, REPLAYED_TIMEOUTS))).tolist():
         total = _play(log, jobs, wait, submit_cost_s, run_s)
-        # Neighbouring jobs share their fate, so the error is that of the means of twenty stretches of the log.
+        # Neighbouring jobs are correlated, so the error is that of the means of twenty parts of the log.
         order = np.argsort(log.submitted[jobs], kind="stable")
         parts = np.array_split((values + overhead - total)[order], min(20, len(total)))
         gains = np.array([part.mean() for part in parts])
@@ -197,7 +197,7 @@ class _Log:
 
 
 def _play(log: _Log, jobs: NDArray[np.int64], wait: float, submit_cost_s: float, run_s: float) -> Array:
-    """Time from first submission to result of each job; one that is still waiting after many rounds keeps its place."""
+    """Seconds from first submission to result of each job; after many resubmissions a job waits for its last one."""
     now = log.submitted[jobs].copy()
     start = log.started[jobs].copy()
     total = log.started[jobs] - now + run_s + submit_cost_s

@@ -1,4 +1,4 @@
-"""What one pool has taught about its latencies: a bounded, forgetful sketch and the timeout it advises. Pure.
+"""Learn the latencies of one pool online: a bounded sketch that forgets, and the timeout it advises. Pure.
 
 The engine keeps a `Memory` in its state and changes it only through `apply`; everything is plain data (msgspec), every
 method is deterministic, and an update costs a few microseconds. It needs numpy, not scipy.
@@ -43,13 +43,13 @@ LAST_CELL = math.floor(math.log2(LONGEST_S) * CELLS_PER_OCTAVE)
 HALF_A_CELL_BACK = 2 ** (-0.5 / CELLS_PER_OCTAVE)
 HALF_LIFE = 2000
 GROWTH = 2 ** (1 / HALF_LIFE)
-# Before so many attempts have come back, the stated prior holds.
+# Results before which the stated prior is used.
 LEAST = 20
 # Half a lost attempt is always assumed: a pool that has not lost any yet still gets a timeout.
 PSEUDO_LOST = 0.5
-# Every so many attempts one waits longer, or nothing beyond the timeout would ever be learned again.
+# One attempt in this many waits longer than the timeout, to keep learning the tail.
 EXPLORE_EVERY, EXPLORE_FASTER, EXPLORE_FACTOR = 50, 16, 3.0
-# Where so many are not back, either the pool is bad or the timeout too short to see: look further more often.
+# Above this share of lost attempts the pool is bad or the timeout too short: attempts wait longer more often.
 SUSPICIOUS_LOSS, EXPLORE_SUSPICIOUS = 0.25, 10
 # Drift: allowance and threshold of the cumulative sum (a false alarm in some 200,000 attempts), and how often the
 # median is taken again.
@@ -58,7 +58,7 @@ MOST_CLASSES = 256
 
 
 class Decision(Struct, frozen=True):
-    """A timeout and why: what it rests on, what it is expected to bring, and what an error in it would cost."""
+    """A timeout, the data behind it, its expected effect, and the cost of an error in it."""
 
     timeout_s: float
     basis: Literal["prior", "learned", "floor", "cap"]
@@ -134,7 +134,7 @@ class Sketch(Struct):
         self._count(cell, censored=False)
 
     def observe_censored(self, waited_s: float, looked_s: float = 0.0) -> None:
-        """An attempt was given up, killed or lost after so long."""
+        """An attempt was given up, killed or lost at this age."""
         check(waited_s)
         cell = cell_survived(waited_s)
         self._enter(looked_s)
@@ -187,7 +187,7 @@ class Sketch(Struct):
         self.below = max(0.0, self.below - step - ALLOWANCE)
         if self.above > ALARM or self.below > ALARM:
             self.drifts, self.drifted_at = self.drifts + 1, self.samples
-            # What was learned is about another pool now; a remnant of it would cut the new tail off unseen.
+            # The pool has changed: what was learned before would hide the new tail.
             self.came_back, self.cut_short, self.resumed = {}, {}, {}
             self.weight, self.total = 1.0, 0.0
             self.median_cell, self.until_refresh = None, REFRESH
@@ -203,7 +203,7 @@ class Sketch(Struct):
         return (after - max(survive - before, 0.0)) / survive
 
     def _refresh(self) -> None:
-        """Take the median again, and how attempts usually fall around it (a cell may hold many of them)."""
+        """Set the median again, and the usual share of attempts above it (a cell may hold many)."""
         self.until_refresh = REFRESH if self.samples - self.drifted_at < 8 * REFRESH else 4 * REFRESH
         steps = self.curve()
         if steps is None or steps.left > 0.5:
@@ -231,7 +231,7 @@ class Sketch(Struct):
         return kaplan_meier(middles, events / self.weight, np.maximum(at_risk, events) / self.weight)
 
     def quantile(self, q: float) -> float | None:
-        """Of the latency, lost attempts included; None while nothing is known or where it is never reached."""
+        """A quantile of the latency, lost attempts included; None if nothing is known or it is never reached."""
         steps = self.curve()
         if steps is None or not 0 < q < 1 or 1 - q < steps.left:
             return None
@@ -399,7 +399,7 @@ class Memory(Struct):
             key = f"{pool}\n{task_class}"
             if key not in self.classes:
                 if len(self.classes) >= MOST_CLASSES:
-                    # Bounded: the class that has been known longest makes room, its pool remembers for it.
+                    # Bounded: the oldest class is dropped; its pool keeps what it has learned.
                     del self.classes[next(iter(self.classes))]
                 self.classes[key] = Sketch()
             sketches.append(self.classes[key])

@@ -1,4 +1,4 @@
-"""All that a file of latencies says about its timeout, in one report: what `windfall timeout fit` prints. Pure."""
+"""The report on a file of latencies and its best timeout that `windfall timeout fit` prints. Pure."""
 
 from __future__ import annotations
 

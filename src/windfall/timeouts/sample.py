@@ -1,4 +1,4 @@
-"""Latencies as they were observed, some of them cut short, and what they say without assuming a law. Pure.
+"""Observed latencies, some of them censored, and estimates that assume no law. Pure.
 
 A job that still waits, or that was killed while waiting, is a right-censored observation: it took at least so long.
 Leaving it out would bias every estimate towards the fast hosts.
@@ -50,7 +50,7 @@ class Sample(Struct, frozen=True):
 
 
 def make_sample(values: ArrayLike, censored: ArrayLike | None = None, outlier_after_s: float | None = None) -> Sample:
-    """Check and order observations. What took longer than `outlier_after_s` counts as cut short there."""
+    """Check and sort observations. Latencies above `outlier_after_s` are censored there."""
     values = as_array(values).ravel()
     cut = np.zeros(len(values), dtype=bool) if censored is None else np.asarray(censored, dtype=bool).ravel()
     _check(values, cut)

@@ -143,7 +143,7 @@ def quantiles(steps: Steps, overhead_s: float, p: float) -> Array:
 
 
 class Choice(Struct, frozen=True):
-    """The wait chosen on a curve, and what it is expected to bring."""
+    """The timeout chosen on a curve, and its expected effect."""
 
     wait_s: float
     expected_s: float
@@ -158,18 +158,18 @@ def choose(
     value = expected(curve, overhead_s) if quantile is None else quantiles(curve, overhead_s, quantile)
     error = standard_error(curve, overhead_s)
     enough = curve.events >= min(LEAST_EVENTS, float(curve.events[-1]))
-    # To the right, what is unknown is not held against a timeout: it is unknown because a shorter one cut it off, and
-    # an error there is the cheap one. Without this a learner would only ever shorten its timeout.
+    # Uncertainty beyond the present timeout is not charged: it exists because that timeout censors, and an error there
+    # is cheap. With the charge a learner would only ever shorten its timeout.
     with np.errstate(invalid="ignore", divide="ignore"):
         relative = np.where(enough & (value > 0), error / expected(curve, overhead_s), np.inf)
     relative = np.where(enough & (value == 0), 0.0, np.minimum.accumulate(relative))
-    # A share that came out too high looks more certain than it is; on the scale of its square root it does not.
+    # A share that is too high by chance looks too certain; the square-root scale corrects that.
     room = np.maximum(1 - caution * relative / 2, 0.0) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
         charged = np.where(enough & (room > 0), value / room, np.inf)
     # With too few attempts to tell anything apart, the longest wait seen is the safe side.
     index = int(np.argmin(charged)) if np.isfinite(charged).any() else len(charged) - 1
-    # Nothing was ever seen to come back after the last event: waiting longer only smooths the smoothing.
+    # No result was observed after the last event: longer timeouts would only follow the smoothing.
     wait_s = min(float(curve.times[index]), float(steps.times[-1]))
     return Choice(wait_s, float(value[index]), float(error[index]))
 

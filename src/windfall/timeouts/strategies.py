@@ -42,7 +42,7 @@ class Strategy(Struct, frozen=True):
 
 
 class Scored(Struct, frozen=True):
-    """What a strategy brings: expected time, jobs used, both as one number; `frontier`: nothing beats it in both."""
+    """The effect of a strategy: expected time, jobs used, and their weighted sum; `frontier`: no other beats both."""
 
     name: Name
     copies: int

@@ -170,7 +170,7 @@ def test_bags_with_the_same_text_and_hosts_that_look_the_same_share_one_evaluati
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr(evaluation, "REMEMBERED", 10)
+    monkeypatch.setattr(evaluation, "MAX_CACHED_VALUES", 10)
     policy = compile_policies({"JobRequirements": "Host.Memory % 2 == 0"})
     for memory in range(100):
         assert policy.match({**HOST, "Memory": memory}, BAG, QUEUE, POOL, 0.0).matches is (memory % 2 == 0)
