@@ -241,7 +241,7 @@ def test_a_server_on_a_full_disk_ends_when_it_is_told_to(small: Path):
         made.server.send_signal(signal.SIGTERM)
         code, said = ended(made)
         assert code == 0
-        assert "could not be written and were not acknowledged" in said
+        assert "not written and not acknowledged" in said
         fill.unlink()
         made.start_server()
         assert made.client().job("bag").status()["tasks"]["total"] == 3

