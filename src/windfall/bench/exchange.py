@@ -29,7 +29,7 @@ def pull(running: Live, **options: Any) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--hosts", default=25_000, show_default=True, help="Pull clients.")
+@click.option("--hosts", default=25_000, show_default=True, help="Simulated workers.")
 @click.option("--seconds", default=10.0, show_default=True, help="How long each of the two parts lasts.")
 @click.option("--rate", default=2000.0, show_default=True, help="Exchanges a second of the second part.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")

@@ -90,8 +90,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("Queue", "BOTsInQueue", "integer", "bags that are not finished", "Queue.BOTsInQueue == 1"),
     Attribute("Pool", "Name", "string", "name of the pool", 'Pool.Name == "cluster"'),
     Attribute("Pool", "Kind", "string", "local, self, site or emulated", 'Pool.Kind != "self"'),
-    Attribute("Pool", "Limit", "integer", "most clients queued and running", "Pool.Limit > 10"),
-    Attribute("Pool", "Queued", "integer", "clients asked for that have not come yet", "Pool.Queued < 50"),
+    Attribute("Pool", "Limit", "integer", "most workers queued and running", "Pool.Limit > 10"),
+    Attribute("Pool", "Queued", "integer", "workers asked for that have not joined yet", "Pool.Queued < 50"),
     Attribute("Pool", "Running", "integer", "workers that run", "Pool.Running > 0"),
     Attribute("Pool", "BestTimeout", "real", "best time to give a silent attempt up, in seconds", "Pool.BestTimeout"),
     Attribute(

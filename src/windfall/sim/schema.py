@@ -113,7 +113,7 @@ BAG = (
           "in it where the one before ended", ""),
     Field("workflow", "path", "a workflow instead of a bag: WfFormat 1.5 or workflow.toml with run times", ""),
     Field(
-        "shape", "choice", "a workflow of so many tasks and a simple shape: a chain, a fork and a join, layers", "bag",
+        "shape", "choice", "a workflow of `tasks` tasks with a simple shape: a chain, a fork and a join, layers", "bag",
         ("bag", "pipeline", "parallel", "hybrid"),
     ),
     Field("error", "number law", "true run time divided by the named one", 1.0),
