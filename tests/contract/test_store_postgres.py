@@ -35,9 +35,7 @@ def test_a_broken_connection_is_said_and_the_same_batch_is_taken_afterwards(serv
     assert error.value.retryable
     kit.store.append(batch(2))
     kit.store.append(batch(2))
-    with pytest.raises(StoreError):
-        kit.store.last_seq()
-    assert kit.store.last_seq() == 2
+    assert kit.store.last_seq() == 2, "the reader's connection was cut, too: it makes another one"
     assert len(kit.store.outputs(1)) == 2
     with pytest.raises(BadInput, match="in use"):
         open_store(kit.where)

@@ -69,6 +69,25 @@ def test_a_run_that_is_killed_goes_on_by_the_same_command_and_status_shows_it(sh
     assert [row["stdout"] for row in rows] == [f"{n}\n" for n in range(1, 13)]
 
 
+def test_a_run_whose_connections_are_cut_again_and_again_loses_and_repeats_nothing(shell, state):
+    import psycopg
+
+    process = shell.start(*marking(state))
+    with psycopg.connect(state, autocommit=True) as admin:
+        for began in (3, 5, 5, 5):
+            shell.eventually(lambda began=began: len(list(shell.directory.glob("began-*"))) >= began)
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE pid <> pg_backend_pid() AND datname = current_database() AND application_name LIKE 'windfall%'"
+            )
+        shell.write("go", "")
+    ended = shell.finish(process)
+    assert ended.code == 0, ended
+    assert "12 tasks: 12 done" in ended.out
+    rows = shell.windfall("results", "last", "--state", state, "--json").lines
+    assert sorted(row["task"] for row in rows) == list(range(12))
+
+
 def test_nothing_is_made_where_the_command_is_typed_and_no_password_is_written_anywhere(shell, state):
     home = shell.directory.parent / "home"
     ran = shell.windfall("run", "--state", state, "--range", "1-2", "--", "echo", "{}")

@@ -236,16 +236,24 @@ class PostgresStore:
     def _reader(self) -> Connection:
         connection: Connection | None = getattr(self._local, "connection", None)
         if connection is None or connection.broken:
+            if connection is not None:
+                connection.close()
+                self._readers.remove(connection)
             connection = self._connect()
             self._local.connection = connection
             self._readers.append(connection)
         return connection
 
-    def _read(self, sql: Sql, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
+    def _read(self, sql: Sql, parameters: Sequence[Any] | dict[str, Any] = (), again: bool = True) -> list[Any]:
+        connection: Connection | None = None
         try:
-            return self._reader().execute(sql, parameters, binary=True).fetchall()
+            connection = self._reader()
+            return connection.execute(sql, parameters, binary=True).fetchall()
         except _RAW as error:
-            raise _named(error) from error
+            if not again or connection is None or not connection.broken:
+                raise _named(error) from error
+        # The connection had been cut, perhaps long ago: reading once more, by a new one, does no harm.
+        return self._read(sql, parameters, again=False)
 
     # The log
 
