@@ -87,7 +87,8 @@ def check(status: int, body: bytes, headers: Any) -> None:
         said += f"\n  {error['hint']}"
     if status in (401, 403):
         raise Refused(f"the server refuses this token: {said}", 3)
-    if status in (409, 426):
+    if status in (409, 426) or (status == 400 and error.get("code")):
+        # Of the server itself: the same message would be refused again and again.
         raise Refused(said, 2)
     if status == 413:
         limit = error.get("limit")

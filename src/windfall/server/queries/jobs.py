@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import msgspec
@@ -58,8 +59,8 @@ def whole(request: Request, name: str, default: int, most: float = MAX_INTEGER) 
 
 async def jobs(service: Service, request: Request) -> tuple[int, Json]:
     wanted = request.query_params.get("state")
-    rows = [job_status(service, bag) for bag in reversed(service.state.bags.values())]
-    return 200, {"jobs": [row for row in rows if not wanted or row["state"] == wanted]}
+    found = [bag for bag in reversed(service.state.bags.values()) if not wanted or bag.state == wanted]
+    return 200, {"jobs": [job_status(service, bag) for bag in found]}
 
 
 async def job(service: Service, request: Request) -> tuple[int, Json]:
@@ -118,7 +119,7 @@ async def explain(service: Service, request: Request) -> tuple[int, Json]:
     text = request.query_params.get("task")
     task = one_task(bag, text) if text else None
     await service.driver.settled()
-    records = await run_in_threadpool(_log, service) if task is not None else []
+    records = await run_in_threadpool(_log, service, bag) if task is not None else []
     now = service.driver.clock()
 
     def name_of(number: int) -> str:
@@ -130,13 +131,21 @@ async def explain(service: Service, request: Request) -> tuple[int, Json]:
     return 200, told
 
 
-def _log(service: Service) -> list[Record]:
-    """The records that may speak of a task. A story is asked for rarely, so the log needs no index for it."""
+def _log(service: Service, bag: Bag) -> list[Record]:
+    """The records that may speak of a task of this job: between its submission and its end, and about it."""
+    store, job = service.store, bag.number
+    submitted = store.records(0, 1, job, ("JobSubmitted",))
+    after = submitted[0].seq if submitted else 0
+    # What hosts still report when the job has ended they report within two leases.
+    end_t = inf if bag.finished_t is None else bag.finished_t + 2 * service.state.settings.lease_s
     found: list[Record] = []
-    after = 0
-    while rows := service.store.records(after, 5000, None, STORY_KINDS):
-        found += [decode_record(row.data) for row in rows]
+    while rows := store.records(after, 5000, None, STORY_KINDS):
+        mine = [row for row in rows if row.t <= end_t and (row.kind == "HostAsked" or row.job in (None, job))]
+        records = [decode_record(row.data) for row in mine]
+        found += [record for record in records if _touches(record, job) or getattr(record.event, "job", None) == job]
         after = rows[-1].seq
+        if rows[-1].t > end_t:
+            break
     return found
 
 

@@ -124,7 +124,7 @@ async def last_plans(service: Service, bag: Bag) -> list[Json]:
 def _last_plans(service: Service, job: int) -> list[Json]:
     found: list[Json] = []
     after = 0
-    while rows := service.store.records(after, PAGE, None, ("PlanProposed",)):
+    while rows := service.store.records(after, PAGE, job, ("PlanProposed",)):
         for row in rows:
             record = decode_record(row.data)
             event, taken = record.event, record.decided

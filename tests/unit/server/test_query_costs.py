@@ -1,0 +1,60 @@
+"""Questions cost what they answer, however much else has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.asgi import InProcess
+from windfall.server.queries import jobs as queries
+
+
+@pytest.fixture
+def server() -> Iterator[InProcess]:
+    with InProcess("memory:") as server:
+        yield server
+
+
+def work_off(server: InProcess, job: int, tasks: int) -> None:
+    reported: list = []
+    for _ in range(tasks + 1):
+        status, answer = server.exchange(results=reported)
+        assert status == 200
+        reported = [[*row[:3], "done", 0, 0.0, 1.0, 1.0, 0, 0, 0, 0, None] for row in answer["tasks"]]
+    assert server.get(f"/v1/jobs/{job}")[1]["state"] == "done"
+
+
+def test_the_story_of_a_task_reads_no_record_from_before_its_job(server, monkeypatch):
+    work_off(server, server.submit(100), 100)
+    job = server.submit(1)
+    work_off(server, job, 1)
+    read: list[bytes] = []
+    real = queries.decode_record
+
+    def counted(data: bytes):
+        read.append(data)
+        return real(data)
+
+    monkeypatch.setattr(queries, "decode_record", counted)
+    story = server.get(f"/v1/jobs/{job}/explain?task=0")[1]["story"]
+    assert [row["what"] for row in story] == ["sent", "accepted"]
+    assert len(read) < 10
+    first = server.get("/v1/jobs/1/explain?task=99")[1]["story"]
+    assert [row["what"] for row in first] == ["sent", "accepted"]
+
+
+def test_jobs_in_another_state_are_not_described(server, monkeypatch):
+    for _ in range(5):
+        server.submit(1)
+    server.post("/v1/jobs/3/cancel", {})
+    described: list[int] = []
+    real = queries.job_status
+
+    def noted(service, bag):
+        described.append(bag.number)
+        return real(service, bag)
+
+    monkeypatch.setattr(queries, "job_status", noted)
+    assert [row["job"] for row in server.get("/v1/jobs?state=cancelled")[1]["jobs"]] == [3]
+    assert described == [3]
