@@ -21,6 +21,7 @@ from windfall.core.engine import Engine
 from windfall.core.events import InstanceRequested, Record, SiteSettled, decode_record
 from windfall.core.sites.instances import HOLDING, SiteState
 from windfall.core.sites.site import Scratch
+from windfall.core.sites.view import SiteViews
 from windfall.core.state.state import State
 from windfall.placement import Request
 from windfall.store import open_store
@@ -159,7 +160,7 @@ def check_victims(records: list[Record]) -> list[int]:
             assert isinstance(decided, SiteSettled)
             assert engine.decide(state, event).decided == decided
             site = state.sites[event.site]
-            scratch = Scratch(state, site, event.t, site.hosts)
+            scratch = Scratch(state, site, SiteViews(), event.t, site.hosts)
             named = scratch.scheduler.decide(Request(False, event.wish.resources), event.t)
             least = cheapest(scratch, site, event)
             assert (named.host is None) == (not decided.placed) == (least is None)

@@ -31,9 +31,9 @@ from windfall.core.events import (
 )
 from windfall.core.matching.policy import DefaultPolicy
 from windfall.core.state.invariants import problems
+from windfall.core.state.pools import PoolRules
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
-from windfall.core.supply.overlay import PoolRules
 from windfall.core.wishes import due, wake_at
 from windfall.wire.messages import CAUSES
 

@@ -65,6 +65,7 @@ from windfall.core.renting import apply as renting_apply
 from windfall.core.renting import machines, plans, runtimes
 from windfall.core.sites import apply as sites_apply
 from windfall.core.sites import site
+from windfall.core.sites.view import SiteViews
 from windfall.core.state.state import State
 from windfall.core.supply import apply as supply_apply
 from windfall.core.supply import pools
@@ -83,6 +84,7 @@ class Policies:
         self._cache: dict[tuple[tuple[str, str], ...], BagPolicy] = {}
         self._default = DefaultPolicy()
         self._ranking: tuple[State, int, Ranking] | None = None
+        self.sites = SiteViews()
 
     def ranking(self, state: State) -> Ranking:
         """The bags with tasks to hand out, as hosts are matched with them; made anew when they have changed."""
@@ -112,8 +114,8 @@ HANDLERS: dict[type, tuple[Decide, Apply]] = {
     JobSubmitted: (changes.on_job_submitted, jobs_apply.apply_job_submitted),
     TasksAdded: (changes.on_tasks_added, jobs_apply.apply_tasks_added),
     JobShaped: (changes.nothing, jobs_apply.apply_job_shaped),
-    JobSealed: (changes.nothing, jobs_apply.apply_job_sealed),
-    JobChanged: (changes.nothing, jobs_apply.apply_job_changed),
+    JobSealed: (changes.on_job_sealed, jobs_apply.apply_job_sealed),
+    JobChanged: (changes.on_job_changed, jobs_apply.apply_job_changed),
     JobCancelled: (changes.on_job_cancelled, jobs_apply.apply_job_cancelled),
     JobRetried: (changes.on_job_retried, jobs_apply.apply_job_retried),
     ResultsReported: (results.on_results_reported, jobs_apply.apply_results),
@@ -124,7 +126,7 @@ HANDLERS: dict[type, tuple[Decide, Apply]] = {
     TimerFired: (leases.on_timer_fired, liveness_apply.apply_time_judged),
     PoolsConfigured: (changes.nothing, supply_apply.apply_pools_configured),
     OverlayDue: (pools.on_overlay_due, supply_apply.apply_clients_asked),
-    PoolAnswered: (changes.nothing, supply_apply.apply_pool_answered),
+    PoolAnswered: (pools.on_pool_answered, supply_apply.apply_pool_answered),
     PoolCounted: (changes.nothing, supply_apply.apply_pool_counted),
     SiteCreated: (changes.nothing, sites_apply.apply_site_created),
     SiteHostReported: (site.on_site_host_reported, sites_apply.apply_site_host_reported),
@@ -137,7 +139,7 @@ HANDLERS: dict[type, tuple[Decide, Apply]] = {
     PricesReported: (changes.nothing, renting_apply.apply_prices_reported),
     PlanProposed: (plans.on_plan_proposed, renting_apply.apply_plan_taken),
     MachineStarted: (changes.nothing, renting_apply.apply_machine_started),
-    MachineRefused: (changes.nothing, renting_apply.apply_machine_refused),
+    MachineRefused: (machines.on_machine_refused, renting_apply.apply_machine_refused),
     MachineNoticed: (changes.nothing, renting_apply.apply_machine_noticed),
     MachineHibernated: (changes.nothing, renting_apply.apply_machine_hibernated),
     MachineResumed: (changes.nothing, renting_apply.apply_machine_resumed),

@@ -14,12 +14,16 @@ from msgspec import Struct
 
 from windfall.bounds import MAX_MEMORY_BYTES
 from windfall.core.sites.instances import InstanceEnd, Placement, Resources, SiteRules, Wish
-from windfall.core.supply.overlay import Ask, Flow, PoolRules
+from windfall.core.state.learned import Advice
+from windfall.core.state.pools import Ask, Breaker, Flow, PoolRules
 from windfall.planning.contract import Plan
 from windfall.planning.offers import Offer
+from windfall.timeouts.memory import CountRules
 
 Key = tuple[int, int, int]
 """(job, task, attempt): the fencing pair of an attempt, with its job."""
+Stop = tuple[int, str]
+"""A job of which nothing more is tried, and why."""
 
 
 class TaskClass(Struct, frozen=True, array_like=True):
@@ -70,6 +74,24 @@ class JobRules(Struct, frozen=True, array_like=True):
     """The first job of the class, which brought the tasks; 0: this one has brought its own."""
 
 
+class Bookkeeping(Struct, frozen=True, array_like=True):
+    """Parameters of the arithmetic in `apply`. They are recorded, so that a replay counts as it was counted then."""
+
+    latencies: CountRules = CountRules()
+    run_times_kept: int = 500
+    """Newest run times of a class of tasks: a quantile of 500 is as good as one of 500,000."""
+    host_half_life_s: float = 3600.0
+    """After this time a success or an error of a host counts half."""
+    host_mean_over: int = 50
+    """A host's mean turnaround fades over so many results."""
+    turnaround_cells: int = 16
+    """Cells of an octave in which a bag's turnarounds are counted."""
+    together_s: float = 60.0
+    """Machines that are taken within this time of one another went for one reason."""
+    ended_instances_kept: int = 1000
+    """Instances of a site that have ended and are still remembered."""
+
+
 class Settings(Struct, frozen=True, array_like=True):
     """What the operator sets for the whole server."""
 
@@ -84,6 +106,7 @@ class Settings(Struct, frozen=True, array_like=True):
     failover_pool: str = ""
     pools_after_s: float = 0.3
     """Seconds between a change of what is wanted and a look at the pools: hosts that are there take what they can."""
+    bookkeeping: Bookkeeping = Bookkeeping()
 
 
 # --- events ---------------------------------------------------------------------------------------------------------
@@ -418,8 +441,26 @@ class TasksTaken(Decision):
     first: int
 
 
+class Lessons(Struct, array_like=True, gc=False):
+    """What is learned from attempts that are given up. A place counts the losses of the decision, in their order."""
+
+    silences: list[tuple[int, float]] = []
+    """(place, seconds): its latency is at least that."""
+    interrupted: list[tuple[int, float]] = []
+    """(place, seconds at speed 1): its task takes longer than that."""
+    advice: list[Advice] = []
+
+
 class ResultsJudged(Decision):
     verdicts: list[int]
+    observed: list[int] = []
+    """Places of the results whose latencies are learned from."""
+    ran: list[tuple[int, float]] = []
+    """(place, seconds at speed 1 or multiples of the estimate) of results whose run times are learned from."""
+    replan: list[int] = []
+    """Jobs whose run times are known so much better that they are planned again."""
+    stopped: list[Stop] = []
+    advice: list[Advice] = []
 
 
 class HostAnswered(Decision):
@@ -440,12 +481,41 @@ class HostAnswered(Decision):
     """The host shall say what it holds: numbers were skipped, so the log was cut off behind an answer that it saw."""
     stop: str = ""
     """Why the worker shall end, if it shall."""
+    stopped: list[Stop] = []
+    lessons: Lessons | None = None
+    tested_until: float | None = None
+    """The next test of a host that is being tested, should this one fail."""
+    breaker: Breaker | None = None
+    """How far the host's pool is trusted from now on, if that changes."""
 
 
 class TasksChosen(Decision):
     """The tasks that a cancellation or a retry is about."""
 
     tasks: list[int]
+    stopped: list[Stop] = []
+
+
+class JobSettled(Decision):
+    """What follows from a job's rules once its tasks are there, or once the rules have changed."""
+
+    planned: bool = False
+    """Machines may be rented for it from now on."""
+    replan_t: float | None = None
+    """Its first plan waits until then: free hosts may take its tasks before."""
+    stopped: list[Stop] = []
+
+
+class PoolJudged(Decision):
+    """How far a pool that has answered is trusted from now on; None: as before."""
+
+    breaker: Breaker | None = None
+
+
+class OfferJudged(Decision):
+    """Refusals of an offer in a row; several at once are one answer."""
+
+    refusals: int = 0
 
 
 class TimeJudged(Decision):
@@ -455,6 +525,9 @@ class TimeJudged(Decision):
     lost_hosts: list[int] = []
     lost: list[tuple[int, int, int, int]] = []
     expired: list[tuple[int, int, int, int]] = []
+    stopped: list[Stop] = []
+    lessons: Lessons | None = None
+    """Its places count `lost` and then `expired`."""
 
 
 class ClientsAsked(Decision):
@@ -484,6 +557,8 @@ class SiteSettled(Decision):
     gone: list[str] = []
     repeat: bool = False
     refused: str = ""
+    stopped: list[Stop] = []
+    lessons: Lessons | None = None
 
 
 class PlanTaken(Decision):
@@ -500,6 +575,9 @@ class PlanTaken(Decision):
     """What of it is not carried out, and why."""
     not_before_t: float = -inf
     """The next plan of this job is made at this time at the earliest: changes come in swarms."""
+    replan_t: float = inf
+    """When the job is planned again although nothing has happened."""
+    lessons: Lessons | None = None
 
 
 class MachineSettled(Decision):
@@ -507,6 +585,8 @@ class MachineSettled(Decision):
     """(job, task, attempt, verdict) of what a machine took with it."""
     cause: str = ""
     """Why it ended: it decides the bill."""
+    stopped: list[Stop] = []
+    lessons: Lessons | None = None
 
 
 class CheckpointKept(Decision):
@@ -561,6 +641,9 @@ AnyDecision = (
     | ResultsJudged
     | HostAnswered
     | TasksChosen
+    | JobSettled
+    | PoolJudged
+    | OfferJudged
     | TimeJudged
     | ClientsAsked
     | SiteSettled

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from windfall.core.events import AnyEvent, PoolAnswered, PoolCounted, PoolsConfigured, Record
 from windfall.core.state.hosts import GONE
-from windfall.core.supply.overlay import PoolRules
+from windfall.core.state.pools import PoolRules
 from windfall.core.wishes import AskWish, wishes
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import Pool, PoolWorker

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from windfall.core.sites.instances import SiteRules
-from windfall.core.supply.overlay import PoolRules
+from windfall.core.state.pools import PoolRules
 from windfall.errors import BadInput
 from windfall.pools.emulated_config import Cloud, rented_from
 from windfall.pools.site import check_site

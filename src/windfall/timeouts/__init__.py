@@ -7,5 +7,5 @@ strategies                 resubmit, submit several at once, submit another with
 sample, estimate           censored observations, Kaplan-Meier, rho, maximum likelihood, the tests of a fit
 dependence, report         where latencies are not independent, and all that a file of them says
 steps                      the timeout that a survival curve from data advises: shared by `report` and `online`
-online                     a bounded, forgetful sketch of one pool's latencies, for the engine (numpy only)
+memory, online             a bounded, forgetful sketch of one pool's latencies for the engine: the data, its advice
 """

@@ -7,18 +7,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from windfall.core.supply.apply import asked, joined, refused, useful
+from windfall.core.state.pools import Matching, PoolRules, PoolState
+from windfall.core.supply.apply import asked, joined
 from windfall.core.supply.overlay import (
     ERRORS_TO_OPEN,
-    Matching,
-    PoolRules,
-    PoolState,
     Supply,
+    after_refusal,
+    after_use,
     asks,
     capacity_of,
     demand_of,
     solve,
 )
+
+
+def refuse(pool, count, error, t):
+    """What a refusal comes to: the clients will not come, and the breaker counts it."""
+    pool.queued -= count
+    pool.note(after_refusal(pool, error, t))
+
 
 NAMES = ("a", "b", "c", "d")
 groups = st.lists(st.sampled_from(NAMES), min_size=1, unique=True).map(lambda names: tuple(sorted(names)))
@@ -129,7 +136,7 @@ def test_a_pool_that_answers_with_errors_is_asked_ever_more_rarely(demand):
         for ask in asks({"p": state}, {}, matching, float(second)):
             if ask.count:
                 asked(state, ask.count, float(second))
-                refused(state, ask.count, "slurmctld is not there", float(second))
+                refuse(state, ask.count, "slurmctld is not there", float(second))
                 requests += 1
     assert requests <= ERRORS_TO_OPEN + 10
     assert state.queued == 0
@@ -139,7 +146,7 @@ def test_after_the_pause_one_client_is_asked_for_as_a_test_and_its_first_task_cl
     state = pool()
     for _ in range(ERRORS_TO_OPEN):
         asked(state, 5, 0.0)
-        refused(state, 5, "no", 0.0)
+        refuse(state, 5, "no", 0.0)
     matching = solve({("p",): 40}, {"p": 100}, {})
     assert asks({"p": state}, {}, matching, 1.0)[0].count == 0
     (test,) = asks({"p": state}, {}, matching, 61.0)
@@ -148,5 +155,5 @@ def test_after_the_pause_one_client_is_asked_for_as_a_test_and_its_first_task_cl
     assert asks({"p": state}, {}, matching, 62.0)[0].count == 0, "the test has not come yet"
     joined(state)
     assert asks({"p": state}, there(1), matching, 63.0)[0].count <= 1, "it came, but has done nothing yet"
-    useful(state)
+    state.note(after_use(state))
     assert asks({"p": state}, there(1), matching, 70.0)[0].count > 1

@@ -13,7 +13,8 @@ from windfall.core.events import (
     TaskClass,
 )
 from windfall.core.explain.jobs import explain
-from windfall.core.supply.overlay import ERRORS_TO_OPEN, PoolRules
+from windfall.core.state.pools import PoolRules
+from windfall.core.supply.overlay import ERRORS_TO_OPEN
 from windfall.policy.compiled import compile_policies
 
 

@@ -258,7 +258,7 @@ def test_several_refusals_at_once_are_one_answer_and_a_short_cycle_is_no_reason_
     cloud.step(PlanProposed(cloud.t, bag.number, cloud.state.seq, Plan(start=starts)))
     for number in (1, 2, 3):
         cloud.step(MachineRefused(cloud.t, number, "no capacity"))
-    assert cloud.state.fleet.markets[by_second.key].shut_until_t(by_second) == pytest.approx(cloud.t + 10)
+    assert machines.shut_until_t(cloud.state.fleet.markets[by_second.key], by_second) == pytest.approx(cloud.t + 10)
 
 
 def test_run_times_are_learned_and_corrected_for_the_speed_of_the_machine() -> None:

@@ -232,7 +232,7 @@ def test_the_longer_the_bag_the_sooner_its_tail_may_be_replicated():
         hand = Hand()
         bag = hand.submit(tasks)
         hand.ask("a", want=0, slots=100)
-        bag.tally.turnarounds = {cell_of(float(seconds)): 1 for seconds in range(10, 20)}
+        bag.tally.turnarounds = {cell_of(float(seconds), 16): 1 for seconds in range(10, 20)}
         bag.counts[DONE] = 10
         bags.append(slow_after_s(hand.state, bag))
     assert bags[0] > bags[1] >= 14.0
@@ -242,9 +242,9 @@ def test_the_longer_the_bag_the_sooner_its_tail_may_be_replicated():
 def test_a_quantile_of_turnarounds_lies_at_most_a_cell_above_the_true_one(times, share):
     cells: dict[int, int] = {}
     for seconds in times:
-        cells[cell_of(seconds)] = cells.get(cell_of(seconds), 0) + 1
+        cells[cell_of(seconds, 16)] = cells.get(cell_of(seconds, 16), 0) + 1
     true = sorted(times)[max(0, ceil(share * len(times) - 1e-9) - 1)]
-    assert true <= quantile_s(cells, share) <= true * (1 + 1 / 15)
+    assert true <= quantile_s(cells, share, 16) <= true * (1 + 1 / 15)
 
 
 def test_a_bag_whose_policy_rules_replicas_out_is_not_asked_for_any():

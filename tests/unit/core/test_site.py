@@ -137,7 +137,9 @@ def test_a_resource_that_no_host_has_is_named():
     wish = Wish({"vcpu": 1.0, "gpu": 1.0}, ["train"])
     hand.step(InstanceRequested(hand.t, "lab", wish))
     waits = hand.site.instances[1]
-    assert why_now(hand.state, hand.site, waits, hand.t) == ["no host of the site has any gpu"]
+    assert why_now(hand.state, hand.site, hand.engine.policies.sites, waits, hand.t) == [
+        "no host of the site has any gpu"
+    ]
 
 
 def test_only_hosts_with_the_tags_of_a_request_may_run_it():

@@ -9,6 +9,7 @@ from windfall.core.liveness import timeouts
 from windfall.core.matching.ads import pool_ad
 from windfall.core.state.snapshot import load, save
 from windfall.policy.compiled import compile_policies
+from windfall.timeouts.online import Memory
 
 
 def teach(hand: Hand, tasks: int, latency_s: float, pool: str = "grid") -> None:
@@ -58,10 +59,10 @@ def test_a_silent_attempt_is_given_up_at_the_learned_time_and_teaches_in_its_tur
     teach(hand, 60, latency_s=400)
     hand.ask("b", want=0)
     (key,) = hand.tasks("a", pool="grid")
-    before = hand.state.learned.latencies.of("grid").samples
+    before = hand.state.learned.latencies.pools["grid"].samples
     hand.wait(timeouts.PRIOR_S)
     assert bag.columns.losses[key[1]] == 1 and bag.columns.state[key[1]] == 0
-    assert hand.state.learned.latencies.of("grid").samples == before + 1
+    assert hand.state.learned.latencies.pools["grid"].samples == before + 1
 
 
 def test_a_policy_of_the_bag_goes_before_what_was_learned_and_can_use_it():
@@ -89,11 +90,14 @@ def test_of_a_well_known_pool_the_share_that_is_lost_stays_what_it_is():
     bag = hand.submit(1)
     hand.ask("a", want=0, pool="grid")
     host = hand.state.host("a")
+    latencies = hand.state.learned.latencies
     for hand.state.seq in range(10, 30_000):
         if hand.state.seq * 7919 % 1000 < 300:
-            timeouts.learn_silence(hand.state, host, bag, waited_s=1000.0)
-        else:
-            timeouts.learn(hand.state, host, bag, turnaround_s=11.0, run_s=1.0)
-    known = hand.state.learned.latencies.of("grid", bag.rules.name)
+            waited_s = timeouts.silence_s(hand.state, host, bag, waited_s=1000.0)
+            if waited_s is not None:
+                latencies.observe_censored("grid", bag.rules.name, waited_s)
+        elif not timeouts.passes_over(hand.state, host, bag):
+            latencies.observe("grid", bag.rules.name, 10.0)
+    known = Memory.of_latencies(latencies).of("grid", bag.rules.name)
     assert timeouts.WELL_KNOWN < known.samples < 10_000
     assert 0.2 < known.curve().left < 0.4

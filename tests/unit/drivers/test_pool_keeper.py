@@ -17,7 +17,8 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
-from windfall.core.supply.overlay import ERRORS_TO_OPEN, PoolRules
+from windfall.core.state.pools import PoolRules
+from windfall.core.supply.overlay import ERRORS_TO_OPEN
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import PoolWorker, Started

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.support.engine import Hand
 from windfall.core.events import Ask, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured, TaskClass
 from windfall.core.matching.ads import pool_ad
-from windfall.core.supply.overlay import ERRORS_TO_OPEN, PoolRules
+from windfall.core.state.pools import PoolRules
+from windfall.core.supply.overlay import ERRORS_TO_OPEN
 from windfall.policy.compiled import compile_policies
 
 CHEAP = PoolRules("cheap", limit=4, slots=2, price_usd=0.1)

@@ -11,7 +11,8 @@ import pytest
 from windfall.errors import BadInput
 from windfall.timeouts.best import best_timeout
 from windfall.timeouts.laws import LogNormal
-from windfall.timeouts.online import EXPLORE_EVERY, LEAST, MOST_CLASSES, Memory, Sketch, cell_of, edge_above
+from windfall.timeouts.memory import USUAL, cell_of
+from windfall.timeouts.online import EXPLORE_EVERY, LEAST, Memory, Sketch, edge_above
 from windfall.timeouts.process import Process
 
 
@@ -173,15 +174,15 @@ def test_a_task_class_borrows_from_its_pool_until_it_knows_enough():
     memory.observe("grid", "new", 5.0)
     assert memory.quantile("grid", "short", 0.9) == pytest.approx(10, rel=0.05)
     assert memory.quantile("grid", "long", 0.1) == pytest.approx(1000, rel=0.05)
-    assert memory.of("grid", "new") is memory.pools["grid"]
+    assert memory.of("grid", "new").came_back is memory.pools["grid"].came_back
     assert memory.best_timeout("elsewhere", prior_s=60).basis == "prior"
 
 
 def test_the_memory_of_classes_is_bounded():
     memory = Memory()
-    for number in range(3 * MOST_CLASSES):
+    for number in range(3 * USUAL.most_classes):
         memory.observe("grid", f"class {number}", 1.0)
-    assert len(memory.classes) == MOST_CLASSES
+    assert len(memory.classes) == USUAL.most_classes
     assert msgspec.json.decode(msgspec.json.encode(memory), type=Memory) == memory
 
 

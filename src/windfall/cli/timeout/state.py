@@ -20,7 +20,7 @@ from windfall.core.events import (
     TimeJudged,
     decode_record,
 )
-from windfall.core.jobs.results import CANCEL, LOSS_CODES
+from windfall.core.state.causes import CANCEL, LOSS_CODES
 from windfall.errors import BadInput
 from windfall.store import open_store
 from windfall.store.location import DATABASES, shown

@@ -22,6 +22,7 @@ from windfall.core.events import (
     JobChanged,
     JobRetried,
     JobSealed,
+    JobSettled,
     JobShaped,
     JobSubmitted,
     JobTaken,
@@ -35,15 +36,14 @@ from windfall.core.events import (
     TasksTaken,
 )
 from windfall.core.jobs import attempts
-from windfall.core.jobs.results import CANCEL, LOSS_CODES
-from windfall.core.liveness import timeouts
 from windfall.core.matching.turnarounds import cell_of
-from windfall.core.renting import runtimes
 from windfall.core.renting.apply import follow
 from windfall.core.sites.apply import welcome
 from windfall.core.state.bags import Bag, Terms
+from windfall.core.state.causes import CANCEL, LOSS_CODES
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, NO_EXIT, WAITING
 from windfall.core.state.hosts import LIVE, Host
+from windfall.core.state.learned import RunTimes
 from windfall.core.state.state import State
 
 
@@ -82,18 +82,19 @@ def apply_tasks_added(state: State, event: TasksAdded, decided: TasksTaken) -> N
     attempts.settle(state, bag, event.t)
 
 
-def apply_job_sealed(state: State, event: JobSealed, decided: Nothing) -> None:
+def apply_job_sealed(state: State, event: JobSealed, decided: JobSettled) -> None:
     bag = state.bags[event.job]
     bag.sealed = True
     attempts.settle(state, bag, event.t)
-    follow(state, bag)
+    follow(state, bag, decided)
 
 
-def apply_job_changed(state: State, event: JobChanged, decided: Nothing) -> None:
+def apply_job_changed(state: State, event: JobChanged, decided: JobSettled) -> None:
     bag = state.bags[event.job]
     bag.terms = Terms(event.rules, bag.classes if event.classes is None else event.classes, bag.tail)
     attempts.settle(state, bag, event.t)
-    follow(state, bag)
+    attempts.stop_jobs(state, decided.stopped, event.t)
+    follow(state, bag, decided)
 
 
 def apply_job_cancelled(state: State, event: JobCancelled, decided: TasksChosen) -> None:
@@ -123,6 +124,7 @@ def apply_job_retried(state: State, event: JobRetried, decided: TasksChosen) -> 
                 del bag.tally.causes[cause]
         attempts.requeue(state, bag, task)
     attempts.settle(state, bag, event.t)
+    attempts.stop_jobs(state, decided.stopped, event.t)
 
 
 def apply_host_blocked(state: State, event: HostBlocked, decided: Nothing) -> None:
@@ -145,30 +147,42 @@ def apply_host_drained(state: State, event: HostDrained, decided: Nothing) -> No
 
 
 def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) -> None:
-    host = state.hosts.by_name.get(event.host)
+    host, books = state.hosts.by_name.get(event.host), state.settings.bookkeeping
     if host is not None:
-        host.record.fade(event.t)
+        host.record.fade(event.t, books.host_half_life_s)
     touched: dict[int, Bag] = {}
-    learned, bags = 0, state.bags
-    for result, verdict in zip(event.results, decided.verdicts, strict=True):
+    bags, observed = state.bags, decided.observed
+    for place, (result, verdict) in enumerate(zip(event.results, decided.verdicts, strict=True)):
         bag = bags.get(result.job)
         if bag is None:
             continue
         touched[result.job] = bag
         if verdict == ACCEPTED:
-            turnaround_s = _accept(state, bag, host, result)
-            if host is not None and learned < timeouts.OBSERVED_PER_RECORD:
-                learned += 1
-                timeouts.learn(state, host, bag, turnaround_s, result.end - result.start)
+            latency_s = _accept(state, bag, host, result)
+            if host is not None and place in observed:
+                state.learned.latencies.observe(host.pool, bag.rules.name, latency_s, rules=books.latencies)
         else:
             _other(state, bag, host, result, verdict, event.t)
+    for place, seconds in decided.ran:
+        _learn_run_time(state, event.results[place], seconds)
+    for job in decided.replan:
+        state.touch(job)
+    for advice in decided.advice:
+        state.learned.take(advice)
     for bag in touched.values():
         attempts.settle(state, bag, event.t)
+    attempts.stop_jobs(state, decided.stopped, event.t)
+
+
+def _learn_run_time(state: State, result: Result, seconds: float) -> None:
+    bag = state.bags[result.job]
+    known = state.learned.run_times.setdefault(bag.class_key(bag.class_of(result.task)), RunTimes())
+    known.add(seconds, state.settings.bookkeeping.run_times_kept)
 
 
 def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
-    """The task is done; returns how long its result took from the moment the attempt was sent."""
-    task = result.task
+    """The task is done; returns the seconds from sending the attempt to its result in which it did not run."""
+    task, books = result.task, state.settings.bookkeeping
     was_waiting = bag.columns.state[task] == WAITING
     attempt = attempts.release(state, bag, task, result.attempt)
     if was_waiting:
@@ -185,21 +199,19 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
         bag.release_children(task)
     _note(bag, host, result)
     bag.tally.run_s += result.end - result.start
-    if bag.number in state.fleet.plans:
-        runtimes.learn(state, bag, host, result)
     turnaround_s = result.end - (attempt.sent if attempt else result.start)
-    cell = cell_of(turnaround_s)
+    cell = cell_of(turnaround_s, books.turnaround_cells)
     bag.tally.turnarounds[cell] = bag.tally.turnarounds.get(cell, 0) + 1
     if bag.tally.last_result_t is None or result.end > bag.tally.last_result_t:
         bag.tally.last_result_t = max(0.0, result.end)
     if host is not None:
-        host.record.succeeded(turnaround_s, result.cpu_s)
+        host.record.succeeded(turnaround_s, result.cpu_s, books.host_mean_over)
     for number in bag.tally.blame.pop(task, ()) if bag.tally.blame else ():
         if host is None or number != host.number:
             blamed = state.hosts.get(number)
             if blamed is not None:
-                blamed.record.blamed(result.end)
-    return turnaround_s
+                blamed.record.blamed(result.end, books.host_half_life_s)
+    return max(0.0, turnaround_s - (result.end - result.start))
 
 
 def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: int, t: float) -> None:

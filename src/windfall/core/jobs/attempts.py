@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from windfall.core.events import Assigned
+from windfall.core.events import Assigned, Stop
 from windfall.core.state.bags import Attempt, Bag
-from windfall.core.state.columns import CANCELLED, FAILED, HELD, WAITING
+from windfall.core.state.columns import CANCELLED, HELD, WAITING
 from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
 
@@ -88,10 +88,7 @@ def cancel_attempts(state: State, bag: Bag, task: int) -> None:
 
 
 def settle(state: State, bag: Bag, t: float) -> None:
-    """After a change: stop a job that failed too often, notice a job that has ended, keep the ready list true."""
-    limit = bag.rules.max_failed_tasks
-    if limit is not None and bag.counts[FAILED] > limit and not bag.stopped:
-        stop_job(state, bag, f"more than {limit} tasks failed")
+    """After a change: notice a job that has ended, keep the ready list true."""
     # What waits for a parent while nothing runs and nothing could run waits for one that failed or was cancelled.
     ended = not bag.counts[HELD] and bag.counts[WAITING] == bag.queues.held
     if ended and bag.sealed:
@@ -125,6 +122,14 @@ def forget_ended(state: State) -> None:
         if bag is not None and task in bag.attempts.live and live_until(bag, task, number, deadline):
             return
         deadlines.pop()
+
+
+def stop_jobs(state: State, stopped: list[Stop], t: float) -> None:
+    """Carry out which jobs a decision stops."""
+    for job, reason in stopped:
+        bag = state.bags[job]
+        stop_job(state, bag, reason)
+        settle(state, bag, t)
 
 
 def stop_job(state: State, bag: Bag, reason: str) -> None:

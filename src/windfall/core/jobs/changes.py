@@ -6,7 +6,10 @@ from typing import Any
 
 from windfall.core.events import (
     JobCancelled,
+    JobChanged,
     JobRetried,
+    JobSealed,
+    JobSettled,
     JobSubmitted,
     JobTaken,
     Nothing,
@@ -14,6 +17,8 @@ from windfall.core.events import (
     TasksChosen,
     TasksTaken,
 )
+from windfall.core.jobs import stops
+from windfall.core.renting import plans
 from windfall.core.state.bags import FINAL
 from windfall.core.state.columns import CANCELLED, FAILED
 from windfall.core.state.state import State
@@ -31,6 +36,18 @@ def on_job_submitted(state: State, event: JobSubmitted, policies: Any) -> JobTak
 
 def on_tasks_added(state: State, event: TasksAdded, policies: Any) -> TasksTaken:
     return TasksTaken(state.bags[event.job].total)
+
+
+def on_job_sealed(state: State, event: JobSealed, policies: Any) -> JobSettled:
+    bag = state.bags[event.job]
+    return plans.settled(state, bag, bag.rules, sealed=True)
+
+
+def on_job_changed(state: State, event: JobChanged, policies: Any) -> JobSettled:
+    bag = state.bags[event.job]
+    settled = plans.settled(state, bag, event.rules, bag.sealed)
+    settled.stopped = stops.with_failures(bag, event.rules, 0)
+    return settled
 
 
 def on_job_cancelled(state: State, event: JobCancelled, policies: Any) -> TasksChosen:
@@ -51,4 +68,14 @@ def on_job_retried(state: State, event: JobRetried, policies: Any) -> TasksChose
     wanted = (FAILED, CANCELLED) if event.cancelled else (FAILED,)
     # A task that is named twice is given one new attempt.
     tasks = range(bag.total) if event.tasks is None else dict.fromkeys(event.tasks)
-    return TasksChosen([task for task in tasks if 0 <= task < bag.total and bag.columns.state[task] in wanted])
+    chosen = TasksChosen([task for task in tasks if 0 <= task < bag.total and bag.columns.state[task] in wanted])
+    complete_retry(state, event, chosen)
+    return chosen
+
+
+def complete_retry(state: State, event: JobRetried, chosen: TasksChosen) -> None:
+    """A job that was stopped goes on, unless too many of its failed tasks are left out."""
+    bag = state.bags[event.job]
+    if chosen.tasks:
+        failed = sum(bag.columns.state[task] == FAILED for task in chosen.tasks)
+        chosen.stopped = stops.with_failures(bag, bag.rules, -failed, stopped="")

@@ -23,22 +23,32 @@ from windfall.core.events import (
     ResultsJudged,
     ResultsReported,
 )
-from windfall.core.jobs import attempts
+from windfall.core.jobs import attempts, stops
+from windfall.core.liveness import timeouts
+from windfall.core.renting import runtimes
 from windfall.core.state.bags import FINAL, Bag
+from windfall.core.state.causes import CANCEL, LOSS_CODES, NO_DIRECTORY, SUCCESS, UNRENDERED
 from windfall.core.state.state import State
-from windfall.wire.messages import BAD_TASK, CAUSES, LOSSES, NO_CWD
-from windfall.wire.messages import CANCELLED as CANCELLED_CAUSE
-from windfall.wire.messages import DONE as DONE_CAUSE
-
-SUCCESS = CAUSES.index(DONE_CAUSE)
-CANCEL = CAUSES.index(CANCELLED_CAUSE)
-NO_DIRECTORY = CAUSES.index(NO_CWD)
-UNRENDERED = CAUSES.index(BAD_TASK)
-LOSS_CODES = frozenset(CAUSES.index(cause) for cause in LOSSES)
 
 
 def on_results_reported(state: State, event: ResultsReported, policies: Any) -> ResultsJudged:
-    return ResultsJudged([judge(state, result) for result in event.results])
+    judged = ResultsJudged([judge(state, result) for result in event.results])
+    complete(state, event, judged)
+    return judged
+
+
+def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> None:
+    """Add to the verdicts what else follows: what is learned, and which jobs have failed too often."""
+    verdicts = judged.verdicts
+    if ACCEPTED in verdicts:
+        host = state.hosts.by_name.get(event.host)
+        if host is not None:
+            judged.observed, judged.advice = timeouts.lessons_of_results(state, host, event.results, verdicts)
+        if state.fleet.plans:
+            judged.ran, judged.replan = runtimes.lessons_of_results(state, host, event.results, verdicts)
+    if FAILED_FOR_GOOD in verdicts or LOST_FOR_GOOD in verdicts:
+        pairs = zip(event.results, verdicts, strict=True)
+        judged.stopped = stops.after(state, [(result.job, verdict) for result, verdict in pairs])
 
 
 def judge(state: State, result: Result) -> int:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from math import inf
 
-from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, TimeJudged, TimerFired
+from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, Lessons, TimeJudged, TimerFired
 from windfall.core.jobs import attempts
-from windfall.core.liveness import timeouts
-from windfall.core.liveness.leases import LOST_CODE, Loss
-from windfall.core.renting import runtimes
 from windfall.core.state.bags import Bag
+from windfall.core.state.causes import LOST_CODE, Loss
 from windfall.core.state.columns import FAILED
 from windfall.core.state.hosts import GONE, HIBERNATED, LIVE, UNKNOWN, Host
 from windfall.core.state.state import State
@@ -20,9 +18,9 @@ def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> N
         _fall_silent(state, state.hosts[number], UNKNOWN)
     for number in decided.lost_hosts:
         _fall_silent(state, state.hosts[number], GONE)
-    for losses in (decided.lost, decided.expired):
-        if losses:
-            apply_losses(state, losses, event.t)
+    if decided.lost or decided.expired:
+        apply_losses(state, [*decided.lost, *decided.expired], decided.lessons, event.t)
+        attempts.stop_jobs(state, decided.stopped, event.t)
     while state.bags.deadlines and state.bags.deadlines.front[0][0] <= event.t:
         state.bags.deadlines.pop()
     attempts.forget_ended(state)
@@ -72,26 +70,26 @@ def leave(state: State, host: Host, reason: str) -> None:
     _fall_silent(state, host, GONE)
 
 
-def apply_losses(state: State, losses: list[Loss], t: float) -> None:
+def apply_losses(state: State, losses: list[Loss], lessons: Lessons | None, t: float) -> None:
     """Give attempts up, charge the losses, and put tasks back into the queue as their verdicts say."""
+    if lessons is not None:
+        _learn(state, losses, lessons)
     touched: dict[int, Bag] = {}
+    half_life_s = state.settings.bookkeeping.host_half_life_s
     for job, task, number, verdict in losses:
         bag = state.bags[job]
         attempt = attempts.give_up(bag, task, number)
         if attempt is None:
             continue
         touched[job] = bag
-        if job in state.fleet.plans:
-            runtimes.note_cut_short(state, bag, task, attempt, t)
         if verdict == RETURNED:
             attempts.requeue(state, bag, task)
             continue
         bag.columns.losses[task] += 1
         host = state.hosts.get(attempt.host)
         if host is not None:
-            host.record.fade(t)
+            host.record.fade(t, half_life_s)
             host.record.lost_task()
-            timeouts.learn_silence(state, host, bag, t - attempt.sent)
         if verdict == OTHERS_RUN:
             continue
         if verdict == LOST_FOR_GOOD:
@@ -100,6 +98,21 @@ def apply_losses(state: State, losses: list[Loss], t: float) -> None:
             attempts.requeue(state, bag, task)
     for bag in touched.values():
         attempts.settle(state, bag, t)
+
+
+def _learn(state: State, losses: list[Loss], lessons: Lessons) -> None:
+    rules = state.settings.bookkeeping.latencies
+    for place, seconds in lessons.interrupted:
+        job, task, _, _ = losses[place]
+        known = state.bags[job].progress.interrupted_s
+        known[task] = max(seconds, known.get(task, 0.0))
+    for place, seconds in lessons.silences:
+        job, task, number, _ = losses[place]
+        bag = state.bags[job]
+        host = state.hosts[next(a.host for a in bag.attempts.live[task] if a.number == number)]
+        state.learned.latencies.observe_censored(host.pool, bag.rules.name, seconds, rules=rules)
+    for advice in lessons.advice:
+        state.learned.take(advice)
 
 
 def fail_as_lost(bag: Bag, task: int, number: int, host: int, sent: float, t: float) -> None:

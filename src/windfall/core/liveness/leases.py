@@ -11,16 +11,13 @@ from math import inf
 from typing import Any
 
 from windfall.core.events import OTHERS_RUN, Key, TimeJudged, TimerFired
-from windfall.core.jobs import attempts
+from windfall.core.jobs import attempts, stops
 from windfall.core.jobs.results import judge_loss
+from windfall.core.liveness import lessons
 from windfall.core.state.bags import Bag
+from windfall.core.state.causes import Loss
 from windfall.core.state.hosts import HIBERNATED, Host
 from windfall.core.state.state import State
-from windfall.wire.messages import CAUSES, LOST
-
-LOST_CODE = CAUSES.index(LOST)
-Loss = tuple[int, int, int, int]
-"""(job, task, attempt, verdict)."""
 
 
 def next_look(state: State) -> float:
@@ -61,7 +58,14 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
         gone.add(key)
         remaining = [a for a in bag.attempts.live[task] if (job, task, a.number) not in gone]
         judged.expired.append((*key, judge_loss(bag, task, others=bool(remaining))))
+    complete(state, event, judged)
     return judged
+
+
+def complete(state: State, event: TimerFired, judged: TimeJudged) -> None:
+    """Add to the losses what else follows from them."""
+    losses = [*judged.lost, *judged.expired]
+    judged.stopped, judged.lessons = stops.after_losses(state, losses), lessons.of_losses(state, losses, event.t)
 
 
 def _is_asleep(state: State, bag: Bag, task: int, number: int) -> bool:

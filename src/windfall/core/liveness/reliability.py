@@ -1,101 +1,8 @@
-"""What the server remembers of a host: successes, errors and losses that fade, and whether it may be trusted. Pure."""
+"""Whether a host may be trusted: which records look like a black hole, and how long such a host waits. Pure."""
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-HALF_LIFE_S = 3600.0
-"""Old sins fade: after an hour a success or an error counts half."""
-
-
-class Reliability(Struct, array_like=True, gc=False):
-    """A host's record. The weights fade with time; the plain counts do not."""
-
-    done: int = 0
-    failed: int = 0
-    lost: int = 0
-    ok_weight: float = 0.0
-    error_weight: float = 0.0
-    loss_weight: float = 0.0
-    weighed_t: float = 0.0
-    turnaround_s: float = 0.0
-    """Mean time from handing out to result, fading by count."""
-    cpu_s: float = 0.0
-    day: int = 0
-    today: int = 0
-    failures_in_a_row: int = 0
-    failed_job: int = 0
-    probation_until: float | None = None
-    probations: int = 0
-    suspicion: str = ""
-    failing_since: float = 0.0
-    """When the present row of failures began."""
-
-    @property
-    def weight(self) -> float:
-        return self.ok_weight + self.error_weight + self.loss_weight
-
-    @property
-    def error_rate(self) -> float:
-        return self.error_weight / self.weight if self.weight else 0.0
-
-    @property
-    def loss_rate(self) -> float:
-        return self.loss_weight / self.weight if self.weight else 0.0
-
-    def fade(self, t: float) -> None:
-        """Bring the weights to time `t`."""
-        if t > self.weighed_t:
-            factor = 0.5 ** ((t - self.weighed_t) / HALF_LIFE_S)
-            self.ok_weight *= factor
-            self.cpu_s *= factor
-            if self.error_weight:
-                self.error_weight *= factor
-            if self.loss_weight:
-                self.loss_weight *= factor
-            self.weighed_t = t
-        day = int(t // 86400)
-        if day != self.day:
-            self.day, self.today = day, 0
-
-    def succeeded(self, turnaround_s: float, cpu_s: float) -> None:
-        self.done += 1
-        self.today += 1
-        self.ok_weight += 1.0
-        self.cpu_s += cpu_s
-        self.failures_in_a_row = 0
-        if self.probation_until is not None:
-            # It passed its test.
-            self.pardon()
-        self.turnaround_s += (turnaround_s - self.turnaround_s) / (self.done if self.done < 50 else 50)
-
-    def failed_task(self, job: int, cpu_s: float) -> None:
-        """A task failed here. Nobody is blamed yet: it may fail everywhere (see `blamed`)."""
-        if not self.failures_in_a_row:
-            self.failing_since = self.weighed_t
-        self.failed += 1
-        self.failed_job = job
-        self.cpu_s += cpu_s
-        self.failures_in_a_row += 1
-
-    def blamed(self, t: float) -> None:
-        """A task that failed here has succeeded elsewhere."""
-        self.fade(t)
-        self.error_weight += 1.0
-
-    def lost_task(self) -> None:
-        self.lost += 1
-        self.loss_weight += 1.0
-
-    def pardon(self) -> None:
-        """A person vouches for the host: what it did wrong is forgotten."""
-        self.error_weight = self.loss_weight = 0.0
-        self.failures_in_a_row = self.probations = 0
-        self.probation_until = None
-        self.suspicion = ""
-
-
-# --- black holes ----------------------------------------------------------------------------------------------------
+from windfall.core.state.reliability import Reliability
 
 SUSPECT_RATE = 0.5
 SUSPECT_WEIGHT = 3.0
@@ -126,6 +33,6 @@ def suspicion(record: Reliability, witnesses: int) -> str:
     return ""
 
 
-def probation_s(record: Reliability) -> float:
+def probation_s(probations: int) -> float:
     """Each failed test doubles the wait for the next one."""
-    return min(LONGEST_PROBATION_S, FIRST_PROBATION_S * 2.0**record.probations)
+    return min(LONGEST_PROBATION_S, FIRST_PROBATION_S * 2.0**probations)

@@ -1,17 +1,21 @@
 """How long an attempt may stay silent, learned per pool and per bag from what came back and what did not. Pure.
 
-The default of the policy `Deadline` (Timeouts paper): GridBot leaves it to the user, who guesses. What is learned
-changes only in `apply`; a decision reads the advice that stands in the state.
+The default of the policy `Deadline` (Timeouts paper): GridBot leaves it to the user, who guesses. A record says
+which latencies are learned from, and the advice that follows from those known before it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windfall.core.events import ACCEPTED, Result
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import DONE
 from windfall.core.state.hosts import Host
-from windfall.core.state.state import Advice, State
+from windfall.core.state.learned import Advice
+from windfall.core.state.state import State
+from windfall.timeouts.online import LEAST, Sketch, is_stale
 
 PRIOR_S = 86400.0
 """Before enough has been seen: a day."""
@@ -29,28 +33,39 @@ def key_of(pool: str, bag: Bag) -> str:
     return f"{pool}\n{bag.rules.name}"
 
 
-def learn(state: State, host: Host, bag: Bag, turnaround_s: float, run_s: float) -> None:
-    """An attempt came back after `turnaround_s`, of which it ran `run_s`."""
-    if state.seq % LEARN_EVERY and _knows_enough(state, host, bag):
-        return
-    state.learned.latencies.observe(host.pool, bag.rules.name, max(1e-3, turnaround_s - run_s))
-    _advise(state, host.pool, bag)
+def lessons_of_results(
+    state: State, host: Host, results: Sequence[Result], verdicts: Sequence[int]
+) -> tuple[list[int], list[Advice]]:
+    """Places of the results to learn latencies from, and the advice that follows from what was known before."""
+    places: list[int] = []
+    about: dict[str, tuple[str, Bag]] = {}
+    for place, verdict in enumerate(verdicts):
+        if verdict != ACCEPTED:
+            continue
+        bag = state.bags[results[place].job]
+        if not passes_over(state, host, bag):
+            places.append(place)
+            about[key_of(host.pool, bag)] = (host.pool, bag)
+        if len(places) >= OBSERVED_PER_RECORD:
+            break
+    return places, advise_all(state, about)
 
 
-def learn_silence(state: State, host: Host, bag: Bag, waited_s: float) -> None:
-    """An attempt was given up after so long: its latency is at least that, no more is known (censored)."""
-    if state.seq % LEARN_EVERY and _knows_enough(state, host, bag):
-        return
+def silence_s(state: State, host: Host, bag: Bag, waited_s: float) -> float | None:
+    """An attempt was given up after so long: its latency is at least what comes back (censored). None: not learned."""
     waited_s -= _run_s(bag)
-    if waited_s > 0:
-        state.learned.latencies.observe_censored(host.pool, bag.rules.name, waited_s)
-        _advise(state, host.pool, bag)
+    return waited_s if waited_s > 0 and not passes_over(state, host, bag) else None
+
+
+def passes_over(state: State, host: Host, bag: Bag) -> bool:
+    return state.seq % LEARN_EVERY > 0 and _knows_enough(state, host, bag)
 
 
 def _knows_enough(state: State, host: Host, bag: Bag) -> bool:
     """Whether to pass over the reports between: of what came back and of what did not alike, or else the share of the
     lost, and with it the timeout, would be wrong by as much."""
-    return state.learned.latencies.of(host.pool, bag.rules.name).samples > WELL_KNOWN
+    known = state.learned.latencies.counts_of(host.pool, bag.rules.name, LEAST)
+    return known is not None and known.samples > WELL_KNOWN
 
 
 def _run_s(bag: Bag) -> float:
@@ -60,18 +75,22 @@ def _run_s(bag: Bag) -> float:
     return wall_s or RUN_FACTOR * mean_s
 
 
-def _advise(state: State, pool: str, bag: Bag) -> None:
-    """Decide again when enough has been learned since: about every twentieth more."""
-    key = key_of(pool, bag)
+def advise_all(state: State, about: Mapping[str, tuple[str, Bag]]) -> list[Advice]:
+    found = (_advise(state, key, pool, bag) for key, (pool, bag) in about.items())
+    return [advice for advice in found if advice is not None]
+
+
+def _advise(state: State, key: str, pool: str, bag: Bag) -> Advice | None:
+    """Advice where enough has been learned since the last: about every twentieth attempt more. None: as before."""
+    counts = state.learned.latencies.counts_of(pool, bag.rules.name, LEAST)
+    if counts is None or counts.samples < LEAST:
+        return None
     known = state.learned.advice.get(key)
-    if known is not None and not state.learned.latencies.stale(known.decision, pool, bag.rules.name):
-        return
-    decision = state.learned.latencies.best_timeout(
-        pool, bag.rules.name, prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, run_s=_run_s(bag)
-    )
-    state.learned.advice[key] = Advice(
-        pool, bag.rules.name, decision, state.learned.latencies.quantile(pool, bag.rules.name, 0.95)
-    )
+    if known is not None and not is_stale(known.decision, counts):
+        return None
+    sketch, rules = Sketch.of(counts), state.settings.bookkeeping.latencies
+    decision = sketch.best_timeout(prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, run_s=_run_s(bag), rules=rules)
+    return Advice(pool, bag.rules.name, decision, sketch.quantile(0.95, rules))
 
 
 def deadline_s(state: State, bag: Bag, host: Host, t: float) -> float | None:

@@ -6,15 +6,11 @@ from msgspec.structs import replace
 
 from windfall.core.events import HostAnswered, HostAsked, Key
 from windfall.core.jobs import attempts
-from windfall.core.liveness import reliability
 from windfall.core.liveness.apply import apply_losses, leave
 from windfall.core.renting.apply import joined, note_idle, note_taken
 from windfall.core.state.hosts import GONE, LIVE, UNKNOWN, Host
 from windfall.core.state.state import State
 from windfall.core.supply import apply as supply
-
-IDLE = "idle"
-"""What a worker says that leaves for want of work."""
 
 
 def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -> None:
@@ -29,7 +25,8 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     if decided.repeat:
         return
     if decided.lost:
-        apply_losses(state, decided.lost, event.t)
+        apply_losses(state, decided.lost, decided.lessons, event.t)
+        attempts.stop_jobs(state, decided.stopped, event.t)
     if event.boot != host.session.boot or event.leaving:
         _forget_held(state, host)
     elif event.holds is not None:
@@ -43,15 +40,15 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         host.session.to_cancel = []
         state.hosts.to_tell.pop(host.number, None)
     if decided.probation is not None or decided.test:
-        _apply_standing(host, decided, event.t)
+        _apply_standing(state, host, decided, event.t)
     for assigned in decided.assigned:
         attempts.hand_out(state, host, assigned, event.t)
     for job, tail in decided.tails:
         bag = state.bags[job]
         bag.terms = replace(bag.terms, tail=tail)
         state.bags.refresh(bag)
-    if host.pool in state.supply.pools:
-        _apply_use(state, host, event, decided)
+    if decided.breaker is not None:
+        state.supply.pools[host.pool].note(decided.breaker)
     if state.fleet.machines:
         joined(state, host, event.t)
         note_idle(state, host)
@@ -60,27 +57,15 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         leave(state, host, event.leaving)
 
 
-def _apply_use(state: State, host: Host, event: HostAsked, decided: HostAnswered) -> None:
-    """Was it worth while to ask for this client? One that leaves idle while tasks wait that it was never given was not.
-
-    Without this a job that no client of a pool suits would have clients come and go for ever.
-    """
-    pool, record = state.supply.pools[host.pool], host.record
-    if decided.assigned:
-        supply.useful(pool)
-    elif event.leaving == IDLE and state.bags.ready and not (record.done or record.failed or record.lost):
-        supply.refused(pool, 0, "its clients leave without a task: no waiting job may run on them", event.t)
-
-
-def _apply_standing(host: Host, decided: HostAnswered, t: float) -> None:
+def _apply_standing(state: State, host: Host, decided: HostAnswered, t: float) -> None:
     record = host.record
     if decided.probation is not None:
         record.probation_until, record.suspicion = decided.probation
     elif decided.test and decided.assigned:
         # Judged by what comes of it: a success clears the record, a failure finds the next wait twice as long.
-        record.fade(t)
+        record.fade(t, state.settings.bookkeeping.host_half_life_s)
         record.probations += 1
-        record.probation_until = t + reliability.probation_s(record)
+        record.probation_until = decided.tested_until
 
 
 def _come_alive(state: State, host: Host, event: HostAsked) -> None:

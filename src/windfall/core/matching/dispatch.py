@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.bounds import MAX_HELD
 from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked
-from windfall.core.liveness import leases, reliability, timeouts
+from windfall.core.jobs import stops
+from windfall.core.liveness import leases, lessons, reliability, timeouts
 from windfall.core.matching import replicas
 from windfall.core.matching.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.matching.policy import BagPolicy, Seen
@@ -24,7 +25,9 @@ from windfall.core.state.bags import Bag, TaskQueue
 from windfall.core.state.columns import DONE, WAITING
 from windfall.core.state.fleet import MachineState, machine_of
 from windfall.core.state.hosts import Host
+from windfall.core.state.pools import Breaker, PoolState
 from windfall.core.state.state import State
+from windfall.core.supply import overlay
 
 if TYPE_CHECKING:
     from windfall.core.engine import Policies
@@ -38,6 +41,8 @@ FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
 
 
 DRAINED = "drained"
+IDLE = "idle"
+"""What a worker says that leaves for want of work."""
 NO_ADS: tuple[Ad, Ad, Ad] = ({}, {}, {})
 
 
@@ -46,7 +51,8 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     if host is None:
         fresh = Host.new(state.hosts.next, event.host, event.t)
         fresh.describe(event.ad, event.slots, event.t)
-        return _answer(state, fresh, event, policies, HostAnswered(fresh.number))
+        answer = _answer(state, fresh, event, policies, HostAnswered(fresh.number))
+        return complete(state, fresh, event, answer)
     session = host.session
     if event.boot == session.boot and event.n < session.n:
         return HostAnswered(host.number, refused="another worker uses this id")
@@ -64,12 +70,13 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         view.describe(event.ad, event.slots, event.t)
     cancel = [] if event.leaving else list(session.to_cancel)
     answer = HostAnswered(host.number, lost=lost, cancel=cancel)
-    if host.access.draining and not new_boot:
-        answer.stop = "" if _still_held(host, event) else DRAINED
-        return answer
     # Numbers have no gaps: one means that our log was cut off behind an answer that the worker has seen.
     answer.tell = not new_boot and event.n > session.n + 1
-    return answer if answer.tell else _answer(state, view, event, policies, answer)
+    if host.access.draining and not new_boot:
+        answer.stop, answer.tell = "" if _still_held(host, event) else DRAINED, False
+    elif not answer.tell:
+        _answer(state, view, event, policies, answer)
+    return complete(state, view, event, answer)
 
 
 def _still_held(host: Host, event: HostAsked) -> bool:
@@ -94,7 +101,7 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if record.probation_until is None:
         reason = "" if reliability.is_spotless(record) else _excluded_because(state, host)
         if reason:
-            answer.probation = (event.t + reliability.probation_s(record), reason)
+            answer.probation = (event.t + reliability.probation_s(record.probations), reason)
             return answer
     elif event.t < record.probation_until:
         return answer
@@ -111,6 +118,32 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if answer.assigned or state.bags.tails:
         answer.tails = _tail_changes(state, host, answer.assigned)
     return answer
+
+
+def complete(state: State, host: Host, event: HostAsked, answer: HostAnswered) -> HostAnswered:
+    """Add what follows from the losses and from the assigned tasks; `host` is as it describes itself now."""
+    if answer.lost:
+        answer.stopped = stops.after_losses(state, answer.lost)
+        answer.lessons = lessons.of_losses(state, answer.lost, event.t)
+    if answer.test and answer.assigned:
+        answer.tested_until = event.t + reliability.probation_s(host.record.probations + 1)
+    pool = state.supply.pools.get(host.pool) if state.supply.pools else None
+    if pool is not None:
+        answer.breaker = _breaker(state, pool, host, event, answer)
+    return answer
+
+
+def _breaker(state: State, pool: PoolState, host: Host, event: HostAsked, answer: HostAnswered) -> Breaker | None:
+    """Was it worth while to ask for this client? One that leaves idle while tasks wait that it was never given was not.
+
+    Without this a job that no client of a pool suits would have clients come and go for ever.
+    """
+    if answer.assigned:
+        return overlay.after_use(pool)
+    record = host.record
+    if event.leaving != IDLE or not state.bags.ready or answer.lost or record.done or record.failed or record.lost:
+        return None
+    return overlay.after_refusal(pool, "its clients leave without a task: no waiting job may run on them", event.t)
 
 
 def _for_machine(

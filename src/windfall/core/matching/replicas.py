@@ -62,10 +62,11 @@ def slow_after_s(state: State, bag: Bag) -> float | None:
         return None
     tail = max(1, min(bag.total, 2 * state.hosts.live_slots))
     share = max(SOONEST, min(LATEST, 1.0 - WASTE * bag.total / tail))
+    cells = state.settings.bookkeeping.turnaround_cells
     among_done = share * (done + len(bag.attempts.live)) / done
     if among_done <= 1.0:
-        return quantile_s(bag.tally.turnarounds, among_done)
-    return LATE_FACTOR * quantile_s(bag.tally.turnarounds, LATEST)
+        return quantile_s(bag.tally.turnarounds, among_done, cells)
+    return LATE_FACTOR * quantile_s(bag.tally.turnarounds, LATEST, cells)
 
 
 def replicas_for(

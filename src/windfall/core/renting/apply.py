@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 from msgspec.structs import replace
 
 from windfall.core.events import (
     Assigned,
     CheckpointKept,
     CheckpointSaved,
+    JobSettled,
     MachineEnded,
     MachineHibernated,
     MachineNoticed,
@@ -18,6 +17,7 @@ from windfall.core.events import (
     MachineSettled,
     MachineStarted,
     Nothing,
+    OfferJudged,
     OffersConfigured,
     PlanProposed,
     PlanTaken,
@@ -27,9 +27,7 @@ from windfall.core.events import (
 )
 from windfall.core.jobs import attempts
 from windfall.core.liveness.apply import apply_losses, fall_asleep, leave, wake_up
-from windfall.core.renting import free_hosts, money
-from windfall.core.renting.machines import awake_since, queue_of
-from windfall.core.renting.runtimes import Outlook
+from windfall.core.renting import money
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import (
@@ -42,19 +40,22 @@ from windfall.core.state.fleet import (
     MachineState,
     PlanState,
     Seen,
+    awake_since,
     machine_of,
+    queue_of,
 )
 from windfall.core.state.hosts import GONE, Host
 from windfall.core.state.saving import Floats
 from windfall.core.state.state import State
 
 
-def follow(state: State, bag: Bag) -> None:
-    """A job that may rent machines gets a plan, once all its tasks are there; called when its rules may change."""
-    if bag.rules.rent_from and (bag.sealed or bag.rules.streaming) and bag.number not in state.fleet.plans:
-        state.fleet.plans[bag.number] = planned = PlanState(bag.number)
-        if (look_t := free_hosts.chance_t(state, bag)) > -math.inf:
-            planned.replan_t, state.fleet.replan_t = look_t, min(state.fleet.replan_t, look_t)
+def follow(state: State, bag: Bag, decided: JobSettled) -> None:
+    """A job that may rent machines gets a plan; one that has one is planned again."""
+    if decided.planned:
+        planned = state.fleet.plans[bag.number] = PlanState(bag.number)
+        if decided.replan_t is not None:
+            planned.replan_t = decided.replan_t
+            state.fleet.schedule()
             return
     state.touch(bag.number)
 
@@ -87,7 +88,8 @@ def _give_up(state: State, bag: Bag, decided: PlanTaken, t: float) -> None:
         host = state.hosts[attempt.host]
         host.session.to_cancel.append((job, task, number))
         state.hosts.to_tell[host.number] = None
-    apply_losses(state, decided.moved, t)
+    if decided.moved:
+        apply_losses(state, decided.moved, decided.lessons, t)
 
 
 def _remember(state: State, planned: PlanState, event: PlanProposed, decided: PlanTaken) -> None:
@@ -95,32 +97,11 @@ def _remember(state: State, planned: PlanState, event: PlanProposed, decided: Pl
     planned.plan, planned.planned_t, planned.planned_seq = plan, event.t, event.seq
     planned.not_before_t = decided.not_before_t
     planned.refused, planned.error = decided.refused, event.error
-    bag = state.bags[event.job]
-    planned.replan_t = min(
-        plan.replan_t,
-        _reopens_t(state, bag, event.t),
-        _unsure_until_t(state, bag, event.t),
-        free_hosts.left_to_them(state, bag, event.t).look_t,
-    )
+    planned.replan_t = decided.replan_t
     if not planned.plans:
         planned.first_cost_usd, planned.first_finish_t = plan.predicted_cost_usd, plan.predicted_finish_t
     planned.plans += 1
     state.fleet.schedule()
-
-
-def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
-    """Nothing happens while tasks of which nothing is known run on and on; that alone must be a reason to look."""
-    if bag.finished_t is not None or not bag.attempts.live:
-        return math.inf
-    looks = (Outlook(state, bag, index, bag.rules.confidence, t) for index in range(len(bag.classes)))
-    return min((t + look.mean_s / 2 for look in looks if look.is_unknown), default=math.inf)
-
-
-def _reopens_t(state: State, bag: Bag, t: float) -> float:
-    """When an offer that was refused is worth another try."""
-    offers = [offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())]
-    times = [state.fleet.markets[offer.key].shut_until_t(offer) for offer in offers if offer.key in state.fleet.markets]
-    return min((time for time in times if time > t), default=math.inf)
 
 
 def apply_tasks_estimated(state: State, event: TasksEstimated, decided: Nothing) -> None:
@@ -179,12 +160,13 @@ def apply_machine_started(state: State, event: MachineStarted, decided: Nothing)
         machine.meter = money.start(event.at)
 
 
-def apply_machine_refused(state: State, event: MachineRefused, decided: Nothing) -> None:
+def apply_machine_refused(state: State, event: MachineRefused, decided: OfferJudged) -> None:
     machine = state.fleet.machines.get(event.machine)
     if machine is None or not machine.there or machine.id:
         return
     if event.capacity:
-        _seen(state, machine).refuse(machine.offer, event.t)
+        seen = _seen(state, machine)
+        seen.refused, seen.refusals, seen.refused_t = seen.refused + 1, decided.refusals, event.t
     machine.error = event.error
     _finish(state, machine, event.t, REFUSED)
 
@@ -202,7 +184,7 @@ def apply_machine_hibernated(state: State, event: MachineHibernated, decided: No
         return
     seen = _seen(state, machine)
     seen.slept += 1
-    seen.cut(event.at)
+    seen.cut(event.at, state.settings.bookkeeping.together_s)
     seen.up_s += max(0.0, event.at - awake_since(machine))
     machine.phase, machine.noticed_t = HIBERNATED, None
     machine.meter = money.pause(machine.meter, event.at)
@@ -235,10 +217,12 @@ def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettl
         _seen(state, machine).up_s += max(0.0, event.at - awake_since(machine))
     if cause == TAKEN:
         _seen(state, machine).taken += 1
-        _seen(state, machine).cut(event.at)
+        _seen(state, machine).cut(event.at, state.settings.bookkeeping.together_s)
     machine.meter = money.end(machine.meter, event.at, taken=cause == TAKEN)
     _finish(state, machine, event.at, cause)
-    apply_losses(state, decided.lost, event.t)
+    if decided.lost:
+        apply_losses(state, decided.lost, decided.lessons, event.t)
+        attempts.stop_jobs(state, decided.stopped, event.t)
     host = state.hosts.get(machine.host)
     if host is not None and host.state != GONE:
         for key in list(host.held):

@@ -15,11 +15,12 @@ from itertools import chain, islice
 
 from msgspec import Struct
 
-from windfall.core.renting.machines import machines_of, queue_of
+from windfall.core.events import JobRules
+from windfall.core.renting.machines import machines_of
 from windfall.core.renting.runtimes import Outlook, unit_of
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import HELD, WAITING
-from windfall.core.state.fleet import MachineState, machine_of, paid_until_t
+from windfall.core.state.fleet import MachineState, machine_of, paid_until_t, queue_of
 from windfall.core.state.state import State
 from windfall.planning.contract import ONDEMAND, SPOT
 from windfall.planning.offers import Offer
@@ -53,9 +54,9 @@ class Left(Struct, frozen=True):
 NOTHING = Left()
 
 
-def chance_t(state: State, bag: Bag) -> float:
+def chance_t(state: State, bag: Bag, rules: JobRules) -> float:
     """Until when hosts that cost nothing may take what they can of a new job; now, where there are none."""
-    deadline_s = bag.rules.deadline_s
+    deadline_s = rules.deadline_s
     if deadline_s is None or bag.shape is not None or not are_there(state):
         return -math.inf
     return bag.submitted_t + min(CHANCE_S, CHANCE_SHARE * deadline_s)

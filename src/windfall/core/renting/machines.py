@@ -6,7 +6,7 @@ silence means nothing.
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from windfall.core.events import (
@@ -14,13 +14,30 @@ from windfall.core.events import (
     FRESH,
     Assigned,
     MachineEnded,
+    MachineRefused,
     MachineSettled,
+    OfferJudged,
 )
-from windfall.core.jobs import attempts
-from windfall.core.liveness import leases
-from windfall.core.state.fleet import FAILED, RELEASED, TAKEN, MachineState, owed_microusd
+from windfall.core.jobs import attempts, stops
+from windfall.core.liveness import leases, lessons
+from windfall.core.state.fleet import (
+    FAILED,
+    RELEASED,
+    TAKEN,
+    MachineState,
+    Seen,
+    owed_microusd,
+    queue_of,
+)
 from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
+from windfall.planning.offers import Offer
+
+REFUSED_PAUSE_CYCLES = 1 / 60
+"""So long an offer that was refused for want of capacity counts as not to be had; it doubles with every refusal."""
+LONGEST_PAUSE_CYCLES = 1 / 2
+LEAST_PAUSE_S = 1.0
+PAUSE_BOOTS = 10.0
 
 
 def machines_of(state: State, job: int) -> list[MachineState]:
@@ -44,12 +61,6 @@ def free_slots(state: State, host: Host) -> int:
             continue  # given up while it slept: it hears so before it gets anything new
         used += max(1, ceil(bag.classes[bag.class_of(task)].cpus))
     return host.slots - used
-
-
-def queue_of(state: State, machine: MachineState) -> list[int]:
-    """The tasks that wait for this machine. The bag has the last word: its list may name some that are no more."""
-    reserved = state.bags[machine.job].queues.reserved
-    return [task for task in machine.queue if reserved.get(task) == machine.number]
 
 
 def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> tuple[list[Assigned], int]:
@@ -81,7 +92,10 @@ def on_machine_ended(state: State, event: MachineEnded, policies: Any) -> Machin
     if machine is None or not machine.there:
         return MachineSettled()
     host = state.hosts.get(machine.host)
-    return MachineSettled([] if host is None else leases.losses_of(state, [host]), event.cause or _cause(machine))
+    lost = [] if host is None else leases.losses_of(state, [host])
+    settled = MachineSettled(lost, event.cause or _cause(machine))
+    complete(state, event, settled)
+    return settled
 
 
 def _cause(machine: MachineState) -> str:
@@ -91,7 +105,26 @@ def _cause(machine: MachineState) -> str:
     return TAKEN if machine.noticed_t is not None else FAILED
 
 
-def awake_since(machine: MachineState) -> float:
-    """Since when it has been up without a break; before its boot is over, since it was asked for."""
-    woke_t = machine.sleeps[-1][1] if machine.sleeps else None
-    return woke_t if woke_t is not None else (machine.ready_t or machine.requested_t)
+def complete(state: State, event: MachineEnded, settled: MachineSettled) -> None:
+    """Add to the losses what else follows from them."""
+    settled.stopped = stops.after_losses(state, settled.lost)
+    settled.lessons = lessons.of_losses(state, settled.lost, event.t)
+
+
+def on_machine_refused(state: State, event: MachineRefused, policies: Any) -> OfferJudged:
+    """A start was refused. For want of capacity: several at once are one answer, so they count once."""
+    machine = state.fleet.machines.get(event.machine)
+    seen = None if machine is None else state.fleet.markets.get(machine.offer.key)
+    if machine is None or seen is None:
+        return OfferJudged(1)
+    return OfferJudged(seen.refusals + (event.t >= shut_until_t(seen, machine.offer)))
+
+
+def shut_until_t(seen: Seen, offer: Offer) -> float:
+    """Until when it is not worth while to ask for this offer again."""
+    if seen.refused_t is None or not seen.refusals:
+        return -inf
+    # In cycles or, where they are seconds, in boots: what a provider lacks it does not have a moment later.
+    unit_s = max(offer.cycle_s, PAUSE_BOOTS * offer.lag_s)
+    units = min(LONGEST_PAUSE_CYCLES, REFUSED_PAUSE_CYCLES * 2.0 ** min(seen.refusals - 1, 20))
+    return seen.refused_t + max(LEAST_PAUSE_S, units * unit_s)

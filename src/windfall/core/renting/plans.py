@@ -12,8 +12,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windfall.core.events import RETURNED, PlanProposed, PlanTaken
+from windfall.core.events import RETURNED, JobRules, JobSettled, PlanProposed, PlanTaken
 from windfall.core.jobs import attempts
+from windfall.core.liveness import lessons
 from windfall.core.renting import free_hosts, machines, money
 from windfall.core.renting.runtimes import Outlook, ran_so_far, unit_of
 from windfall.core.state import fleet
@@ -28,6 +29,14 @@ from windfall.planning.offers import Offer
 GIB = 1024.0**3
 PAUSE_S = 0.1
 """Between two plans for one job."""
+
+
+def settled(state: State, bag: Bag, rules: JobRules, sealed: bool) -> JobSettled:
+    """Whether a job under these rules gets a plan now, and when the first is made. All its tasks must be there."""
+    if not rules.rent_from or not (sealed or rules.streaming) or bag.number in state.fleet.plans:
+        return JobSettled()
+    look_t = free_hosts.chance_t(state, bag, rules)
+    return JobSettled(planned=True, replan_t=look_t if look_t > -math.inf else None)
 
 
 def closing(state: State, job: int) -> Plan | None:
@@ -118,7 +127,7 @@ def _shown(
 ) -> Machine:
     running = tuple(_running(state, bag, machine, t, looks))
     freed = left.freed.get(machine.number, ())
-    waiting = tuple(task for task in machines.queue_of(state, machine) if task not in freed)
+    waiting = tuple(task for task in fleet.queue_of(state, machine) if task not in freed)
     if machine.phase == PENDING:
         phase = Phase.PENDING
     elif machine.phase == HIBERNATED:
@@ -136,7 +145,7 @@ def _shown(
         paid_until_t=fleet.paid_until_t(machine, t),
         hibernated_since_t=machine.sleeps[-1][0] if machine.phase == HIBERNATED else None,
         noticed_t=machine.noticed_t,
-        up_since_t=machines.awake_since(machine) if machine.phase != HIBERNATED else None,
+        up_since_t=fleet.awake_since(machine) if machine.phase != HIBERNATED else None,
     )
 
 
@@ -175,7 +184,7 @@ def _on_offer(state: State, bag: Bag, t: float) -> list[Offer]:
         for offer in state.fleet.offers.get(pool, ()):
             mine, others = _rented(state, bag.number, offer)
             seen = state.fleet.markets.get(offer.key)
-            if seen is not None and seen.shut_until_t(offer) > t:
+            if seen is not None and machines.shut_until_t(seen, offer) > t:
                 found.append(replace(offer, limit=mine))
             else:
                 found.append(offer if offer.limit is None else replace(offer, limit=max(mine, offer.limit - others)))
@@ -199,10 +208,42 @@ def on_plan_proposed(state: State, event: PlanProposed, policies: Any) -> PlanTa
         taken.refused.append(f"job {event.job} rents no machines")
         return taken
     numbers = _starts(state, bag, event, taken)
-    _assignments(state, bag, event, taken, numbers)
+    left = free_hosts.left_to_them(state, bag, event.t)
+    _assignments(state, bag, event, taken, numbers, left)
     _stops(state, bag, event, taken)
     taken.not_before_t = event.t + PAUSE_S
+    _complete(state, bag, event, taken, left)
     return taken
+
+
+def complete(state: State, event: PlanProposed, taken: PlanTaken) -> None:
+    """Add when to plan again, and what is learned from attempts that are given up."""
+    bag = state.bags.get(event.job)
+    if bag is not None and event.job in state.fleet.plans:
+        _complete(state, bag, event, taken, free_hosts.left_to_them(state, bag, event.t))
+
+
+def _complete(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, left: free_hosts.Left) -> None:
+    taken.lessons = lessons.of_losses(state, taken.moved, event.t)
+    taken.replan_t = min(
+        event.plan.replan_t, _reopens_t(state, bag, event.t), _unsure_until_t(state, bag, event.t), left.look_t
+    )
+
+
+def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
+    """Nothing happens while tasks of which nothing is known run on and on; that alone must be a reason to look."""
+    if bag.finished_t is not None or not bag.attempts.live:
+        return math.inf
+    looks = (Outlook(state, bag, index, bag.rules.confidence, t) for index in range(len(bag.classes)))
+    return min((t + look.mean_s / 2 for look in looks if look.is_unknown), default=math.inf)
+
+
+def _reopens_t(state: State, bag: Bag, t: float) -> float:
+    """When an offer that was refused is worth another try."""
+    offers = [offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())]
+    seen = [(state.fleet.markets.get(offer.key), offer) for offer in offers]
+    times = [machines.shut_until_t(market, offer) for market, offer in seen if market is not None]
+    return min((time for time in times if time > t), default=math.inf)
 
 
 def _starts(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> dict[str, int]:
@@ -242,7 +283,9 @@ def _available(state: State, bag: Bag, start: Start, chosen: list[str]) -> tuple
     return offer, ""
 
 
-def _assignments(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, numbers: dict[str, int]) -> None:
+def _assignments(
+    state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, numbers: dict[str, int], left: free_hosts.Left
+) -> None:
     named: set[int] = set()
     patience = free_hosts.patience(state, bag, event.t)
     for label, tasks in event.plan.assign.items():
@@ -261,15 +304,15 @@ def _assignments(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, 
                 queue.append(task)
                 taken.moved += [(bag.number, task, attempt, RETURNED) for attempt in given_up]
         taken.queues.append((number, queue))
-    _free(state, bag, event, taken)
+    _free(state, taken, left)
 
 
-def _free(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> None:
+def _free(state: State, taken: PlanTaken, left: free_hosts.Left) -> None:
     """What is left to hosts that cost nothing, and was not shown to the planner, is reserved for no machine."""
     queues = {number for number, _ in taken.queues}
-    for number, tasks in free_hosts.left_to_them(state, bag, event.t).freed.items():
+    for number, tasks in left.freed.items():
         if number not in queues:
-            queue = machines.queue_of(state, state.fleet.machines[number])
+            queue = fleet.queue_of(state, state.fleet.machines[number])
             taken.queues.append((number, [task for task in queue if task not in tasks]))
 
 
@@ -308,7 +351,7 @@ def _stops(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> Non
         ]
         if busy:
             taken.refused.append(f"stop {machine.name}: {len(busy)} tasks run on it")
-        elif queues.get(machine.number, machines.queue_of(state, machine)):
+        elif queues.get(machine.number, fleet.queue_of(state, machine)):
             taken.refused.append(f"stop {machine.name}: tasks wait for it")
         else:
             taken.stopped.append(machine.number)

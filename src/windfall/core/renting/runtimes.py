@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from windfall.core.events import CheckpointKept, CheckpointSaved, Result, TaskClass
+from windfall.core.events import ACCEPTED, CheckpointKept, CheckpointSaved, Result, TaskClass
 from windfall.core.state.bags import Attempt, Bag
 from windfall.core.state.fleet import MachineState, machine_of
 from windfall.core.state.hosts import Host
@@ -26,34 +27,45 @@ RUNNING_FACTOR = 1.5
 """While nothing has ended: so many times as long as the longest has been running."""
 
 
-def class_key(bag: Bag, index: int) -> str:
-    """Under what run times are kept: the class's own name where it has one, so that jobs learn from each other."""
-    key = bag.classes[index].name or f"{bag.number}.{index}"
-    return f"{key} (of its estimate)" if bag.progress.estimates else key
-
-
 def unit_of(bag: Bag, task: int) -> float:
     """What is learned are seconds, or, where every task has an estimate of its own, multiples of it."""
     return max(bag.progress.estimates[task], 1e-3) if bag.progress.estimates else 1.0
 
 
-def learn(state: State, bag: Bag, host: Host | None, result: Result) -> None:
-    """One accepted result, as it would have been on a machine of speed 1."""
-    index = bag.class_of(result.task)
-    rules = bag.classes[index]
+def lessons_of_results(
+    state: State, host: Host | None, results: Sequence[Result], verdicts: Sequence[int]
+) -> tuple[list[tuple[int, float]], list[int]]:
+    """(place, run time) of the results to learn from, and the jobs to plan again because of them."""
+    found: list[tuple[int, float]] = []
+    counts: dict[str, int] = {}
+    replan: dict[int, None] = {}
+    for place, verdict in enumerate(verdicts):
+        result = results[place]
+        if verdict != ACCEPTED or result.job not in state.fleet.plans:
+            continue
+        bag = state.bags[result.job]
+        seconds = _sample_s(state, bag, host, result)
+        if seconds is None:
+            continue
+        found.append((place, seconds))
+        key = bag.class_key(bag.class_of(result.task))
+        known = state.learned.run_times.get(key)
+        count = counts[key] = counts.get(key, known.count if known is not None else 0) + 1
+        if count & (count - 1) == 0:
+            # The first result says the most, and each that doubles their number about as much as the one before.
+            replan[result.job] = None
+    return found, list(replan)
+
+
+def _sample_s(state: State, bag: Bag, host: Host | None, result: Result) -> float | None:
+    """The run time of an accepted result as it would have been on a machine of speed 1; None: it says nothing."""
+    rules = bag.classes[bag.class_of(result.task)]
     resumed = any(attempt < result.attempt for attempt, _ in bag.progress.saved.get(result.task, ()))
     if rules.estimate_is_exact or resumed:
-        return
-    seconds, speed = result.end - result.start, 1.0
+        return None
     machine = None if host is None else machine_of(state, host)
-    if machine is not None:
-        speed = machine.offer.speed_for(rules.name)
-    key = class_key(bag, index)
-    Estimates(state.learned.run_times).learn(key, seconds / unit_of(bag, result.task), speed)
-    count = state.learned.run_times[key].count
-    if count & (count - 1) == 0:
-        # The first result says the most, and each that doubles their number about as much as the one before.
-        state.touch(bag.number)
+    speed = 1.0 if machine is None else machine.offer.speed_for(rules.name)
+    return max((result.end - result.start) / unit_of(bag, result.task), 1e-6) * speed
 
 
 def on_checkpoint_saved(state: State, event: CheckpointSaved, policies: Any) -> CheckpointKept:
@@ -87,24 +99,17 @@ def _progress_s(bag: Bag, task: int, attempt: int, run_s: float, machine: Machin
     return before_s + run_s * (1.0 if machine is None else machine.offer.speed_for(rules.name))
 
 
-def note_cut_short(state: State, bag: Bag, task: int, attempt: Attempt, t: float) -> None:
-    """An attempt at a planned task is given up: the next one will take longer than this one has run."""
-    ran_s = _ran_s(state, bag, task, attempt, t)
-    if ran_s > bag.progress.interrupted_s.get(task, 0.0):
-        bag.progress.interrupted_s[task] = ran_s
-
-
 def ran_so_far(state: State, bag: Bag, t: float) -> dict[int, float]:
     """By task: for how long one of its attempts has run without an end, on a machine of speed 1."""
     if all(rules.estimate_is_exact for rules in bag.classes):
         return {}
     found = dict(bag.progress.interrupted_s)
     for task, live in bag.attempts.live.items():
-        found[task] = max(found.get(task, 0.0), *(_ran_s(state, bag, task, attempt, t) for attempt in live))
+        found[task] = max(found.get(task, 0.0), *(ran_s(state, bag, task, attempt, t) for attempt in live))
     return found
 
 
-def _ran_s(state: State, bag: Bag, task: int, attempt: Attempt, t: float) -> float:
+def ran_s(state: State, bag: Bag, task: int, attempt: Attempt, t: float) -> float:
     """Nothing where it may only have waited on its host, or where nobody knows how fast that is."""
     host = state.hosts.get(attempt.host)
     machine = None if host is None else machine_of(state, host)
@@ -143,7 +148,7 @@ class Outlook:
         self, state: State, bag: Bag, index: int, confidence: float, t: float, ran: dict[int, float] | None = None
     ) -> None:
         self.rules: TaskClass = bag.classes[index]
-        self._key, self._confidence = class_key(bag, index), confidence
+        self._key, self._confidence = bag.class_key(index), confidence
         first_s = 1.0 if bag.progress.estimates else self.rules.estimate_s
         self.is_unknown = False
         self._given: dict[int, tuple[float, float]] = {}

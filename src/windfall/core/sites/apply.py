@@ -14,10 +14,10 @@ from windfall.core.events import (
     SiteLooked,
     SiteSettled,
 )
+from windfall.core.jobs import attempts
 from windfall.core.liveness.apply import apply_losses, leave
 from windfall.core.sites.instances import (
     ENDED,
-    ENDED_KEPT,
     HOLDING,
     LEAVING,
     OPEN,
@@ -124,7 +124,9 @@ def _settle(state: State, site: SiteState, decided: SiteSettled, t: float) -> No
         one.state, one.host, one.placed_t, one.told, one.after, one.victims = WAITING, "", None, False, [], []
     for number, cause, text in decided.ended:
         _end(state, site, site.instances[number], cause, text, t)
-    apply_losses(state, decided.lost, t)
+    if decided.lost:
+        apply_losses(state, decided.lost, decided.lessons, t)
+        attempts.stop_jobs(state, decided.stopped, t)
     for number, why in decided.denied:
         asked = site.instances.get(number)
         if asked is not None and asked.wish is not None:
@@ -133,7 +135,7 @@ def _settle(state: State, site: SiteState, decided: SiteSettled, t: float) -> No
                 _end(state, site, asked, "", "", t, REFUSED)
     for placement in decided.placed:
         _take_place(site, placement, t)
-    while len(site.ended) > ENDED_KEPT:
+    while len(site.ended) > state.settings.bookkeeping.ended_instances_kept:
         del site.instances[site.ended.pop(0)]
 
 

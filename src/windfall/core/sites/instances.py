@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from windfall.core.supply.overlay import PoolRules
+from windfall.core.state.pools import PoolRules
 
 if TYPE_CHECKING:
     from windfall.core.events import SiteHostReported
@@ -20,8 +20,6 @@ OPEN = frozenset({PLACED, RUNNING, LEAVING})
 """States in which an instance takes up room on its host."""
 HOLDING = frozenset({PLACED, RUNNING})
 """States in which it will go on doing so."""
-ENDED_KEPT = 1000
-"""Instances of a site that have ended and are still remembered."""
 
 
 class SiteRules(Struct, frozen=True, array_like=True):

@@ -7,7 +7,7 @@ placed on a host starts when those that leave it have gone (`after`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -20,7 +20,8 @@ from windfall.core.events import (
     SiteLooked,
     SiteSettled,
 )
-from windfall.core.liveness import leases
+from windfall.core.jobs import stops
+from windfall.core.liveness import leases, lessons
 from windfall.core.sites.instances import (
     HOLDING,
     PLACED,
@@ -31,14 +32,18 @@ from windfall.core.sites.instances import (
     SiteState,
     described,
 )
-from windfall.core.sites.view import SiteView
+from windfall.core.sites.view import SiteViews
+from windfall.core.state.causes import Loss
 from windfall.core.state.hosts import GONE, LIVE
+from windfall.core.state.pools import PoolState
 from windfall.core.state.state import State
-from windfall.core.supply.overlay import PoolState
 from windfall.placement import Cost, Count, Decision, Period, Request, Revenue, Scheduler, Work
 from windfall.placement.explain import why as reasons
 from windfall.placement.model import to_units
 from windfall.wire.messages import CANCELLED, LOST, PREEMPTED
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Policies
 
 COSTS: Mapping[str, Cost] = {"work": Work(), "period": Period(), "count": Count(), "revenue": Revenue()}
 OVERTAKEN = "a newer report has come"
@@ -51,10 +56,16 @@ class Scratch:
     """A site at one moment, to be changed while a decision is made; the state stays as it is."""
 
     def __init__(
-        self, state: State, site: SiteState, t: float, hosts: Mapping[str, SiteHost], ended: Collection[int] = ()
+        self,
+        state: State,
+        site: SiteState,
+        views: SiteViews,
+        t: float,
+        hosts: Mapping[str, SiteHost],
+        ended: Collection[int] = (),
     ) -> None:
         self.t, self._name_of = t, site.name_of
-        self._view = state.site_views.setdefault(site.rules.name, SiteView())
+        self._view = views.of(state, site.rules.name)
         self._view.sync(state, site, t, hosts, ended)
         self.library = self._view.library
         # Ties are broken by the place in the log: no generator whose state would have to be saved.
@@ -92,14 +103,14 @@ def _request(one: Instance) -> Request:
 # --- deciding -------------------------------------------------------------------------------------------------------
 
 
-def on_instance_requested(state: State, event: InstanceRequested, policies: Any) -> SiteSettled:
+def on_instance_requested(state: State, event: InstanceRequested, policies: Policies) -> SiteSettled:
     site = state.sites[event.site]
     known = _with_key(site, event.wish.key)
     if known is not None:
         return SiteSettled(known.number, repeat=True)
     asked = Instance(site.next, event.wish.resources, event.t, event.wish)
     settled = SiteSettled(asked.number)
-    _place(Scratch(state, site, event.t, site.hosts), [asked], settled)
+    _place(Scratch(state, site, policies.sites, event.t, site.hosts), [asked], settled)
     return settled
 
 
@@ -109,9 +120,9 @@ def _with_key(site: SiteState, key: str) -> Instance | None:
     return next((one for one in site.instances.values() if one.wish is not None and one.wish.key == key), None)
 
 
-def on_instances_wanted(state: State, event: InstancesWanted, policies: Any) -> SiteSettled:
+def on_instances_wanted(state: State, event: InstancesWanted, policies: Policies) -> SiteSettled:
     site = state.sites[event.site]
-    scratch = Scratch(state, site, event.t, site.hosts)
+    scratch = Scratch(state, site, policies.sites, event.t, site.hosts)
     settled = SiteSettled()
     for number in range(site.next, site.next + event.count):
         found = scratch.place(number, Request(True, site.rules.instance))
@@ -131,7 +142,7 @@ def _place(scratch: Scratch, asked: list[Instance], settled: SiteSettled) -> Non
             settled.denied.append((one.number, found.why))
 
 
-def on_site_host_reported(state: State, event: SiteHostReported, policies: Any) -> SiteSettled:
+def on_site_host_reported(state: State, event: SiteHostReported, policies: Policies) -> SiteSettled:
     site = state.sites[event.site]
     known = site.hosts.get(event.host)
     same_boot = known is not None and known.boot == event.boot
@@ -156,11 +167,12 @@ def on_site_host_reported(state: State, event: SiteHostReported, policies: Any) 
             _lose(one, settled, f"the agent of {event.host} left" if event.leaving else "its host's agent restarted")
     ended += [number for number, _, _ in settled.ended]
     settled.lost = _attempts_lost(state, site, ended)
+    complete(state, event.t, settled)
     if event.leaving:
         settled.gone.append(event.host)
     news = event.capacity is not None or known is None or known.state != LIVE or ended or settled.returned
     if news:
-        _place_those_that_wait(state, site, event.t, settled, _hosts_after(site, event), ended)
+        _place_those_that_wait(state, site, policies.sites, event.t, settled, _hosts_after(site, event), ended)
     return settled
 
 
@@ -178,7 +190,7 @@ def _hosts_after(site: SiteState, event: SiteHostReported) -> dict[str, SiteHost
     return hosts
 
 
-def on_instance_cancelled(state: State, event: InstanceCancelled, policies: Any) -> SiteSettled:
+def on_instance_cancelled(state: State, event: InstanceCancelled, policies: Policies) -> SiteSettled:
     """One that its host has not heard of ends at once; any other is told to leave."""
     site = state.sites[event.site]
     one = site.instances.get(event.number)
@@ -187,7 +199,7 @@ def on_instance_cancelled(state: State, event: InstanceCancelled, policies: Any)
         return settled
     settled.ended.append((one.number, CANCELLED, event.reason or "cancelled"))
     if one.state == PLACED:
-        _place_those_that_wait(state, site, event.t, settled, site.hosts, [one.number])
+        _place_those_that_wait(state, site, policies.sites, event.t, settled, site.hosts, [one.number])
     return settled
 
 
@@ -199,7 +211,7 @@ def silences(state: State, site: SiteState, t: float) -> tuple[list[str], list[s
     return [name for name in silent if name not in gone], gone
 
 
-def on_site_looked(state: State, event: SiteLooked, policies: Any) -> SiteSettled:
+def on_site_looked(state: State, event: SiteLooked, policies: Policies) -> SiteSettled:
     site = state.sites[event.site]
     settled = SiteSettled()
     settled.silent, settled.gone = silences(state, site, event.t)
@@ -208,9 +220,10 @@ def on_site_looked(state: State, event: SiteLooked, policies: Any) -> SiteSettle
             _lose(one, settled, f"the agent of {name} is silent")
     ended = [number for number, _, _ in settled.ended]
     settled.lost = _attempts_lost(state, site, ended)
+    complete(state, event.t, settled)
     if settled.returned:
         hosts = {name: host for name, host in site.hosts.items() if name not in settled.gone}
-        _place_those_that_wait(state, site, event.t, settled, hosts, ended)
+        _place_those_that_wait(state, site, policies.sites, event.t, settled, hosts, ended)
     return settled
 
 
@@ -222,14 +235,26 @@ def _lose(one: Instance, settled: SiteSettled, text: str) -> None:
         settled.ended.append((one.number, CANCELLED if one.cause == CANCELLED else LOST, text))
 
 
-def _attempts_lost(state: State, site: SiteState, ended: list[int]) -> list[leases.Loss]:
+def _attempts_lost(state: State, site: SiteState, ended: list[int]) -> list[Loss]:
     """What the workers that have ended had in hand and did not report."""
     workers = [state.host(site.name_of(number)) for number in ended]
     return leases.losses_of(state, [host for host in workers if host is not None and host.state != GONE])
 
 
+def complete(state: State, t: float, settled: SiteSettled) -> None:
+    """Add to the losses what else follows from them."""
+    settled.stopped = stops.after_losses(state, settled.lost)
+    settled.lessons = lessons.of_losses(state, settled.lost, t)
+
+
 def _place_those_that_wait(
-    state: State, site: SiteState, t: float, settled: SiteSettled, hosts: Mapping[str, SiteHost], ended: list[int]
+    state: State,
+    site: SiteState,
+    views: SiteViews,
+    t: float,
+    settled: SiteSettled,
+    hosts: Mapping[str, SiteHost],
+    ended: list[int],
 ) -> None:
     """In the order in which they came; a smaller one may go before a larger one that still does not fit."""
     gone = frozenset([*ended, *settled.returned])
@@ -239,12 +264,12 @@ def _place_those_that_wait(
         if (one.state == WAITING or one.number in settled.returned) and one.number not in ended
     ]
     if waiting:
-        _place(Scratch(state, site, t, hosts, gone), waiting, settled)
+        _place(Scratch(state, site, views, t, hosts, gone), waiting, settled)
 
 
-def why_now(state: State, site: SiteState, one: Instance, t: float) -> list[str]:
+def why_now(state: State, site: SiteState, views: SiteViews, one: Instance, t: float) -> list[str]:
     """Why a request waits, as things stand: what the next attempt to place it would say."""
-    return Scratch(state, site, t, site.hosts).place(one.number, _request(one)).why
+    return Scratch(state, site, views, t, site.hosts).place(one.number, _request(one)).why
 
 
 # --- what the overlay asks ------------------------------------------------------------------------------------------

@@ -74,6 +74,19 @@ class SiteView:
         self._held[host] = None
 
 
+class SiteViews:
+    """The sites of one state as the library knows them."""
+
+    def __init__(self) -> None:
+        self._state: State | None = None
+        self._views: dict[str, SiteView] = {}
+
+    def of(self, state: State, site: str) -> SiteView:
+        if state is not self._state:
+            self._state, self._views = state, {}
+        return self._views.setdefault(site, SiteView())
+
+
 def _since(one: Instance) -> float:
     return one.started_t if one.started_t is not None else one.placed_t or one.asked_t
 

@@ -321,6 +321,11 @@ class Bag(Struct, array_like=True, dict=True):
     def class_of(self, task: int) -> int:
         return self.columns.class_of(task)
 
+    def class_key(self, index: int) -> str:
+        """Under what run times are kept: the class's own name where it has one, so that jobs learn from each other."""
+        key = self.classes[index].name or f"{self.number}.{index}"
+        return f"{key} (of its estimate)" if self.progress.estimates else key
+
     def grow(self, count: int, klass: int) -> None:
         first = self.total
         self.columns.grow(count, klass)

@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 PENDING, RUNNING, HIBERNATED, ENDED = "pending", "running", "hibernated", "ended"
 RELEASED, TAKEN, FAILED, REFUSED = "released", "taken", "failed", "refused"
 
-REFUSED_PAUSE_CYCLES = 1 / 60
-"""So long an offer that was refused for want of capacity counts as not to be had; it doubles with every refusal."""
-LONGEST_PAUSE_CYCLES = 1 / 2
-# Machines that are taken within so long of one another went for one reason.
-TOGETHER_S = 60.0
-LEAST_PAUSE_S = 1.0
-PAUSE_BOOTS = 10.0
-
 
 class MachineState(Struct, array_like=True):
     """One rented machine. `queue` are the tasks that are reserved for it, in order."""
@@ -90,25 +82,10 @@ class Seen(Struct, array_like=True):
     spells: int = 0
     cut_t: float | None = None
 
-    def cut(self, t: float) -> None:
+    def cut(self, t: float, together_s: float) -> None:
         """A machine was taken or put to sleep; those that go together count as one spell."""
-        self.spells += self.cut_t is None or t - self.cut_t > TOGETHER_S
+        self.spells += self.cut_t is None or t - self.cut_t > together_s
         self.cut_t = t
-
-    def shut_until_t(self, offer: Offer) -> float:
-        """Until when it is not worth while to ask for this offer again."""
-        if self.refused_t is None or not self.refusals:
-            return -math.inf
-        # In cycles or, where they are seconds, in boots: what a provider lacks it does not have a moment later.
-        unit_s = max(offer.cycle_s, PAUSE_BOOTS * offer.lag_s)
-        units = min(LONGEST_PAUSE_CYCLES, REFUSED_PAUSE_CYCLES * 2.0 ** min(self.refusals - 1, 20))
-        return self.refused_t + max(LEAST_PAUSE_S, units * unit_s)
-
-    def refuse(self, offer: Offer, t: float) -> None:
-        """A start was refused for want of capacity. Several at once are one answer."""
-        self.refused += 1
-        self.refusals += t >= self.shut_until_t(offer)
-        self.refused_t = t
 
     def market(self) -> Market:
         return Market(
@@ -163,6 +140,18 @@ def machine_of(state: State, host: Host) -> MachineState | None:
     number = host.ad.get("machine")
     machine = state.fleet.machines.get(number) if isinstance(number, int) else None
     return machine if machine is not None and machine.host_name == host.name else None
+
+
+def queue_of(state: State, machine: MachineState) -> list[int]:
+    """The tasks that wait for this machine. The bag has the last word: its list may name some that are no more."""
+    reserved = state.bags[machine.job].queues.reserved
+    return [task for task in machine.queue if reserved.get(task) == machine.number]
+
+
+def awake_since(machine: MachineState) -> float:
+    """Since when it has been up without a break; before its boot is over, since it was asked for."""
+    woke_t = machine.sleeps[-1][1] if machine.sleeps else None
+    return woke_t if woke_t is not None else (machine.ready_t or machine.requested_t)
 
 
 class SavedFleet(Struct, array_like=True):

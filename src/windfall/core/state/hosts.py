@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from windfall.core.events import Assigned, Key
-from windfall.core.liveness.reliability import Reliability
+from windfall.core.state.reliability import Reliability
 
 LIVE, UNKNOWN, GONE, HIBERNATED = "live", "unknown", "gone", "hibernated"
 """`HIBERNATED`: its machine is hibernated, so its silence means nothing."""

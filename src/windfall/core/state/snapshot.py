@@ -11,9 +11,10 @@ from windfall.core.state.agenda import Agenda
 from windfall.core.state.bags import Bag, Due
 from windfall.core.state.fleet import SavedFleet
 from windfall.core.state.hosts import SavedHosts
+from windfall.core.state.learned import Learned
+from windfall.core.state.pools import Flow, Matching, PoolState
 from windfall.core.state.saving import Reader, Writer
-from windfall.core.state.state import Learned, State
-from windfall.core.supply.overlay import Flow, Matching, PoolState
+from windfall.core.state.state import State
 
 
 class SavedShape(Struct, array_like=True):

@@ -8,32 +8,11 @@ from msgspec import Struct, field
 
 from windfall.core.events import Settings
 from windfall.core.sites.instances import SiteState
-from windfall.core.sites.view import SiteView
 from windfall.core.state.bags import Bags
 from windfall.core.state.fleet import Fleet
 from windfall.core.state.hosts import Host, Hosts
-from windfall.core.supply.overlay import Matching, PoolState
-from windfall.planning.estimates import Record as RunTimes
-from windfall.timeouts.online import Decision, Memory
-
-
-class Advice(Struct, array_like=True):
-    """What a pool has taught about a bag: the timeout and why, and how long nearly all results take to come."""
-
-    pool: str
-    bag: str
-    decision: Decision
-    latency_95_s: float | None = None
-
-
-class Learned(Struct, array_like=True):
-    """What finished and lost attempts have taught."""
-
-    latencies: Memory = field(default_factory=Memory)
-    """By pool and by bag: see core.liveness.timeouts."""
-    advice: dict[str, Advice] = field(default_factory=dict)
-    run_times: dict[str, RunTimes] = field(default_factory=dict)
-    """Finished attempts by class of tasks, of the jobs that are planned."""
+from windfall.core.state.learned import Learned
+from windfall.core.state.pools import Matching, PoolState
 
 
 class Supply(Struct):
@@ -51,7 +30,7 @@ class Supply(Struct):
 class State:
     """The whole state after record `seq`, at time `t`."""
 
-    __slots__ = ("bags", "fleet", "hosts", "learned", "seq", "settings", "site_views", "sites", "supply", "t")
+    __slots__ = ("bags", "fleet", "hosts", "learned", "seq", "settings", "sites", "supply", "t")
 
     def __init__(self) -> None:
         self.seq = 0
@@ -63,8 +42,6 @@ class State:
         self.supply = Supply()
         self.learned = Learned()
         self.sites: dict[str, SiteState] = {}
-        self.site_views: dict[str, SiteView] = {}
-        """The sites as the placement library keeps them: made from the state, not saved."""
 
     def host(self, name: str) -> Host | None:
         return self.hosts.by_name.get(name)

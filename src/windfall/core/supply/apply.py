@@ -16,11 +16,12 @@ from windfall.core.events import (
     PlanProposed,
     PoolAnswered,
     PoolCounted,
+    PoolJudged,
     PoolsConfigured,
     TasksAdded,
 )
+from windfall.core.state.pools import Matching, PoolState
 from windfall.core.state.state import State
-from windfall.core.supply.overlay import ERRORS_TO_OPEN, FIRST_PAUSE_S, LONGEST_PAUSE_S, Matching, PoolState, saved
 
 
 def apply_pools_configured(state: State, event: PoolsConfigured, decided: Nothing) -> None:
@@ -44,11 +45,13 @@ def apply_clients_asked(state: State, event: OverlayDue, decided: ClientsAsked) 
         asked(supply.pools[ask.pool], ask.count, event.t)
 
 
-def apply_pool_answered(state: State, event: PoolAnswered, decided: Nothing) -> None:
+def apply_pool_answered(state: State, event: PoolAnswered, decided: PoolJudged) -> None:
     pool = state.supply.pools.get(event.pool)
     state.supply.asked.pop(event.ask, None)
-    if pool is not None and event.error:
-        refused(pool, event.count, event.error, event.t)
+    if pool is not None and decided.breaker is not None:
+        # These clients will not come.
+        pool.queued = max(0, pool.queued - event.count)
+        pool.note(decided.breaker)
 
 
 def apply_pool_counted(state: State, event: PoolCounted, decided: Nothing) -> None:
@@ -75,26 +78,10 @@ def note_demand(state: State, event: AnyEvent) -> None:
 
 def asked(pool: PoolState, count: int, t: float) -> None:
     """Note that clients were asked for: they are pending until the pool or the clients themselves say otherwise."""
-    pool.allowance, pool.asked_t = saved(pool, t) - count, t
+    pool.allowance, pool.asked_t = pool.saved(t) - count, t
     pool.queued += count
-
-
-def refused(pool: PoolState, count: int, error: str, t: float) -> None:
-    """`count` clients will not come, or one came for nothing. Errors in a row open the breaker, for ever longer."""
-    pool.queued = max(0, pool.queued - count)
-    pool.errors += 1
-    pool.last_error = error
-    if pool.errors >= ERRORS_TO_OPEN or pool.closed_until is not None:
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** max(0, pool.errors - ERRORS_TO_OPEN))
-        pool.closed_until = t + pause_s
 
 
 def joined(pool: PoolState) -> None:
     """A client has come: it is pending no more."""
     pool.queued = max(0, pool.queued - 1)
-
-
-def useful(pool: PoolState) -> None:
-    """A client was given a task, the only proof that asking is worth it: one that was promised may never come, and one
-    that came may suit nobody."""
-    pool.errors, pool.closed_until, pool.last_error = 0, None, ""

@@ -9,47 +9,12 @@ the flow of the last solution is kept and only mended when demand changes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, inf
+from math import ceil
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from windfall.core.state.pools import Ask, Breaker, Matching, Pools, PoolState
 from windfall.units import show_duration
-
-Pools = tuple[str, ...]
-"""The names of the pools that a group of bags admits, sorted."""
-Flow = list[tuple[Pools, dict[str, int]]]
-"""A matching as it is kept: for each group the slots that each pool gives it."""
-
-
-class PoolRules(Struct, frozen=True, array_like=True):
-    """A pool as its owner configures it."""
-
-    name: str
-    kind: str = "local"
-    limit: int = 0
-    """Queued and running clients together, at most."""
-    slots: int = 1
-    """Tasks that one client runs at once."""
-    price_usd: float = 0.0
-    per_minute: float = 60.0
-    """At most so many clients are asked for in a minute, however great the demand."""
-    joins_itself: bool = False
-    """Clients come of their own accord (volunteers): what they take is supply, nothing is asked of the pool."""
-
-
-class PoolState(Struct, array_like=True):
-    """What the server knows of a pool: what it was asked for, and how it behaved."""
-
-    rules: PoolRules
-    queued: int = 0
-    asked_t: float = -inf
-    allowance: float = 0.0
-    """Clients that may be asked for now; refills with time (a token bucket of one minute)."""
-    errors: int = 0
-    """Failed requests in a row."""
-    closed_until: float | None = None
-    """The breaker is open until then; after it one request is made as a test."""
-    last_error: str = ""
 
 
 class Supply(Struct):
@@ -63,28 +28,6 @@ class Supply(Struct):
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3600.0
 ERRORS_TO_OPEN = 3
-
-
-class Matching(Struct):
-    """A flow from groups of bags to pools, in slots."""
-
-    flow: dict[Pools, dict[str, int]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, flow: Flow) -> Matching:
-        return cls({tuple(group): dict(flows) for group, flows in flow})
-
-    def listed(self) -> Flow:
-        return [(group, {pool: n for pool, n in flows.items() if n}) for group, flows in self.flow.items()]
-
-    def of_pool(self, pool: str) -> int:
-        return sum(flows.get(pool, 0) for flows in self.flow.values())
-
-    def of_group(self, group: Pools) -> int:
-        return sum(self.flow.get(group, {}).values())
-
-    def total(self) -> int:
-        return sum(sum(flows.values()) for flows in self.flow.values())
 
 
 def solve(
@@ -178,17 +121,6 @@ def _steps(group: Pools, source: str, target: str, arrived_by: Mapping[str, tupl
 # --- from the matching to requests ----------------------------------------------------------------------------------
 
 
-class Ask(Struct, array_like=True):
-    """Ask `count` clients of a pool. `because` says what they are for; `held_back` what was not asked for, and why."""
-
-    pool: str
-    count: int
-    because: str = ""
-    held_back: str = ""
-    number: int = 0
-    """Its own, by which an answer is told from another."""
-
-
 def demand_of(bags: Sequence[tuple[int, Pools]]) -> dict[Pools, int]:
     """Waiting tasks (as slots) by group of admitted pools."""
     demand: dict[Pools, int] = {}
@@ -235,11 +167,20 @@ def allowance(pool: PoolState, missing: int, t: float) -> tuple[int, str]:
         if pool.queued:
             return 0, f"{failed}; one worker was asked for as a test"
         return 1, f"{failed}; one worker as a test"
-    allowed = min(missing, int(saved(pool, t)))
+    allowed = min(missing, int(pool.saved(t)))
     return allowed, "" if allowed == missing else f"at most {pool.rules.per_minute:g} a minute"
 
 
-def saved(pool: PoolState, t: float) -> float:
-    """Clients that may be asked for at `t` by the rate alone."""
-    rate = pool.rules.per_minute
-    return min(rate, pool.allowance + (t - pool.asked_t) * rate / 60.0) if pool.asked_t > -inf else rate
+def after_refusal(pool: PoolState, error: str, t: float) -> Breaker:
+    """The breaker of a pool that refused clients, or whose client came for nothing: errors in a row open it, for ever
+    longer."""
+    errors, closed_until = pool.errors + 1, pool.closed_until
+    if errors >= ERRORS_TO_OPEN or closed_until is not None:
+        closed_until = t + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** max(0, errors - ERRORS_TO_OPEN))
+    return Breaker(errors, closed_until, error)
+
+
+def after_use(pool: PoolState) -> Breaker | None:
+    """The breaker after a client was given a task, the only proof that asking is worth it: one that was promised may
+    never come, and one that came may suit nobody. None where the pool had no errors."""
+    return Breaker() if pool.errors or pool.closed_until is not None or pool.last_error else None

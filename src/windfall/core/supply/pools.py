@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from math import ceil, inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from windfall.core.events import ClientsAsked, OverlayDue
+from windfall.core.events import ClientsAsked, OverlayDue, PoolAnswered, PoolJudged
 from windfall.core.matching.ads import Ad, bag_ad, pool_ad, queue_ad
 from windfall.core.matching.dispatch import is_blocked, needs_failover
 from windfall.core.sites.site import with_room
 from windfall.core.state.bags import Bag
+from windfall.core.state.pools import Ask, Matching, Pools, PoolState
 from windfall.core.state.state import State
 from windfall.core.supply import overlay
-from windfall.core.supply.overlay import Ask, Matching, Pools, PoolState, Supply
+from windfall.core.supply.overlay import Supply
 
 if TYPE_CHECKING:
     from windfall.core.engine import Policies
@@ -29,6 +30,12 @@ def on_overlay_due(state: State, event: OverlayDue, policies: Policies) -> Clien
         ask.number = number
     # While tasks wait the pools are looked at again and again: workers come, leave and fail without a word.
     return ClientsAsked(wanted, matching.listed(), event.t + LOOK_EVERY_S if state.bags.ready else inf)
+
+
+def on_pool_answered(state: State, event: PoolAnswered, policies: Any) -> PoolJudged:
+    pool = state.supply.pools.get(event.pool)
+    refused = pool is not None and event.error
+    return PoolJudged(overlay.after_refusal(pool, event.error, event.t) if pool is not None and refused else None)
 
 
 def look(state: State, policies: Policies, t: float) -> tuple[Matching, list[Ask]]:

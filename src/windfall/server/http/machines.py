@@ -10,8 +10,7 @@ from starlette.requests import Request
 
 from windfall.bags.spec import JobSpec
 from windfall.core.renting import money
-from windfall.core.renting.machines import queue_of
-from windfall.core.state.fleet import MachineState, owed_microusd, paid_until_t
+from windfall.core.state.fleet import MachineState, owed_microusd, paid_until_t, queue_of
 from windfall.core.state.hosts import GONE
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer

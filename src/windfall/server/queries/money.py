@@ -15,7 +15,7 @@ from windfall.core.events import PlanProposed, PlanTaken, decode_record
 from windfall.core.explain import plan as explain_plan
 from windfall.core.renting import money
 from windfall.core.renting.machines import machines_of, spent_microusd
-from windfall.core.renting.runtimes import Outlook, class_key
+from windfall.core.renting.runtimes import Outlook
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import REFUSED, MachineState, owed_microusd, tariff_of
@@ -162,7 +162,7 @@ async def unfinished(service: Service, request: Request) -> tuple[int, Json]:
 
 def _class(service: Service, bag: Bag, index: int, count: int) -> Json:
     """Unfinished tasks of one class, and what was learned of how long they take on a machine of speed 1."""
-    learned = service.state.learned.run_times.get(class_key(bag, index))
+    learned = service.state.learned.run_times.get(bag.class_key(index))
     rules = bag.classes[index]
     outlook = Outlook(service.state, bag, index, bag.rules.confidence, service.state.t)
     return {

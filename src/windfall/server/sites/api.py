@@ -192,7 +192,7 @@ async def one_request(service: Service, request: Request) -> tuple[int, Json]:
     await service.driver.settled()
     row = instance_row(owned, one)
     if one.state == WAITING:
-        row["why"] = why_now(service.state, owned, one, service.driver.clock())
+        row["why"] = why_now(service.state, owned, service.driver.engine.policies.sites, one, service.driver.clock())
     return 200, row
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from windfall.core.events import InstancesWanted, SiteCreated, SiteSettled
 from windfall.core.sites.instances import ENDED, OPEN, SiteRules
-from windfall.core.supply.overlay import PoolRules
+from windfall.core.state.pools import PoolRules
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import Pool, PoolWorker, Started

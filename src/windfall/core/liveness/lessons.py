@@ -1,0 +1,38 @@
+"""What is learned from attempts that are given up: how long they were silent, how long they had run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windfall.core.events import RETURNED, Lessons
+from windfall.core.liveness import timeouts
+from windfall.core.renting import runtimes
+from windfall.core.state.bags import Bag
+from windfall.core.state.causes import Loss
+from windfall.core.state.state import State
+
+
+def of_losses(state: State, losses: Sequence[Loss], t: float) -> Lessons | None:
+    """None where nothing is learned."""
+    if not losses:
+        return None
+    found = Lessons()
+    about: dict[str, tuple[str, Bag]] = {}
+    for place, (job, task, number, verdict) in enumerate(losses):
+        bag = state.bags[job]
+        attempt = next((a for a in bag.attempts.live.get(task, ()) if a.number == number), None)
+        if attempt is None:
+            continue
+        if job in state.fleet.plans:
+            ran_s = runtimes.ran_s(state, bag, task, attempt, t)
+            if ran_s > bag.progress.interrupted_s.get(task, 0.0):
+                found.interrupted.append((place, ran_s))
+        host = state.hosts.get(attempt.host)
+        if verdict == RETURNED or host is None:
+            continue
+        waited_s = timeouts.silence_s(state, host, bag, t - attempt.sent)
+        if waited_s is not None:
+            found.silences.append((place, waited_s))
+            about[timeouts.key_of(host.pool, bag)] = (host.pool, bag)
+    found.advice = timeouts.advise_all(state, about)
+    return found if found.silences or found.interrupted else None

@@ -1,0 +1,92 @@
+"""Pools as the engine knows them: their rules, what they were asked for, how they behaved. Pure data."""
+
+from __future__ import annotations
+
+from math import inf
+
+from msgspec import Struct, field
+
+Pools = tuple[str, ...]
+"""The names of the pools that a group of bags admits, sorted."""
+Flow = list[tuple[Pools, dict[str, int]]]
+"""A matching as it is kept: for each group the slots that each pool gives it."""
+
+
+class PoolRules(Struct, frozen=True, array_like=True):
+    """A pool as its owner configures it."""
+
+    name: str
+    kind: str = "local"
+    limit: int = 0
+    """Queued and running clients together, at most."""
+    slots: int = 1
+    """Tasks that one client runs at once."""
+    price_usd: float = 0.0
+    per_minute: float = 60.0
+    """At most so many clients are asked for in a minute, however great the demand."""
+    joins_itself: bool = False
+    """Clients come of their own accord (volunteers): what they take is supply, nothing is asked of the pool."""
+
+
+class Breaker(Struct, frozen=True, array_like=True):
+    """How far a pool is trusted to bring clients: errors in a row, the last of them, and until when it is not asked."""
+
+    errors: int = 0
+    closed_until: float | None = None
+    last_error: str = ""
+
+
+class PoolState(Struct, array_like=True):
+    """What the server knows of a pool: what it was asked for, and how it behaved."""
+
+    rules: PoolRules
+    queued: int = 0
+    asked_t: float = -inf
+    allowance: float = 0.0
+    """Clients that may be asked for now; refills with time (a token bucket of one minute)."""
+    errors: int = 0
+    """Failed requests in a row."""
+    closed_until: float | None = None
+    """The breaker is open until then; after it one request is made as a test."""
+    last_error: str = ""
+
+    def saved(self, t: float) -> float:
+        """Clients that may be asked for at `t` by the rate alone."""
+        rate = self.rules.per_minute
+        return min(rate, self.allowance + (t - self.asked_t) * rate / 60.0) if self.asked_t > -inf else rate
+
+    def note(self, breaker: Breaker) -> None:
+        self.errors, self.closed_until, self.last_error = breaker.errors, breaker.closed_until, breaker.last_error
+
+
+class Matching(Struct):
+    """A flow from groups of bags to pools, in slots."""
+
+    flow: dict[Pools, dict[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, flow: Flow) -> Matching:
+        return cls({tuple(group): dict(flows) for group, flows in flow})
+
+    def listed(self) -> Flow:
+        return [(group, {pool: n for pool, n in flows.items() if n}) for group, flows in self.flow.items()]
+
+    def of_pool(self, pool: str) -> int:
+        return sum(flows.get(pool, 0) for flows in self.flow.values())
+
+    def of_group(self, group: Pools) -> int:
+        return sum(self.flow.get(group, {}).values())
+
+    def total(self) -> int:
+        return sum(sum(flows.values()) for flows in self.flow.values())
+
+
+class Ask(Struct, array_like=True):
+    """Ask `count` clients of a pool. `because` says what they are for; `held_back` what was not asked for, and why."""
+
+    pool: str
+    count: int
+    because: str = ""
+    held_back: str = ""
+    number: int = 0
+    """Its own, by which an answer is told from another."""
