@@ -17,7 +17,16 @@ import msgspec
 from msgspec import Struct
 
 from windfall.bags.shell import first_unbalanced
-from windfall.bags.spec import JobSpec, Source, TaskRow, bad_field, check_needs, check_relative
+from windfall.bags.spec import (
+    JobSpec,
+    Source,
+    TaskRow,
+    bad_field,
+    check_files,
+    check_needs,
+    check_relative,
+    check_texts,
+)
 from windfall.errors import BadInput
 
 CHUNK_TASKS = 8192
@@ -206,6 +215,10 @@ def _check_tasks(spec: JobSpec, rows: Sequence[TaskRow], where: str) -> None:
     for row in rows:
         if any("\0" in word for word in row.argv):
             raise BadInput(f"{where}: a command contains a NUL byte")
+        if row.env:
+            check_texts([*row.env, *row.env.values()], f"{where}: env")
+        if row.inputs or row.outputs:
+            check_files(row.inputs or [], row.outputs or [], where)
         for name, maker in row.takes or ():
             check_relative(name, f"{where}: input")
             if maker < 0 and name not in files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -385,6 +386,25 @@ def test_a_worker_cannot_say_that_the_server_could_not_render(server):
     server.submit(1)
     server.exchange()
     refused(server.exchange(results=[result(cause="bad-task")]))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"argv": ["a\0b"]},
+        {"argv": [1]},
+        {"argv": ["a"], "env": {"A": "b\0"}},
+        {"argv": ["a"], "outputs": ["../out"]},
+        {"argv": ["a"], "outputs": [1]},
+        {"argv": ["a"], "inputs": [{"name": "/etc/passwd", "sha256": SHA, "size": 1}]},
+        {"argv": ["a"], "inputs": [{"name": "a", "sha256": SHA, "size": HUGE}]},
+    ],
+)
+def test_a_whole_task_that_could_not_be_sent_out_is_refused(server, task):
+    server.post("/v1/jobs", {"spec": {"name": "whole", "source": {"kind": "tasks"}}})
+    data = zlib.compress(json.dumps([task]).encode())
+    header = {"chunks": [{"first": 0, "count": 1, "codec": "tasks", "bytes": len(data)}], "seal": True}
+    assert server.call("POST", "/v1/jobs/1/tasks", frames.join(json.dumps(header).encode(), [data]))[0] == 400
 
 
 # --- sites ------------------------------------------------------------------------------------------------------------
