@@ -186,6 +186,7 @@ def decode_kept(data: bytes | str, where: str = "the specification") -> JobSpec:
 _EXPECTED = re.compile(r"Expected `(?P<expected>.+?)`, got `(?P<got>.+?)`(?: - at `(?P<path>.+)`)?\Z")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.+?)`(?: - at `(?P<path>.+)`)?\Z")
 _MISSING = re.compile(r"Object missing required field `(?P<name>.+?)`(?: - at `(?P<path>.+)`)?\Z")
+_BOUND = re.compile(r"Expected `\w+`(?P<length> of length)? (?P<sign>[<>]=) (?P<limit>\S+)(?: - at `(?P<path>.+)`)?\Z")
 _WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -214,6 +215,10 @@ def bad_field(error: msgspec.ValidationError, where: str, fields: tuple[str, ...
         return BadInput(f"{where}: unknown field '{match['name']}'{_inside(match['path'])}", hint=hint)
     if match := _MISSING.match(text):
         return BadInput(f"{where}: field '{match['name']}' is missing{_inside(match['path'])}")
+    if match := _BOUND.match(text):
+        most = "at most" if match["sign"] == "<=" else "at least"
+        what = f"{_path(match['path'])} must be{' of length' if match['length'] else ''}"
+        return BadInput(f"{where}: {what} {most} {float(match['limit']):,.12g}", hint="choose a value within the limit")
     return BadInput(f"{where}: {text}")
 
 
