@@ -190,7 +190,7 @@ class Plan(Struct, kw_only=True):
     start: list[Start] = field(default_factory=list)
     stop: list[str] = field(default_factory=list)
     assign: dict[str, list[int]] = field(default_factory=dict)
-    replan_t: float = field(default=math.inf, name="replan_t")  # as logs and `windfall events` call it
+    replan_t: float = field(default=math.inf, name="look_again_t")  # as logs and `windfall events` call it
     """When to plan again if nothing happens before."""
     spot_until_t: float = math.inf
     """From then on a spot machine begins only tasks that are reserved for it."""
