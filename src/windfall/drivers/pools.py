@@ -13,18 +13,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from windfall.core.events import AnyEvent, PoolAnswered, PoolCounted, PoolsConfigured, Record
-from windfall.core.state.hosts import GONE
+from windfall.core.events import AnyEvent, PoolsConfigured, Record
 from windfall.core.state.pools import PoolRules
 from windfall.core.wishes import AskWish, wishes
+from windfall.drivers import asking
 from windfall.drivers.realtime import Realtime
-from windfall.pools.contract import Pool, PoolWorker
+from windfall.pools.contract import Pool
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-EVERY_S = 2.0
 STOP_GRACE_S = 2.0
 """What runs on clients when the server stops may finish within this time; then it is handed back."""
 
@@ -80,7 +79,7 @@ class PoolKeeper:
             except Exception:
                 log.exception("the pools could not be looked after; trying again")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), EVERY_S)
+                await asyncio.wait_for(self._changed.wait(), asking.EVERY_S)
             self._changed.clear()
 
     async def look(self) -> None:
@@ -98,30 +97,14 @@ class PoolKeeper:
         await self._count(name, self._providers[name])
 
     async def _count(self, name: str, pool: Pool) -> None:
-        clients = await self._call(pool.list)
-        events: list[AnyEvent] = []
+        state, workers = self._driver.state, await self._call(pool.list)
         now = self._driver.clock()
-        # One that came before it ended was there to work; its record as a host says how well it did.
-        stillborn = [client for client in clients if not client.alive and not self._has_come(client)]
-        if stillborn:
-            error = stillborn[-1].error or f"{stillborn[-1].host} ended without having reached the server"
-            events.append(PoolAnswered(now, name, len(stillborn), error))
-        await self._submit(events)
-        pending = sum(client.alive and not self._has_come(client) for client in clients)
-        supply = self._driver.state.supply
-        unanswered = sum(count for pool_name, count in supply.asked.values() if pool_name == name)
-        if pending + unanswered != supply.pools[name].queued:
-            await self._submit([PoolCounted(now, name, pending)])
-
-    def _has_come(self, client: PoolWorker) -> bool:
-        host = self._driver.state.host(client.host)
-        return host is not None and (host.state != GONE or not client.alive)
+        await self._submit(asking.stillborn(state, name, workers, now))
+        await self._submit(asking.counted(state, name, workers, now))
 
     async def _ask(self, ask: AskWish) -> None:
         started = await self._call(partial(self._providers[ask.pool].start, ask.count))
-        refused = ask.count - len(started.hosts)
-        error = started.error if refused else ""
-        await self._submit([PoolAnswered(self._driver.clock(), ask.pool, refused or ask.count, error, ask.number)])
+        await self._submit([asking.answered(ask, started, self._driver.clock())])
 
     async def _submit(self, events: list[AnyEvent]) -> None:
         if events:

@@ -72,9 +72,9 @@ class Host:
     """One simulated host with its worker."""
 
     __slots__ = (
-        "ad", "asked", "black_hole", "boot", "boots", "epoch", "errors", "here", "idle_since", "index", "last_s",
-        "n", "name", "offer", "polling", "polls", "pool", "presence", "queue", "rented_s", "results", "retries",
-        "retrying", "running", "since_s", "speed",
+        "ad", "asked", "away_s", "black_hole", "boot", "boots", "epoch", "errors", "here", "idle_since", "index",
+        "last_s", "n", "name", "offer", "polling", "polls", "pool", "presence", "queue", "rented_s", "results",
+        "retries", "retrying", "running", "since_s", "speed",
     )  # fmt: skip
     ad: dict[str, Any]
     black_hole: bool
@@ -91,6 +91,8 @@ class Host:
         self.asked = self.boots = self.epoch = self.n = self.polls = self.retries = 0
         self.here = self.polling = self.retrying = False
         self.last_s = self.since_s = self.rented_s = 0.0
+        self.away_s = inf
+        """Seconds after which it is started again when it has been drained."""
         self.idle_since = inf
         self.running: dict[Key, Running] = {}
         self.queue: list[Key] = []

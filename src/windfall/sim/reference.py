@@ -27,6 +27,7 @@ INTRODUCTIONS = {
     "bag": "`[[bag]]`: work; at least one.",
     "outage": "`[[outage]]`: the network fails for everybody at once.",
     "restart": "`[[restart]]`: the server goes down and comes back with its saved state.",
+    "drain": "`[[drain]]`: hosts finish what they have and end.",
 }
 
 

@@ -23,6 +23,8 @@ from windfall.sim.cloud import Cloud, read_cloud
 from windfall.sim.laws import RandomLaw
 
 LIBRARY = Path(__file__).parent / "scenarios"
+ON_DEMAND_IDLE_S = 60.0
+"""Seconds without work after which a worker that was asked for ends, as live ones do."""
 
 
 class Pool(Struct, frozen=True, kw_only=True):
@@ -30,6 +32,8 @@ class Pool(Struct, frozen=True, kw_only=True):
 
     name: str
     hosts: int
+    on_demand: bool
+    per_minute: float
     slots: int
     prefetch: int
     speed: RandomLaw
@@ -110,6 +114,15 @@ class Gap(Struct, frozen=True):
     lasts_s: float
 
 
+class Drain(Struct, frozen=True):
+    """Hosts of a pool that are told to finish what they have and end; keys as in `schema.DRAIN`."""
+
+    pool: str
+    hosts: int
+    at_s: float
+    lasts_s: float
+
+
 class Scenario(Struct, frozen=True, kw_only=True):
     """A world and the work in it."""
 
@@ -123,6 +136,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     bags: tuple[Bag, ...]
     outages: tuple[Gap, ...]
     restarts: tuple[Gap, ...]
+    drains: tuple[Drain, ...] = ()
 
     @property
     def pool_names(self) -> list[str]:
@@ -237,10 +251,11 @@ def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Sc
         )
         for kind in ("outage", "restart")
     }
+    drains = [_drain(raw, place, pools) for raw, place in _entries(document, "drain", name)]
     settings, planning_s = _settings(document, name)
     return Scenario(
         **top, settings=settings, planning_s=planning_s, pools=tuple(pools), clouds=tuple(clouds), bags=tuple(bags),
-        outages=gaps["outage"], restarts=gaps["restart"],
+        outages=gaps["outage"], restarts=gaps["restart"], drains=tuple(drains),
     )  # fmt: skip
 
 
@@ -269,8 +284,20 @@ def _pool(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Po
             raise BadInput(f"{place}.{key}: at least one is needed", hint=f"{key} = 1", code="bad-scenario")
     if values["poll_s"] <= 0 or values["heartbeat_s"] <= 0:
         raise BadInput(f"{place}: poll and heartbeat must be above zero", hint='"10s"', code="bad-scenario")
+    if values["on_demand"]:
+        if not values["per_minute"]:
+            raise BadInput(f"{place}.per_minute: nothing could be asked for", hint="60", code="bad-scenario")
+        values |= {"identity": "new", "idle_s": values["idle_s"] if "idle" in raw else ON_DEMAND_IDLE_S}
     ticks = traces.availability(values["series"], f"{place}.series", where, data) if values["series"] else None
     return Pool(**values, ticks=ticks)
+
+
+def _drain(raw: dict[str, Any], place: str, pools: list[Pool]) -> Drain:
+    drain = Drain(**schema.read_table(raw, schema.DRAIN, place))
+    names = [pool.name for pool in pools]
+    if drain.pool not in names:
+        raise BadInput(f"{place}.pool: there is no pool '{drain.pool}'", hint=f"one of {', '.join(names)}")
+    return drain
 
 
 def _bag(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Bag:

@@ -65,7 +65,9 @@ SERVER = (
 
 POOL = (
     Field("name", "text", "name of the pool, as policies see it (Host.Pool)"),
-    Field("hosts", "count", "how many hosts there are"),
+    Field("hosts", "count", "how many hosts there are; with `on_demand`: queued and running workers, at most"),
+    Field("on_demand", "flag", "workers come only when the server asks the pool for them, each as a new host", False),
+    Field("per_minute", "number", "with `on_demand`: workers that the server asks for in a minute, at most", 60.0),
     Field("slots", "count", "attempts that a host runs at once", 1),
     Field("prefetch", "count", "tasks that a host holds ready beyond those that run", 0),
     Field("speed", "number law", "speed of a host against the reference, drawn once per host", 1.0),
@@ -84,7 +86,8 @@ POOL = (
         ("same", "new"),
     ),
     Field("notice", "share", "share of killed hosts that report it; the others fall silent", 0.0),
-    Field("idle", "duration", "time without work after which a host ends and queues again", "never"),
+    Field("idle", "duration", "time without work after which a host ends and queues again; with `on_demand` it ends, "
+          "after 60s unless set", "never"),
     Field("presence", "number law", "share of the time in which a host works on tasks (0.01 to 1)", 1.0),
     Field("presence_of", "choice", "whether that is drawn per host or per attempt", "host", ("host", "attempt")),
     Field("errors", "share", "share of attempts that fail by the host's fault", 0.0),
@@ -189,6 +192,13 @@ RESTART = (
     Field("lasts", "duration", "until it is back with its saved state", "30s"),
 )
 
+DRAIN = (
+    Field("pool", "text", "the pool whose hosts are drained: each finishes what it has and ends"),
+    Field("hosts", "count", "how many of those that are there, the first ones by number; 0: all", 0),
+    Field("at", "duration", "when"),
+    Field("lasts", "duration", "time until they are started again; hosts of an `on_demand` pool are not", "never"),
+)
+
 TOP = (
     Field("name", "text", "name of the scenario"),
     Field("about", "text", "what it shows, in a line", ""),
@@ -203,6 +213,7 @@ SECTIONS: dict[str, tuple[tuple[Field, ...], bool]] = {
     "bag": (BAG, True),
     "outage": (OUTAGE, True),
     "restart": (RESTART, True),
+    "drain": (DRAIN, True),
 }
 
 

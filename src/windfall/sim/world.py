@@ -15,6 +15,7 @@ from windfall.core.events import (
     WASTE,
     CheckpointSaved,
     HostAsked,
+    HostDrained,
     JobSealed,
     JobShaped,
     JobSubmitted,
@@ -25,6 +26,7 @@ from windfall.core.events import (
     TasksAdded,
     TasksEstimated,
 )
+from windfall.core.wishes import Wishes
 from windfall.drivers.simulated import Simulated
 from windfall.planning.contract import Planner
 from windfall.planning.registry import PLANNERS, planner_named
@@ -32,7 +34,8 @@ from windfall.policy import compile_policies
 from windfall.sim import checkpoints
 from windfall.sim.hosts import Ground, Host, Running
 from windfall.sim.machines import Provider
-from windfall.sim.scenario import Gap, Scenario
+from windfall.sim.pools import AskedPool, PoolKeeper, rules_of
+from windfall.sim.scenario import Drain, Gap, Scenario
 from windfall.sim.work import Work, submissions
 from windfall.wire.messages import CAUSES, DONE, EXIT, LOST, NO_WORK, PREEMPTED
 
@@ -75,11 +78,30 @@ class World:
         self._unfinished: list[int] = []
         self.cut_off_until = 0.0
         self._watch = watch
+        self.pools: PoolKeeper | None = None
+        self._asked: dict[str, AskedPool] = {}
+        """Pools that start workers on request, by name."""
+        self.driver.carry_out = self._carry_out
         if scenario.clouds:
             self.provider = Provider(self, scenario.clouds, seed)
-            self.driver.carry_out = self.provider.carry_out
             self.provider.open()
+        if any(pool.on_demand for pool in scenario.pools):
+            self._open_pools()
         self._plan()
+
+    def _open_pools(self) -> None:
+        self.pools = keeper = PoolKeeper(self)
+        for ground in self.grounds:
+            keeper.rules.append(rules_of(ground))
+            if ground.pool.on_demand:
+                keeper.pools[ground.pool.name] = self._asked[ground.pool.name] = AskedPool(self, ground, keeper)
+        keeper.open()
+
+    def _carry_out(self, wanted: Wishes) -> None:
+        if self.provider is not None:
+            self.provider.carry_out(wanted)
+        if self.pools is not None and wanted.asks:
+            self.pools.carry_out(wanted)
 
     def _listen(self, record: Record) -> None:
         if self._keep is not None:
@@ -97,8 +119,10 @@ class World:
             at(gap.at_s, self._cut_off, gap)
         for gap in self.scenario.restarts:
             at(gap.at_s, self._stop_server, gap)
+        for drain in self.scenario.drains:
+            at(drain.at_s, self._drain, drain)
         for ground in self.grounds:
-            for index in range(ground.pool.hosts):
+            for index in range(0 if ground.pool.on_demand else ground.pool.hosts):
                 host = Host(ground, index)
                 self.hosts.append(host)
                 at(ground.first(host), self._ask_for, host)
@@ -161,7 +185,22 @@ class World:
     def _stop_server(self, gap: Gap) -> None:
         self._cut_off(gap)
         self.driver.stop_server()
-        self.driver.at(gap.at_s + gap.lasts_s, self.driver.start_server, self.scenario.settings)
+        self.driver.at(gap.at_s + gap.lasts_s, self._start_server)
+
+    def _start_server(self) -> None:
+        self.driver.start_server(self.scenario.settings)
+        if self.pools is not None:
+            self.pools.open()
+
+    def _drain(self, drain: Drain) -> None:
+        """Somebody drains hosts; each hears of it with the answer to its next exchange."""
+        if self.driver.now < self.cut_off_until:
+            self.driver.at(self.cut_off_until, self._drain, drain)
+            return
+        there = [host for host in self.hosts if host.here and host.pool.pool.name == drain.pool]
+        for host in there[: drain.hosts or None]:
+            host.away_s = drain.lasts_s
+            self.driver.submit(HostDrained(self.driver.now, host.name))
 
     # --- a host comes and goes ----------------------------------------------------------------------------------------
 
@@ -172,9 +211,10 @@ class World:
             return
         host.rented_s, here_s, gone_s = host.pool.next_stay(host, self.driver.now)
         if here_s < inf:
-            self.driver.at(here_s, self._come, host, gone_s)
+            self.driver.at(here_s, self.come_to_stay, host, gone_s)
 
-    def _come(self, host: Host, gone_s: float) -> None:
+    def come_to_stay(self, host: Host, gone_s: float) -> None:
+        """A host of a pool has arrived and stays until `gone_s`, unless it ends before."""
         books, driver = host.pool.books, self.driver
         another = host.pool.pool.identity == "new" and not host.boot
         if another and host.boots:
@@ -213,9 +253,19 @@ class World:
         if suspended:
             # `last_s` holds the time of the suspension for running attempts.
             host.last_s = self.driver.now
+            self._ask_for(host)
         else:
-            host.boot = ""
-        self._ask_for(host)
+            self._ended(host)
+
+    def _ended(self, host: Host, away_s: float = 0.0) -> None:
+        """Its worker has ended: the host queues again after `away_s`, or is another's if it was asked for."""
+        host.boot = ""
+        if host.pool.pool.on_demand:
+            self._asked[host.pool.pool.name].left(host)
+        elif away_s:
+            self.driver.after(away_s, self._ask_for, host)
+        else:
+            self._ask_for(host)
 
     def go(self, host: Host) -> None:
         """End a stay: record its time and cost. A new epoch invalidates the calls scheduled for it."""
@@ -257,14 +307,13 @@ class World:
             )
         host.results = []
 
-    def _leave_idle(self, host: Host) -> None:
-        """A host without work for too long ends (GridBot, section 5) and queues again."""
+    def _leave(self, host: Host, why: str, away_s: float = 0.0) -> None:
+        """A host without work for too long ends (GridBot, section 5) and queues again; so does one that is drained."""
         self.driver.submit(
-            HostAsked(self.driver.now, host.name, host.boot, host.n + 1, 0, host.pool.pool.slots, None, NO_WORK)
+            HostAsked(self.driver.now, host.name, host.boot, host.n + 1, 0, host.pool.pool.slots, None, why)
         )
         self.go(host)
-        host.boot = ""
-        self._ask_for(host)
+        self._ended(host, away_s)
 
     # --- the exchange -------------------------------------------------------------------------------------------------
 
@@ -291,7 +340,9 @@ class World:
                 host.queue.append((piece.job, task, piece.attempt))
         if host.queue and len(host.running) < ground.pool.slots:
             self._fill(host)
-        if not host.running:
+        if answer.stop:  # type: ignore[union-attr]
+            self._leave(host, answer.stop, host.away_s)  # type: ignore[union-attr]
+        elif not host.running:
             self._wait_for_work(host)
         if host.offer is not None and self.provider is not None:
             self.provider.asked(host)
@@ -354,7 +405,7 @@ class World:
         if host.idle_since == inf:
             host.idle_since, host.polls = now, 0
         if now - host.idle_since >= pool.idle_s:
-            self._leave_idle(host)
+            self._leave(host, NO_WORK)
         elif not host.polling:
             host.polling = True
             pause = host.pool.pause_s(host, host.polls, pool.poll_s, pool.poll_max_s)

@@ -1,0 +1,48 @@
+"""What a pool says, as both drivers report it: the answer to a request, and the workers that it has. Touches nothing.
+
+How a pool is asked is the driver's business: by a thread, or by a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windfall.core.events import AnyEvent, PoolAnswered, PoolCounted
+from windfall.core.state.hosts import GONE
+from windfall.core.state.state import State
+from windfall.core.wishes import AskWish
+from windfall.pools.contract import PoolWorker, Started
+
+EVERY_S = 2.0
+"""Seconds between two counts of a pool."""
+
+
+def answered(ask: AskWish, started: Started, t: float) -> PoolAnswered:
+    """What came of a request: the workers that were refused, or all of them if none was."""
+    refused = ask.count - len(started.hosts)
+    return PoolAnswered(t, ask.pool, refused or ask.count, started.error if refused else "", ask.number)
+
+
+def stillborn(state: State, pool: str, workers: Sequence[PoolWorker], t: float) -> list[AnyEvent]:
+    """Workers that ended before they reached the server.
+
+    One that came before it ended was there to work: its record as a host says how well it did.
+    """
+    ended = [worker for worker in workers if not worker.alive and not _has_come(state, worker)]
+    if not ended:
+        return []
+    error = ended[-1].error or f"{ended[-1].host} ended without having reached the server"
+    return [PoolAnswered(t, pool, len(ended), error)]
+
+
+def counted(state: State, pool: str, workers: Sequence[PoolWorker], t: float) -> list[AnyEvent]:
+    """How many workers are on their way, if the engine believes otherwise."""
+    pending = sum(worker.alive and not _has_come(state, worker) for worker in workers)
+    supply = state.supply
+    unanswered = sum(count for name, count in supply.asked.values() if name == pool)
+    return [PoolCounted(t, pool, pending)] if pending + unanswered != supply.pools[pool].queued else []
+
+
+def _has_come(state: State, worker: PoolWorker) -> bool:
+    host = state.host(worker.host)
+    return host is not None and (host.state != GONE or not worker.alive)
