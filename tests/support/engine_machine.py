@@ -81,7 +81,10 @@ class EngineMachine(RuleBasedStateMachine):
         self.step(ServerStarted(0.0, Settings(lease_s=10.0)))
 
     def step(self, event):
-        record = self.engine.step(self.state, event)
+        before = save(self.state)
+        record = self.engine.decide(self.state, event)
+        assert save(self.state) == before, "deciding changes nothing"
+        self.engine.apply(self.state, record)
         self.log.append(encode_record(record))
         return record
 

@@ -20,6 +20,11 @@ from windfall.planning.contract import Plan
 from windfall.planning.offers import Offer
 from windfall.timeouts.memory import CountRules
 
+FORMAT = 2
+"""Of records and snapshots. Raise it when a version before cannot read them; core.formats reads the older ones.
+
+2: records hold every choice, and Settings the parameters of the bookkeeping.
+"""
 Key = tuple[int, int, int]
 """(job, task, attempt): the fencing pair of an attempt, with its job."""
 Stop = tuple[int, str]

@@ -24,6 +24,7 @@ import msgspec
 
 from windfall.core.engine import Engine
 from windfall.core.events import (
+    FORMAT,
     AnyDecision,
     AnyEvent,
     ClientsAsked,
@@ -40,14 +41,17 @@ from windfall.core.events import (
     decode_record,
     encode_record,
 )
+from windfall.core.formats import read_record
 from windfall.core.state.snapshot import load, pieces
 from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at
 from windfall.drivers.clock import SteadyClock
 from windfall.drivers.failures import ServerFailed, Uncommitted, Undecided, crash_file
+from windfall.drivers.old_logs import whole_log
 from windfall.errors import BadInput, WindfallError
 from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store
 from windfall.store.contract import Record as LogRow
+from windfall.store.formats import format_at
 
 log = logging.getLogger(__name__)
 
@@ -135,10 +139,14 @@ class Realtime:
         """Bring the state back: a snapshot, then `apply` over the records behind it. Returns warnings."""
         loaded = self.store.load()
         try:
-            if loaded.snapshot is not None:
-                self.state = load(loaded.snapshot.data)
-            for _, data in loaded.records:
-                self._replay(decode_record(data))
+            snapshot, rows = loaded.snapshot, loaded.records
+            if snapshot is not None and format_at(loaded.formats, snapshot.seq) < FORMAT:
+                # Snapshots are read in the format of today only; the log tells the same, from its beginning.
+                snapshot, rows = None, whole_log(self.store)
+            if snapshot is not None:
+                self.state = load(snapshot.data)
+            for seq, data in rows:
+                self._replay(data, format_at(loaded.formats, seq))
                 self._log_records += 1
                 self._log_bytes += len(data)
         except (msgspec.DecodeError, struct.error) as error:
@@ -150,8 +158,10 @@ class Realtime:
         self.clock = SteadyClock(self.state.t)
         return loaded.warnings
 
-    def _replay(self, record: Record) -> None:
+    def _replay(self, data: bytes, format_: int) -> None:
+        record = decode_record(data)
         try:
+            record = read_record(self.state, data, format_)
             self.engine.apply(self.state, record)
         except Exception as error:
             raise ServerFailed(

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from windfall.core.events import FORMAT as FORMAT
 from windfall.store.contract import Batch, StoreCorrupt, StoreNewer
-
-FORMAT = 1
-"""Raise it when records or snapshots change so that a version before cannot read them."""
 
 _KEY = "format "
 FORMAT_KEYS = f"{_KEY}%"
@@ -53,3 +51,8 @@ def newer_than(formats: list[FormatSince], batch: Batch) -> FormatSince | None:
 def row_since(seq: int) -> tuple[str, str]:
     """The row that says: from record `seq` on, what is written is in today's format."""
     return f"{_KEY}{FORMAT}", str(seq)
+
+
+def format_at(formats: Iterable[tuple[int, int]], seq: int) -> int:
+    """The format of record `seq`, and of a snapshot that was made after it."""
+    return max((format_ for since, format_ in formats if since <= seq), default=1)

@@ -89,7 +89,10 @@ class SiteMachine(RuleBasedStateMachine):
         return self.state.sites["lab"]
 
     def step(self, event):
-        record = self.engine.step(self.state, event)
+        before = save(self.state)
+        record = self.engine.decide(self.state, event)
+        assert save(self.state) == before, "deciding changes nothing"
+        self.engine.apply(self.state, record)
         self.log.append(encode_record(record))
         return record
 

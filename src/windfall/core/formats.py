@@ -1,0 +1,187 @@
+"""Records of older formats as records of today. Pure.
+
+Format 1: `apply` made some of the choices itself, and the record does not hold them. They are made here, by the code
+that decides, just before the record is applied; so a log of format 1 is read once and followed by records that are
+complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from windfall.core.events import (
+    FORMAT,
+    Bookkeeping,
+    CheckpointKept,
+    CheckpointSaved,
+    ClientsAsked,
+    HostAnswered,
+    HostAsked,
+    JobChanged,
+    JobRetried,
+    JobSealed,
+    MachineEnded,
+    MachineRefused,
+    MachineSettled,
+    Nothing,
+    OverlayDue,
+    PlanProposed,
+    PlanTaken,
+    PoolAnswered,
+    Record,
+    ResultsJudged,
+    ResultsReported,
+    ServerStarted,
+    SiteHostReported,
+    SiteLooked,
+    SiteSettled,
+    TasksChosen,
+    TimeJudged,
+    TimerFired,
+    decode_record,
+)
+from windfall.core.jobs import changes, results
+from windfall.core.liveness import leases
+from windfall.core.matching import dispatch
+from windfall.core.renting import machines, plans
+from windfall.core.sites import site
+from windfall.core.state.hosts import Host
+from windfall.core.state.state import State
+from windfall.core.supply import pools
+from windfall.timeouts.memory import CountRules
+
+BOOKKEEPING_1 = Bookkeeping(
+    CountRules(16, 1e-3, 1e8, 2000, 0.5, 0.3, 20.0, 64, 256), 500, 3600.0, 50, 16, 60.0, 1000
+)  # fmt: skip
+"""The parameters that format 1 had as constants."""
+
+
+def read_record(state: State, data: bytes, format_: int) -> Record:
+    """The record with every choice that applying it to this state takes."""
+    if format_ >= FORMAT:
+        return decode_record(data)
+    record = decode_record(_with_new_names(data))
+    complete = COMPLETE.get(type(record.event))
+    return record if complete is None else complete(state, record)
+
+
+def _with_new_names(data: bytes) -> bytes:
+    """Plans are the only maps among the fields; one of their names has changed."""
+    if b"look_again_t" not in data:
+        return data
+    seq, event, decided = msgspec.msgpack.decode(data)
+    for part in event:
+        if isinstance(part, dict) and "look_again_t" in part:
+            part["replan_t"] = part.pop("look_again_t")
+    return msgspec.msgpack.encode([seq, event, decided])
+
+
+def _server_started(state: State, record: Record) -> Record:
+    event = record.event
+    assert isinstance(event, ServerStarted)
+    return replace(record, event=replace(event, settings=replace(event.settings, bookkeeping=BOOKKEEPING_1)))
+
+
+def _decided_anew(decide: Callable[[State, Any, Any], Any]) -> Callable[[State, Record], Record]:
+    """Format 1 had no decision on these events."""
+
+    def complete(state: State, record: Record) -> Record:
+        if not isinstance(record.decided, Nothing):
+            return record
+        return replace(record, decided=decide(state, record.event, None))
+
+    return complete
+
+
+def _job_retried(state: State, record: Record) -> Record:
+    event, decided = record.event, record.decided
+    assert isinstance(event, JobRetried) and isinstance(decided, TasksChosen)
+    changes.complete_retry(state, event, decided)
+    return record
+
+
+def _results(state: State, record: Record) -> Record:
+    event, decided = record.event, record.decided
+    assert isinstance(event, ResultsReported) and isinstance(decided, ResultsJudged)
+    results.complete(state, event, decided)
+    return record
+
+
+def _host_asked(state: State, record: Record) -> Record:
+    event, decided = record.event, record.decided
+    assert isinstance(event, HostAsked) and isinstance(decided, HostAnswered)
+    if decided.refused or decided.repeat:
+        return record
+    known = state.hosts.by_name.get(event.host)
+    host = copy(known) if known is not None else Host.new(decided.host, event.host, event.t)
+    host.times = copy(host.times)
+    host.describe(event.ad, event.slots, event.t)
+    dispatch.complete(state, host, event, decided)
+    return record
+
+
+def _timer_fired(state: State, record: Record) -> Record:
+    event, decided = record.event, record.decided
+    assert isinstance(event, TimerFired) and isinstance(decided, TimeJudged)
+    leases.complete(state, event, decided)
+    return record
+
+
+def _overlay_due(state: State, record: Record) -> Record:
+    decided = record.decided
+    assert isinstance(decided, ClientsAsked)
+    # Requests had no numbers and no answer names one: counting a pool's workers tells what came of them.
+    decided.look_t = record.event.t + pools.LOOK_EVERY_S
+    return record
+
+
+def _site(state: State, record: Record) -> Record:
+    decided = record.decided
+    assert isinstance(decided, SiteSettled)
+    site.complete(state, record.event.t, decided)
+    return record
+
+
+def _plan_proposed(state: State, record: Record) -> Record:
+    event, decided = record.event, record.decided
+    assert isinstance(event, PlanProposed) and isinstance(decided, PlanTaken)
+    plans.complete(state, event, decided)
+    return record
+
+
+def _machine_ended(state: State, record: Record) -> Record:
+    event, decided = record.event, record.decided
+    assert isinstance(event, MachineEnded) and isinstance(decided, MachineSettled)
+    decided.cause = event.cause
+    machines.complete(state, event, decided)
+    return record
+
+
+def _checkpoint_saved(state: State, record: Record) -> Record:
+    event = record.event
+    assert isinstance(event, CheckpointSaved)
+    return replace(record, decided=CheckpointKept(event.saved_s))
+
+
+COMPLETE: dict[type, Callable[[State, Record], Record]] = {
+    ServerStarted: _server_started,
+    JobSealed: _decided_anew(changes.on_job_sealed),
+    JobChanged: _decided_anew(changes.on_job_changed),
+    PoolAnswered: _decided_anew(pools.on_pool_answered),
+    MachineRefused: _decided_anew(machines.on_machine_refused),
+    JobRetried: _job_retried,
+    ResultsReported: _results,
+    HostAsked: _host_asked,
+    TimerFired: _timer_fired,
+    OverlayDue: _overlay_due,
+    SiteHostReported: _site,
+    SiteLooked: _site,
+    PlanProposed: _plan_proposed,
+    MachineEnded: _machine_ended,
+    CheckpointSaved: _checkpoint_saved,
+}
