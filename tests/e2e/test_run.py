@@ -413,3 +413,14 @@ def test_the_demo_of_a_deadline_keeps_it_and_says_what_it_cost(shell):
     shown = json.loads(ended.out)
     assert shown["tasks"]["done"] == 60
     assert shown["money"]["cost_usd"] > 0
+
+
+def test_failures_with_their_parameters_in_the_message_are_one_group_and_the_limit_holds(shell):
+    script = 'case {} in 7) kill -9 $$;; 8) exit 3;; *) echo "bad seed {}, see /tmp/run-{}/log" >&2; exit 1;; esac'
+    ended = shell.windfall("run", "--range", "1-9", "--max-failures", "1", "--", "sh", "-c", script)
+    assert "7 failed: exit code 1   task 0, 1, 2, 3, 4, ..." in ended.out
+    assert "1 failed: killed by SIGKILL   task 6" in ended.out
+    assert "1 failed: exit code 3   task 7" in ended.out
+    assert len(shell.windfall("tasks", "--group-by", "cause", "--limit", "2", "--json").document["groups"]) == 2
+    few = shell.windfall("tasks", "--group-by", "cause", "--limit", "2").out
+    assert "and 1 in 1 other group" in few

@@ -16,7 +16,7 @@ from windfall.cli.jobs.fetch import shown_value
 from windfall.cli.options import Place, literal
 from windfall.cli.show.output import moment, plural, print_table, rate
 from windfall.cli.show.progress import Pace, Progress, bar
-from windfall.cli.show.summary import document, exit_code, missed_by_s, print_summary
+from windfall.cli.show.summary import document, exit_code, missed_by_s, print_groups, print_summary
 
 
 def status(state="done", done=10, failed=0, cancelled=0, running=0, total=10, deadline_s=None, **more):
@@ -97,7 +97,23 @@ def test_many_groups_are_counted_not_listed(capsys):
     print_summary(status("failed", failed=36, done=0, total=36), groups, Place())
     out = capsys.readouterr().out
     assert "8 failed: exit code 8" in out
-    assert "and 6 in 3 other groups" in out
+    assert "and 6 in 3 other groups:   windfall tasks 7 --group-by cause" in out
+
+
+def test_a_kind_with_many_messages_hides_no_other_kind(capsys):
+    many = [{**GROUP, "count": 9, "last_line": f"message {n}"} for n in "abcdefgh"]
+    rare = [{**GROUP, "cause": "oom", "exit_code": None, "count": 1}, {**GROUP, "cause": "no-command", "count": 1}]
+    print_groups([*many, *rare], 5)
+    out = capsys.readouterr().out
+    assert "1 failed: out of memory" in out
+    assert "1 failed: program not found" in out
+    assert out.count("9 failed: exit code 3") == 3
+    assert "and 45 in 5 other groups" in out
+
+
+def test_failures_that_were_not_compared_are_counted(capsys):
+    print_groups([{**GROUP, "count": 1500, "compared": False}])
+    assert capsys.readouterr().out == "  1,500 more failed: exit code 3 (output not compared)   task 8, 9, ...\n"
 
 
 def test_the_pace_is_that_of_the_last_while():

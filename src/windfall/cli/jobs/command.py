@@ -209,10 +209,11 @@ def tasks(job: str, wanted: str | None, group_by: str | None, limit: int | None,
         found = client.job(job)
         if group_by:
             groups = found.groups()
+            most = limit or len(groups)
             if as_json:
-                print_json({"job": found.id, "groups": groups})
+                print_json({"job": found.id, "groups": groups[:most]})
             elif groups:
-                print_groups(groups)
+                print_groups(groups, most)
             else:
                 click.echo(f"job {found.id} '{found.name}': nothing has failed")
             return

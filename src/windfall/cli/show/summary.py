@@ -81,26 +81,47 @@ def print_summary(status: Json, groups: list[Json], place: Place, *, resume: boo
         click.echo(f"  the deadline was missed by {show_duration(late_s)}")
     for line in outcome_lines(status):
         click.echo(line)
-    print_groups(groups)
+    print_groups(groups, more=f"windfall tasks {job} --group-by cause{place.words}")
     if tasks["failed"]:
         example = next(((g.get("names") or g["tasks"])[0] for g in groups if g["final"]), 0)
         _print_next(job, shlex.quote(str(example)), place, resume)
 
 
-def print_groups(groups: list[Json]) -> None:
-    """Failures by cause, those that stayed first, each with its last lines."""
+def print_groups(groups: list[Json], limit: int = _SHOWN_GROUPS, more: str = "") -> None:
+    """Failures by kind and message, those that stayed first, each with its last lines.
+
+    At most `limit` final groups and as many that went on. Every kind is shown once before any is shown twice: a large
+    kind with many messages hides none. `more`: a command that shows what was left out.
+    """
     for final in (True, False):
-        chosen = sorted((g for g in groups if bool(g["final"]) is final), key=lambda g: -g["count"])
-        for group in chosen[:_SHOWN_GROUPS]:
+        chosen = [group for group in groups if bool(group["final"]) is final]
+        shown = every_kind_first(chosen, limit)
+        for group in shown:
             _print_group(group)
-        if len(chosen) > _SHOWN_GROUPS:
-            more = sum(group["count"] for group in chosen[_SHOWN_GROUPS:])
-            click.echo(f"  and {more:,} in {plural(len(chosen) - _SHOWN_GROUPS, 'other group')}")
+        if left := len(chosen) - len(shown):
+            count = sum(group["count"] for group in chosen) - sum(group["count"] for group in shown)
+            click.echo(f"  and {count:,} in {plural(left, 'other group')}" + (f":   {more}" if more else ""))
+
+
+def every_kind_first(groups: list[Json], limit: int) -> list[Json]:
+    """Up to `limit` groups: the largest of every kind (cause and exit code), then the largest others. Kinds together,
+    the largest kind first."""
+    kinds: dict[tuple[str, int | None], list[Json]] = {}
+    for group in sorted(groups, key=lambda group: -group["count"]):
+        kinds.setdefault((group["cause"], group["exit_code"]), []).append(group)
+    first = [of_kind[0] for of_kind in kinds.values()]
+    others = sorted((g for of_kind in kinds.values() for g in of_kind[1:]), key=lambda group: -group["count"])
+    chosen = {id(group) for group in [*first, *others][:limit]}
+    by_size = sorted(kinds.values(), key=lambda of_kind: -sum(group["count"] for group in of_kind))
+    return [group for of_kind in by_size for group in of_kind if id(group) in chosen]
 
 
 def _print_group(group: Json) -> None:
     tasks = ", ".join(map(str, (group.get("names") or group["tasks"])[:5])) + (", ..." if group["count"] > 5 else "")
     what = cause_text(group["cause"], group["exit_code"])
+    if not group.get("compared", True):
+        click.echo(f"  {group['count']:,} more failed: {what} (output not compared)   task {tasks}")
+        return
     if group["final"]:
         click.echo(f"  {group['count']:,} failed: {what}   task {tasks}")
     else:

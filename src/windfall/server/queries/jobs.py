@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from math import inf
 from typing import Any
 
@@ -10,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windfall.bags.rendering import Renderer
 from windfall.bounds import MAX_INTEGER
 from windfall.core.events import HostAnswered, Record, ResultsReported, decode_record
 from windfall.core.explain import jobs as explaining
@@ -18,7 +20,7 @@ from windfall.core.state.bags import FINAL, Bag
 from windfall.core.state.columns import FAILED, STATE_NAMES
 from windfall.errors import BadInput
 from windfall.server.http import workflows
-from windfall.server.queries import money
+from windfall.server.queries import failures, money
 from windfall.server.queries.status import exit_code, host_row, job_status, pool_rows, recovered, task_row, tasks_in
 from windfall.server.service import NotFound, Service, decimal, output_rows
 from windfall.store.contract import Store
@@ -31,8 +33,6 @@ NO_OUTPUT: Packed = (b"", b"", b"", None)
 MAX_ROWS = 5000
 MAX_FRAME_BYTES = 16 << 20
 STORY_KINDS = ("HostAsked", "ResultsReported", "TimerFired", "JobRetried", "JobCancelled")
-GROUPED_TASKS = 500
-"""Failures whose output is read to group them; the counts of the others come from the columns."""
 
 _unpack = msgspec.msgpack.Decoder(Packed).decode
 _encode = msgspec.json.Encoder().encode
@@ -266,39 +266,36 @@ def _news(service: Service, key: tuple[int, int, int], out_from: int, err_from: 
 
 
 async def groups(service: Service, request: Request) -> tuple[int, Json]:
-    """Failures grouped by cause, exit code and last line, the largest group first."""
+    """Failures grouped by kind and by what their last lines have in common, the largest kind first."""
     bag = service.bag(request.path_params["job"])
-    failed, more = tasks_in(bag, frozenset({FAILED}), 0, GROUPED_TASKS)
-    retried = recovered(bag, GROUPED_TASKS)
-    outputs = await _outputs(service, bag, [*failed, *retried])
-    found: dict[tuple[Any, ...], Json] = {}
-    for task in failed:
-        packed = outputs.get((task, bag.columns.attempt[task]), NO_OUTPUT)
-        _group(found, task, True, CAUSES[bag.columns.cause[task]], exit_code(bag, task), packed)
+    failed, _ = tasks_in(bag, frozenset({FAILED}), 0, bag.total)
+    read, unread = failures.sample([(task, (CAUSES[bag.columns.cause[task]], exit_code(bag, task))) for task in failed])
+    retried = recovered(bag, failures.MOST_READ)
+    outputs = await _outputs(service, bag, [*(task for task, _ in read), *retried])
+    renderer = service.renderer(bag.number)
+    found = failures.Groups()
+    for task, kind in read:
+        _add(found, task, kind, outputs.get((task, bag.columns.attempt[task]), NO_OUTPUT), renderer, final=True)
+    for kind, tasks in unread.items():
+        found.add_unread(tasks, kind)
     for task in retried:
         attempts = [key for key in outputs if key[0] == task and key[1] != bag.columns.attempt[task]]
         packed = outputs[max(attempts)] if attempts else NO_OUTPUT
-        _group(found, task, False, "retried", None, packed)
-    ordered = sorted(found.values(), key=lambda group: (not group["final"], -group["count"]))
+        _add(found, task, ("retried", None), packed, renderer, final=False)
+    ordered = found.ordered()
     for group in ordered if bag.shape is not None else ():
         group["names"] = [workflows.name_of(service, bag, task) for task in group["tasks"]]
-    return 200, {"groups": ordered, "complete": more is None}
+    return 200, {"groups": ordered, "complete": not unread}
 
 
-def _group(found: dict[Any, Json], task: int, final: bool, cause: str, code: int | None, packed: Packed) -> None:
-    stderr = packed[1].decode(errors="replace").rstrip()
+def _add(
+    found: failures.Groups, task: int, kind: failures.Kind, packed: Packed, renderer: Renderer, *, final: bool
+) -> None:
     text = (packed[3] or {}).get("text") or ""
-    last_line = stderr.rsplit("\n", 1)[-1][-200:] or text
-    group = found.setdefault(
-        (final, cause, code, last_line),
-        {
-            "cause": cause, "exit_code": code, "count": 0, "tasks": [], "last_line": last_line, "text": text,
-            "stderr_tail": stderr[-1000:], "example": task, "final": final,
-        },
-    )  # fmt: skip
-    group["count"] += 1
-    if len(group["tasks"]) < 10:
-        group["tasks"].append(task)
+    parameters: str | dict[str, str] | None = None
+    with contextlib.suppress(Exception):  # as where it is handed out: whatever keeps a task from being rendered
+        parameters = renderer.parameters(task)
+    found.add(task, kind, packed[1], text, final=final, parameters=parameters)
 
 
 # --- events and hosts -----------------------------------------------------------------------------------------------
