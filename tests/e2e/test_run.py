@@ -424,3 +424,13 @@ def test_failures_with_their_parameters_in_the_message_are_one_group_and_the_lim
     assert len(shell.windfall("tasks", "--group-by", "cause", "--limit", "2", "--json").document["groups"]) == 2
     few = shell.windfall("tasks", "--group-by", "cause", "--limit", "2").out
     assert "and 1 in 1 other group" in few
+
+
+def test_a_task_that_could_not_start_says_why_in_logs_and_in_explain(shell):
+    shell.windfall("run", "--range", "1-1", "--max-failures", "1", "--", "./nonexistent", "{}")
+    why = "program not found or not executable: ./nonexistent: No such file or directory"
+    ended = shell.windfall("logs", "last", "0")
+    assert (ended.code, ended.out, ended.err) == (0, "", f"windfall: task 0 wrote nothing: {why}\n")
+    assert shell.windfall("logs", "last").err == f"windfall: task 0 wrote nothing: {why}\n"
+    assert shell.windfall("logs", "last", "0", "--json").document["cause"] == "no-command"
+    assert why in shell.windfall("explain", "last.0").out

@@ -144,3 +144,30 @@ def test_what_to_try_is_the_condition_without_the_clause_that_fails():
     bag = hand.submit(1, policies={"JobRequirements": 'Host.Memory >= 8192 &&  (Host.site == "rio" || BOT.Tail)'})
     (tried,) = told(hand, bag)["waiting"]["try"]
     assert tried == "windfall change 1 --require '(Host.site == \"rio\" || BOT.Tail)'"
+
+
+def test_two_clauses_that_fail_on_one_host_are_advised_against_together():
+    hand = Hand(compile_policies)
+    hand.ask("a", want=0, memory_mb=4096, tags={"site": "rio"})
+    condition = 'Host.Memory >= 8192 && Host.site == "haifa" && Host.Slots >= 1'
+    bag = hand.submit(1, policies={"JobRequirements": condition})
+    waiting = told(hand, bag)["waiting"]
+    assert {reason["clause"] for reason in waiting["reasons"]} == {"Host.Memory >= 8192", 'Host.site == "haifa"'}
+    assert waiting["try"] == ["windfall change 1 --require 'Host.Slots >= 1'"]
+
+
+def test_a_clause_that_alone_keeps_some_host_away_is_advised_against_alone():
+    hand = Hand(compile_policies)
+    hand.ask("a", want=0, memory_mb=4096, tags={"site": "rio"})
+    hand.ask("b", want=0, memory_mb=16384, tags={"site": "rio"})
+    bag = hand.submit(1, policies={"JobRequirements": 'Host.Memory >= 8192 && Host.site == "haifa"'})
+    assert "windfall change 1 --require 'Host.Memory >= 8192'" in told(hand, bag)["waiting"]["try"]
+
+
+def test_too_little_memory_and_a_failing_clause_are_advised_against_together():
+    hand = Hand(compile_policies)
+    hand.ask("a", want=0, memory_mb=4096, tags={"site": "rio"})
+    bag = hand.submit(1, [TaskClass(memory_bytes=8 << 30)], policies={"JobRequirements": 'Host.site == "haifa"'})
+    waiting = told(hand, bag, 0)["waiting"]
+    assert {reason["what"] for reason in waiting["reasons"]} == {"memory", "policy"}
+    assert waiting["try"] == ["windfall change 1 --memory 4096M --require ''"]

@@ -15,6 +15,9 @@ from windfall.units import show_duration, show_usd
 
 Json = dict[str, Any]
 _MOST_TRIES = 3
+_MOST_CHARS = 120
+NEVER_RAN = ("no-command", "no-cwd", "inputs", "bad-task")
+"""Causes of attempts whose program was never started."""
 
 
 @click.command()
@@ -137,8 +140,14 @@ def _step(step: Json) -> str:
 
 
 def _ended(step: Json) -> str:
-    """How an attempt ended: `exit code 3 after 12.3 s`, `killed after its 20.0 s limit`."""
+    """How an attempt ended: `exit code 3 after 12.3 s ("singular matrix")`, `program not found ...: ./fit: No such
+    file or directory`."""
     took = show_duration(step["run_s"])
     if step["cause"] == "time":
         return f"killed after its {took} limit"
-    return cause_text(step["cause"], step["exit_code"]) + ("" if step["cause"] == "no-command" else f" after {took}")
+    never_ran = step["cause"] in NEVER_RAN
+    said = cause_text(step["cause"], step["exit_code"]) + ("" if never_ran else f" after {took}")
+    text, last_line = step.get("text") or "", step.get("last_line") or ""
+    if step["cause"] not in ("done", "exit", "signal") and text:
+        said += f": {text}"
+    return said + (f' ("{last_line[:_MOST_CHARS]}")' if last_line and step["cause"] != "done" else "")

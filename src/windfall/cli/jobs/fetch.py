@@ -69,14 +69,28 @@ def _print_one(job: Job, task: int, follow: bool, as_json: bool) -> None:
         # Where the answer begins may lie behind what was asked for: the middle of a long output is not kept.
         stdout_at, stderr_at = part["stdout_at"] + part["n_stdout"], part["stderr_at"] + part["n_stderr"]
         if part["ended"] or not follow:
+            _say_why_silent(part, task, stdout_at + stderr_at, as_json)
             return
+
+
+def _say_why_silent(part: Json, task: int, written_bytes: int, as_json: bool) -> None:
+    """Of a task that failed without a word: why. To standard error: it is no output of the task."""
+    if written_bytes or as_json:
+        return
+    cause, text = part.get("cause"), part.get("text")
+    if cause not in (None, "done"):
+        why = cause_text(cause, part.get("exit_code"))
+        note(f"windfall: task {task} wrote nothing: {why}" + (f": {text}" if text and text != why else ""))
+    elif not part["attempt"]:
+        note(f"windfall: task {task} has not started yet")
 
 
 def _write(part: Json, task: int, as_json: bool) -> None:
     if as_json:
         if part["stdout"] or part["stderr"] or part["ended"]:
             said = {name: part[name].decode(errors="replace") for name in ("stdout", "stderr")}
-            print_json({"task": task, "attempt": part["attempt"], **said, "ended": part["ended"]})
+            why = {name: part.get(name) for name in ("cause", "exit_code", "text")} if part["ended"] else {}
+            print_json({"task": task, "attempt": part["attempt"], **said, "ended": part["ended"], **why})
         return
     for name, stream in (("stdout", sys.stdout.buffer), ("stderr", sys.stderr.buffer)):
         stream.write(part[name])
@@ -90,6 +104,9 @@ def _print_lines(task: Task, as_json: bool) -> None:
     for text, to_stderr in ((task.stdout, False), (task.stderr, True)):
         for line in text.splitlines():
             click.echo(f"{task.name or task.task} | {line}", err=to_stderr)
+    if not task.ok and not task.stdout and not task.stderr and task.cause:
+        why = cause_text(task.cause, task.exit_code) + (f": {task.text}" if task.text else "")
+        note(f"windfall: task {task.name or task.task} wrote nothing: {why}")
 
 
 @click.command()

@@ -57,6 +57,10 @@ class Reason(Struct):
     example: str = ""
     missing: float | None = None
     try_: str = ""
+    change: str = ""
+    """Options of `windfall change` that would let the host run it, as far as this reason goes."""
+    together: int = 1
+    """Reasons that keep the same host away, this one included: `try_` is against all of them."""
 
 
 NameOf = Callable[[int], str]
@@ -224,17 +228,26 @@ def host_reasons(state: State, policies: Policies, bag: Bag, task: int | None, h
     if standing is not None:
         return [standing]
     needs = _needs(bag, task, host)
+    policy = policies.of(bag.rules.policies)
+    unmet = [*needs, *_clauses(state, policy, bag, task, host, t)]
     if needs:
-        return needs
+        return _tried_together(bag, unmet)
     failover = state.settings.failover_pool
     if failover and task is not None and host.pool != failover and needs_failover(bag, task):
         detail = f"it failed {bag.columns.failures[task]} times and was lost {bag.columns.losses[task]} times elsewhere"
         return [Reason("failover", f'Host.Pool == "{failover}"', detail, 1, host.name)]
-    policy = policies.of(bag.rules.policies)
-    clauses = _clauses(state, policy, bag, task, host, t)
-    if clauses:
-        return clauses
+    if unmet:
+        return _tried_together(bag, unmet)
     return _competition(state, policies, bag, task, host, t)
+
+
+def _tried_together(bag: Bag, reasons: list[Reason]) -> list[Reason]:
+    """The reasons of one host with one command against all of them: against one alone it would help nothing."""
+    changes = list(dict.fromkeys(reason.change for reason in reasons))
+    for reason in reasons:
+        reason.together = len(reasons)
+        reason.try_ = f"windfall change {bag.number} {' '.join(changes)}" if all(changes) else ""
+    return reasons
 
 
 def _standing(host: Host, t: float) -> Reason | None:
@@ -283,7 +296,7 @@ def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
             Reason(
                 "memory", f"Host.Memory >= {need_mb}",
                 f"largest host: {show_bytes(host.memory_bytes)}; asked for: {show_bytes(need)}", 1, host.name,
-                float(need_mb - has_mb), f"windfall change {bag.number} --memory {max(1, has_mb)}M",
+                float(need_mb - has_mb), change=f"--memory {max(1, has_mb)}M",
             )
         )  # fmt: skip
     return found
@@ -294,19 +307,15 @@ def _clauses(state: State, policy: BagPolicy, bag: Bag, task: int | None, host: 
         return []
     ads = (host_ad(host, t), bag_ad(bag, t), queue_ad(state), pool_ad(state, host.pool))
     clauses = policy.explain(*ads, t, shared=class_ad(bag.classes[_class_of(bag, task)]))
-    text = policy.expressions.get("JobRequirements", "")
+    failing = [clause for clause in clauses if not clause.ok]
+    change = f"--require {_without(failing, clauses, policy.expressions.get('JobRequirements', ''))}"
     return [
-        Reason(
-            "policy", clause.text, clause.detail, 1, host.name, clause.missing,
-            f"windfall change {bag.number} --require {_without(clause, clauses, text)}",
-        )
-        for clause in clauses
-        if not clause.ok
-    ]  # fmt: skip
+        Reason("policy", clause.text, clause.detail, 1, host.name, clause.missing, change=change) for clause in failing
+    ]
 
 
-def _without(clause: Clause, clauses: list[Clause], text: str) -> str:
-    """The condition without one of its clauses, as it would be typed."""
+def _without(dropped: list[Clause], clauses: list[Clause], text: str) -> str:
+    """The condition without some of its clauses, as it would be typed."""
     rest, kept = " ".join(text.split()), []
     for each in clauses:
         plain = " ".join(each.text.split())
@@ -314,9 +323,9 @@ def _without(clause: Clause, clauses: list[Clause], text: str) -> str:
         if part is None:
             break
         rest = rest.removeprefix(part).removeprefix(" && ")
-        kept += [] if each is clause else [part]
+        kept += [] if each in dropped else [part]
     if rest or "'" in text:
-        return f"'...'   without, or with a weaker, {clause.text}"
+        return f"'...'   without, or with weaker: {', '.join(clause.text for clause in dropped)}"
     return f"'{' && '.join(kept)}'"
 
 
@@ -353,10 +362,11 @@ def _count(reasons: dict[Kind, Reason], reason: Reason) -> None:
         reasons[key] = msgspec.structs.replace(reason)
         return
     known.hosts += 1
-    if reason.missing is not None and (known.missing is None or reason.missing < known.missing):
-        known.missing, known.detail, known.example, known.try_ = (
-            reason.missing, reason.detail, reason.example, reason.try_,
-        )  # fmt: skip
+    nearer = reason.missing is not None and (known.missing is None or reason.missing < known.missing)
+    if reason.together < known.together or (reason.together == known.together and nearer):
+        known.try_, known.together = reason.try_, reason.together
+    if nearer:
+        known.missing, known.detail, known.example = reason.missing, reason.detail, reason.example
 
 
 def _nearest(alone: list[Reason]) -> str:

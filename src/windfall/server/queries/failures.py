@@ -41,6 +41,11 @@ def pattern(line: str, parameters: str | dict[str, str] | None = None) -> str:
     return line.replace("VALUE", "N").strip()
 
 
+def last_line(stderr: bytes) -> str:
+    """The last line that a task wrote to its standard error; empty if it wrote nothing."""
+    return stderr.decode(errors="replace").rstrip().rsplit("\n", 1)[-1][-_LINE_CHARS:]
+
+
 def sample(kinds: Sequence[tuple[int, Kind]]) -> tuple[list[tuple[int, Kind]], dict[Kind, list[int]]]:
     """Of all failed tasks with their kinds: those whose output is read, some of every kind, and the others by kind."""
     by_kind: dict[Kind, list[int]] = {}
@@ -62,22 +67,22 @@ class Groups:
         parameters: str | dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         """One failure. `text`: one line of the worker on why it ended; it counts where the task itself said nothing."""
-        said = stderr.decode(errors="replace").rstrip()
-        last_line = said.rsplit("\n", 1)[-1][-_LINE_CHARS:] or text
-        key = (final, *kind, pattern(last_line, parameters))
-        self._count(key, kind, [task], last_line, text, said[-_TAIL_CHARS:], final)
+        shown = last_line(stderr) or text
+        key = (final, *kind, pattern(shown, parameters))
+        tail = stderr.decode(errors="replace").rstrip()[-_TAIL_CHARS:]
+        self._count(key, kind, [task], shown, text, tail, final)
 
     def add_unread(self, tasks: list[int], kind: Kind) -> None:
         """Failures of a kind whose output was not compared."""
         self._count((True, *kind, None), kind, tasks, "", "", "", True)
 
     def _count(
-        self, key: tuple[Any, ...], kind: Kind, tasks: list[int], last_line: str, text: str, tail: str, final: bool
+        self, key: tuple[Any, ...], kind: Kind, tasks: list[int], shown: str, text: str, tail: str, final: bool
     ) -> None:
         group = self._found.setdefault(
             key,
             {
-                "cause": kind[0], "exit_code": kind[1], "count": 0, "tasks": [], "last_line": last_line, "text": text,
+                "cause": kind[0], "exit_code": kind[1], "count": 0, "tasks": [], "last_line": shown, "text": text,
                 "stderr_tail": tail, "example": tasks[0], "final": final, "compared": key[-1] is not None,
             },
         )  # fmt: skip

@@ -126,9 +126,20 @@ async def explain(service: Service, request: Request) -> tuple[int, Json]:
         return workflows.name_of(service, bag, number) or str(number)
 
     told = explaining.explain(service.state, service.driver.engine.policies, bag, task, now, records, name_of)
-    if task is None:
+    if task is not None:
+        _add_texts(told["story"], await _outputs(service, bag, [task]), task)
+    else:
         told["last_plans"], told["strangers"] = await money.last_plans(service, bag), money.strangers(service, bag)
     return 200, told
+
+
+def _add_texts(story: list[Json], outputs: dict[tuple[int, int], Packed], task: int) -> None:
+    """Add to each ended attempt of a story why it ended, in the worker's words and in its own last line."""
+    for step in story:
+        if "cause" in step:
+            _, stderr, _, more = outputs.get((task, step["attempt"]), NO_OUTPUT)
+            step["text"] = (more or {}).get("text") or ""
+            step["last_line"] = failures.last_line(stderr)
 
 
 def _log(service: Service, bag: Bag) -> list[Record]:
@@ -243,11 +254,14 @@ async def output(service: Service, request: Request) -> Response:
         await service.change(lambda: not running() or _news(service, key, out_from, err_from), wait_s)
     if running():
         out_at, stdout, err_at, stderr = service.live.read(key, out_from, err_from)
+        text = ""
     else:
         data = await run_in_threadpool(service.store.output, *key)
         full = _unpack(data) if data else NO_OUTPUT
         out_at, err_at = out_from, err_from
         stdout, stderr = full[0][out_from:], full[1][err_from:]
+        text = (full[3] or {}).get("text") or ""
+    judged = bag.columns.state[task] in FINAL and bag.columns.attempt[task] == attempt
     header = {
         "task": task,
         "attempt": attempt,
@@ -256,6 +270,9 @@ async def output(service: Service, request: Request) -> Response:
         "n_stderr": len(stderr),
         "stdout_at": out_at,
         "stderr_at": err_at,
+        "cause": CAUSES[bag.columns.cause[task]] if judged else None,
+        "exit_code": exit_code(bag, task) if judged else None,
+        "text": text,
     }
     return frame(header, [stdout, stderr])
 
