@@ -11,8 +11,8 @@ import windfall
 
 _MAIN = """\
 import os, sys
-if sys.version_info < (3, 11):
-    print("windfall: the worker needs Python 3.11 or newer; this is " + sys.version.split()[0], file=sys.stderr)
+if sys.version_info < (3, 8):
+    print("windfall: the worker needs Python 3.8 or newer; this is " + sys.version.split()[0], file=sys.stderr)
     sys.exit(2)
 from windfall.worker.__main__ import main
 code = main()

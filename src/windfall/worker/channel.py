@@ -19,6 +19,7 @@ MAX_PACKET_BYTES = 128 * 1024
 """Larger payloads go through a file: a packet must fit into the socket's buffer whole."""
 
 _LENGTH = struct.Struct("=I")
+_INT = struct.Struct("=i")
 _ROOM = 1 << 18
 
 
@@ -56,7 +57,8 @@ class Queue:
 
     def put_descriptors(self, fds: list[int]) -> None:
         """Send a packet that holds only descriptors."""
-        socket.send_fds(self._write, [b"fds"], fds)
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"={len(fds)}i", *fds))
+        self._write.sendmsg([b"fds"], [rights])
 
     def take_back(self) -> list[bytes]:
         """Every packet that the other side has not begun, in order."""
@@ -96,8 +98,10 @@ class Inbox:
 
     def descriptors(self) -> list[int]:
         """The descriptors in the next packet; the packet before it announced them."""
-        _, fds, _, _ = socket.recv_fds(self._socket, 16, 4)
-        return list(fds)
+        # By hand: Python 3.8 has no socket.recv_fds.
+        _, about, _, _ = self._socket.recvmsg(16, socket.CMSG_LEN(4 * _INT.size))
+        sent = [data for level, kind, data in about if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)]
+        return [fd for data in sent for (fd,) in _INT.iter_unpack(data[: len(data) - len(data) % _INT.size])]
 
 
 class Line:

@@ -10,13 +10,13 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable
-from typing import Any
+from typing import Any, List
 
 from windfall.worker import workdir
 from windfall.worker.slots import Held
 from windfall.worker.transfers import Failed, Transfers
 
-Row = list[Any]
+Row = List[Any]
 """[job, task, attempt, sha256, bytes, run_s]: the progress of the first `run_s` seconds of this attempt is saved."""
 
 

@@ -52,7 +52,8 @@ class Spec:
 
 
 def _signal_named(name: str) -> int:
-    name = name.upper().removeprefix("SIG")
+    name = name.upper()
+    name = name[3:] if name.startswith("SIG") else name
     return getattr(signal, f"SIG{name}", signal.SIGTERM) if name in ("TERM", "USR1", "USR2", "INT") else signal.SIGTERM
 
 
@@ -88,7 +89,7 @@ class Attempt:
 
     def ended(self, status: int, usage: Any) -> None:
         self.run_s = time.monotonic() - self.started_s
-        self.exit_code = os.waitstatus_to_exitcode(status)
+        self.exit_code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         self.cpu_s = usage.ru_utime + usage.ru_stime
         self.rss_bytes = usage.ru_maxrss * 1024
 

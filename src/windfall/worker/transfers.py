@@ -15,7 +15,7 @@ import random
 import re
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, List
 
 from windfall.worker import link
 from windfall.worker.pace import Backoff
@@ -25,7 +25,7 @@ _CHUNK_BYTES = 1 << 20
 _CACHE_BYTES = 20 << 30
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-Outputs = list[list[Any]]
+Outputs = List[List[Any]]  # evaluated when imported, and Python 3.8 has no list[...]
 
 
 class Failed(Exception):
@@ -205,7 +205,7 @@ class _Carrier:
             self._connection = self._address.connect()
         headers = dict(self._address.headers)
         if body is not None:
-            headers |= {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
+            headers.update({"Content-Length": str(size), "Content-Type": "application/octet-stream"})
         self._connection.request(method, self._address.path(f"/v1/blobs/{sha256}"), body, headers)
         if self._connection.sock is not None:
             self._connection.sock.settimeout(link.ANSWER_S)

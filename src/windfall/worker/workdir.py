@@ -6,11 +6,13 @@ Names come from the network: none may lead out of the directory, neither by `..`
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import glob
 import os
 import shutil
 import stat
 import time
+from collections.abc import Iterator
 
 _TIMESTAMP_STEP_NS = 50_000_000
 """Changes closer together than this may have the same time stamp (10 ms on the slowest kernels)."""
@@ -131,7 +133,7 @@ def _matches(root: str, pattern: str) -> list[str]:
     except BadName:
         return []
     names = []
-    for match in glob.glob(pattern.rstrip("/"), root_dir=root, recursive=True, include_hidden=True):
+    for match in _glob(root, "", [part for part in pattern.split("/") if part not in ("", ".")]):
         path = os.path.join(root, match)
         if os.path.isdir(path) and not os.path.islink(path):
             for folder, _, files in os.walk(path):
@@ -139,6 +141,36 @@ def _matches(root: str, pattern: str) -> list[str]:
         else:
             names.append(match)
     return [name for name in names if _is_plain_file_inside(root, os.path.join(root, name))]
+
+
+def _glob(root: str, base: str, parts: list[str]) -> Iterator[str]:
+    """Names below `root` that match, hidden ones too; `**` is any number of folders. Links to folders are not followed.
+
+    Python 3.8's own glob can neither begin at a folder nor show hidden files.
+    """
+    if not parts:
+        yield base
+        return
+    first, rest = parts[0], parts[1:]
+    if first == "**":
+        yield from _glob(root, base, rest)
+    for name in _listed(os.path.join(root, base)) if glob.has_magic(first) else [first]:
+        path = os.path.join(base, name)
+        whole = os.path.join(root, path)
+        if first == "**":
+            if os.path.isdir(whole) and not os.path.islink(whole):
+                yield from _glob(root, path, parts)
+            elif not rest:
+                yield path
+        elif os.path.lexists(whole) and fnmatch.fnmatchcase(name, first):
+            yield from _glob(root, path, rest)
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _is_plain_file_inside(root: str, path: str) -> bool:

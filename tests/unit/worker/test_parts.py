@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import zipfile
 from pathlib import Path
@@ -71,6 +72,22 @@ def test_outputs_are_found_by_name_by_pattern_and_below_a_folder(tmp_path):
         (tmp_path / name).write_text(name)
     files, missing = workdir.find_outputs(str(tmp_path), ["*.txt", "d", "e", "a.txt"])
     assert [name for name, _, _ in files] == ["a.txt", "b.txt", "d/c"] and missing == ["e"]
+
+
+PATTERNS = "* ** **/* d/** d/*/c **/c .* *.txt d/.h/* [ab].txt d/ none/* ?.txt d/**/x"
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.split())
+def test_patterns_match_what_pythons_own_glob_matches(tmp_path, pattern):
+    for name in ("a.txt", "b.txt", ".hidden", "d/c", "d/.h/x", "d/e/c", "d/e/f/c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    expected = set()
+    matched = glob.glob(pattern.rstrip("/"), root_dir=tmp_path, recursive=True, include_hidden=True)  # noqa: PTH207
+    for path in (tmp_path / match for match in matched):
+        below = [path] if path.is_file() else path.rglob("*")
+        expected |= {str(file.relative_to(tmp_path)) for file in below if file.is_file()}
+    assert {name for name, _, _ in workdir.find_outputs(str(tmp_path), [pattern])[0]} == expected
 
 
 def result(task: int, stdout: bytes = b"") -> Result:
