@@ -7,12 +7,15 @@ alone; deciding again over the same events gives the same records, byte for byte
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 from windfall.core.events import (
     AnyDecision,
     AnyEvent,
     CheckpointSaved,
+    D,
+    E,
+    Event,
     HostAnswered,
     HostAsked,
     HostBlocked,
@@ -41,6 +44,7 @@ from windfall.core.events import (
     PoolsConfigured,
     PricesReported,
     Record,
+    RecordOf,
     ResultsJudged,
     ResultsReported,
     ServerStarted,
@@ -105,48 +109,58 @@ class Policies:
         return found
 
 
-Decide = Callable[[State, Any, Policies], AnyDecision]
-Apply = Callable[[State, Any, Any], None]
+Decide = Callable[[State, AnyEvent, Policies], AnyDecision]
+Apply = Callable[[State, AnyEvent, AnyDecision], None]
 
-# What decides on an event, and what carries the decision into the state. One line an event.
-HANDLERS: dict[type, tuple[Decide, Apply]] = {
-    ServerStarted: (changes.nothing, jobs_apply.apply_server_started),
-    JobSubmitted: (changes.on_job_submitted, jobs_apply.apply_job_submitted),
-    TasksAdded: (changes.on_tasks_added, jobs_apply.apply_tasks_added),
-    JobShaped: (changes.nothing, jobs_apply.apply_job_shaped),
-    JobSealed: (changes.on_job_sealed, jobs_apply.apply_job_sealed),
-    JobChanged: (changes.on_job_changed, jobs_apply.apply_job_changed),
-    JobCancelled: (changes.on_job_cancelled, jobs_apply.apply_job_cancelled),
-    JobRetried: (changes.on_job_retried, jobs_apply.apply_job_retried),
-    ResultsReported: (results.on_results_reported, jobs_apply.apply_results),
-    HostAsked: (dispatch.on_host_asked, matching_apply.apply_host_answered),
-    HostBlocked: (changes.nothing, jobs_apply.apply_host_blocked),
-    HostUnblocked: (changes.nothing, jobs_apply.apply_host_unblocked),
-    HostDrained: (changes.nothing, jobs_apply.apply_host_drained),
-    TimerFired: (leases.on_timer_fired, liveness_apply.apply_time_judged),
-    PoolsConfigured: (changes.nothing, supply_apply.apply_pools_configured),
-    OverlayDue: (pools.on_overlay_due, supply_apply.apply_clients_asked),
-    PoolAnswered: (pools.on_pool_answered, supply_apply.apply_pool_answered),
-    PoolCounted: (changes.nothing, supply_apply.apply_pool_counted),
-    SiteCreated: (changes.nothing, sites_apply.apply_site_created),
-    SiteHostReported: (site.on_site_host_reported, sites_apply.apply_site_host_reported),
-    InstanceRequested: (site.on_instance_requested, sites_apply.apply_instance_requested),
-    InstancesWanted: (site.on_instances_wanted, sites_apply.apply_instances_wanted),
-    InstanceCancelled: (site.on_instance_cancelled, sites_apply.apply_instance_cancelled),
-    SiteLooked: (site.on_site_looked, sites_apply.apply_site_looked),
-    TasksEstimated: (changes.nothing, renting_apply.apply_tasks_estimated),
-    OffersConfigured: (changes.nothing, renting_apply.apply_offers_configured),
-    PricesReported: (changes.nothing, renting_apply.apply_prices_reported),
-    PlanProposed: (plans.on_plan_proposed, renting_apply.apply_plan_taken),
-    MachineStarted: (changes.nothing, renting_apply.apply_machine_started),
-    MachineRefused: (machines.on_machine_refused, renting_apply.apply_machine_refused),
-    MachineNoticed: (changes.nothing, renting_apply.apply_machine_noticed),
-    MachineHibernated: (changes.nothing, renting_apply.apply_machine_hibernated),
-    MachineResumed: (changes.nothing, renting_apply.apply_machine_resumed),
-    MachineEnded: (machines.on_machine_ended, renting_apply.apply_machine_ended),
-    StrangersSeen: (changes.nothing, renting_apply.apply_strangers_seen),
-    CheckpointSaved: (runtimes.on_checkpoint_saved, renting_apply.apply_checkpoint_saved),
-}
+
+def handler(
+    event: type[E], decide: Callable[[State, E, Policies], D], apply: Callable[[State, E, D], None]
+) -> tuple[type[Event], tuple[Decide, Apply]]:
+    """What decides on an event and what carries that decision into the state; their types must fit each other."""
+    return event, (cast(Decide, decide), cast(Apply, apply))
+
+
+# One line an event.
+HANDLERS: dict[type[Event], tuple[Decide, Apply]] = dict(
+    [
+        handler(ServerStarted, changes.nothing, jobs_apply.apply_server_started),
+        handler(JobSubmitted, changes.on_job_submitted, jobs_apply.apply_job_submitted),
+        handler(TasksAdded, changes.on_tasks_added, jobs_apply.apply_tasks_added),
+        handler(JobShaped, changes.nothing, jobs_apply.apply_job_shaped),
+        handler(JobSealed, changes.on_job_sealed, jobs_apply.apply_job_sealed),
+        handler(JobChanged, changes.on_job_changed, jobs_apply.apply_job_changed),
+        handler(JobCancelled, changes.on_job_cancelled, jobs_apply.apply_job_cancelled),
+        handler(JobRetried, changes.on_job_retried, jobs_apply.apply_job_retried),
+        handler(ResultsReported, results.on_results_reported, jobs_apply.apply_results),
+        handler(HostAsked, dispatch.on_host_asked, matching_apply.apply_host_answered),
+        handler(HostBlocked, changes.nothing, jobs_apply.apply_host_blocked),
+        handler(HostUnblocked, changes.nothing, jobs_apply.apply_host_unblocked),
+        handler(HostDrained, changes.nothing, jobs_apply.apply_host_drained),
+        handler(TimerFired, leases.on_timer_fired, liveness_apply.apply_time_judged),
+        handler(PoolsConfigured, changes.nothing, supply_apply.apply_pools_configured),
+        handler(OverlayDue, pools.on_overlay_due, supply_apply.apply_clients_asked),
+        handler(PoolAnswered, pools.on_pool_answered, supply_apply.apply_pool_answered),
+        handler(PoolCounted, changes.nothing, supply_apply.apply_pool_counted),
+        handler(SiteCreated, changes.nothing, sites_apply.apply_site_created),
+        handler(SiteHostReported, site.on_site_host_reported, sites_apply.apply_site_host_reported),
+        handler(InstanceRequested, site.on_instance_requested, sites_apply.apply_instance_requested),
+        handler(InstancesWanted, site.on_instances_wanted, sites_apply.apply_instances_wanted),
+        handler(InstanceCancelled, site.on_instance_cancelled, sites_apply.apply_instance_cancelled),
+        handler(SiteLooked, site.on_site_looked, sites_apply.apply_site_looked),
+        handler(TasksEstimated, changes.nothing, renting_apply.apply_tasks_estimated),
+        handler(OffersConfigured, changes.nothing, renting_apply.apply_offers_configured),
+        handler(PricesReported, changes.nothing, renting_apply.apply_prices_reported),
+        handler(PlanProposed, plans.on_plan_proposed, renting_apply.apply_plan_taken),
+        handler(MachineStarted, changes.nothing, renting_apply.apply_machine_started),
+        handler(MachineRefused, machines.on_machine_refused, renting_apply.apply_machine_refused),
+        handler(MachineNoticed, changes.nothing, renting_apply.apply_machine_noticed),
+        handler(MachineHibernated, changes.nothing, renting_apply.apply_machine_hibernated),
+        handler(MachineResumed, changes.nothing, renting_apply.apply_machine_resumed),
+        handler(MachineEnded, machines.on_machine_ended, renting_apply.apply_machine_ended),
+        handler(StrangersSeen, changes.nothing, renting_apply.apply_strangers_seen),
+        handler(CheckpointSaved, runtimes.on_checkpoint_saved, renting_apply.apply_checkpoint_saved),
+    ]
+)
 
 
 class Engine:
@@ -158,7 +172,7 @@ class Engine:
     def decide(self, state: State, event: AnyEvent) -> Record:
         """What to do about `event`. Changes nothing."""
         decision = HANDLERS[type(event)][0](state, event, self.policies)
-        return Record(state.seq + 1, event, decision)
+        return RecordOf(state.seq + 1, event, decision)
 
     def apply(self, state: State, record: Record) -> None:
         """Carry a record into the state. Decides nothing."""
@@ -172,7 +186,7 @@ class Engine:
         """Decide and apply: what drivers do with every event."""
         # `decide` and `apply` in one: this runs for every event of millions.
         decide, apply = HANDLERS[type(event)]
-        record = Record(state.seq + 1, event, decide(state, event, self.policies))
+        record: Record = RecordOf(state.seq + 1, event, decide(state, event, self.policies))
         apply(state, event, record.decided)
         state.seq = record.seq
         if event.t > state.t:

@@ -7,7 +7,7 @@ default, so that a newer version reads an older log.
 from __future__ import annotations
 
 from math import inf
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -658,16 +658,22 @@ AnyDecision = (
 )
 
 
-class Record(Struct, array_like=True, gc=False):
+E = TypeVar("E", bound=Event)
+D = TypeVar("D", bound=Decision)
+
+
+class RecordOf(Struct, Generic[E, D], array_like=True, gc=False):
     """One line of the log: the event and what was decided on it."""
 
     seq: int
-    event: AnyEvent
-    decided: AnyDecision
+    event: E
+    decided: D
 
 
+Record = RecordOf[AnyEvent, AnyDecision]
+"""A record of any event."""
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Record)
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
 def encode_record(record: Record) -> bytes:

@@ -111,18 +111,16 @@ def apply_tasks_estimated(state: State, event: TasksEstimated, decided: Nothing)
     state.touch(event.job)
 
 
-def apply_checkpoint_saved(state: State, event: CheckpointSaved, decided: CheckpointKept | Nothing) -> None:
-    if isinstance(decided, CheckpointKept) and not decided.kept:
+def apply_checkpoint_saved(state: State, event: CheckpointSaved, decided: CheckpointKept) -> None:
+    if not decided.kept:
         return
-    # Older logs have no decision here.
-    saved_s = decided.saved_s if isinstance(decided, CheckpointKept) else event.saved_s
     bag = state.bags.get(event.job)
     if bag is None or not 0 <= event.task < bag.total or bag.columns.state[event.task] not in (WAITING, HELD):
         return
     saved = bag.progress.saved.setdefault(event.task, [])
     if saved and saved[-1][0] == event.attempt:
         saved.pop()
-    saved.append((event.attempt, saved_s))
+    saved.append((event.attempt, decided.saved_s))
     if event.blob:
         bag.progress.checkpoints[event.task] = event.blob
 
