@@ -85,7 +85,10 @@ def _s(value: float | None) -> str:
 
 
 def cell_of(seconds: float, rules: CountRules = USUAL) -> int:
-    seconds = min(max(seconds, rules.shortest_s), rules.longest_s)
+    if seconds < rules.shortest_s:
+        seconds = rules.shortest_s
+    elif seconds > rules.longest_s:
+        seconds = rules.longest_s
     return math.floor(math.log2(seconds) * rules.cells_per_octave)
 
 

@@ -39,15 +39,21 @@ def lessons_of_results(
     """Places of the results to learn latencies from, and the advice that follows from what was known before."""
     places: list[int] = []
     about: dict[str, tuple[str, Bag]] = {}
+    bag: Bag | None = None
     for place, verdict in enumerate(verdicts):
         if verdict != ACCEPTED:
             continue
-        bag = state.bags[results[place].job]
-        if not passes_over(state, host, bag):
+        job = results[place].job
+        if bag is None or bag.number != job:
+            # Nearly always all are of one job: asked once.
+            bag = state.bags[job]
+            passed = passes_over(state, host, bag)
+            if not passed:
+                about[key_of(host.pool, bag)] = (host.pool, bag)
+        if not passed:
             places.append(place)
-            about[key_of(host.pool, bag)] = (host.pool, bag)
-        if len(places) >= OBSERVED_PER_RECORD:
-            break
+            if len(places) >= OBSERVED_PER_RECORD:
+                break
     return places, advise_all(state, about)
 
 
@@ -76,8 +82,12 @@ def _run_s(bag: Bag) -> float:
 
 
 def advise_all(state: State, about: Mapping[str, tuple[str, Bag]]) -> list[Advice]:
-    found = (_advise(state, key, pool, bag) for key, (pool, bag) in about.items())
-    return [advice for advice in found if advice is not None]
+    found: list[Advice] = []
+    for key, (pool, bag) in about.items():
+        advice = _advise(state, key, pool, bag)
+        if advice is not None:
+            found.append(advice)
+    return found
 
 
 def _advise(state: State, key: str, pool: str, bag: Bag) -> Advice | None:
