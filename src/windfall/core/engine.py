@@ -59,7 +59,6 @@ from windfall.core.events import (
 )
 from windfall.core.jobs import apply as jobs_apply
 from windfall.core.jobs import changes, results
-from windfall.core.liveness import apply as liveness_apply
 from windfall.core.liveness import leases
 from windfall.core.matching import apply as matching_apply
 from windfall.core.matching import dispatch
@@ -136,7 +135,7 @@ HANDLERS: dict[type[Event], tuple[Decide, Apply]] = dict(
         handler(HostBlocked, changes.nothing, jobs_apply.apply_host_blocked),
         handler(HostUnblocked, changes.nothing, jobs_apply.apply_host_unblocked),
         handler(HostDrained, changes.nothing, jobs_apply.apply_host_drained),
-        handler(TimerFired, leases.on_timer_fired, liveness_apply.apply_time_judged),
+        handler(TimerFired, leases.on_timer_fired, renting_apply.apply_time_judged),
         handler(PoolsConfigured, changes.nothing, supply_apply.apply_pools_configured),
         handler(OverlayDue, pools.on_overlay_due, supply_apply.apply_clients_asked),
         handler(PoolAnswered, pools.on_pool_answered, supply_apply.apply_pool_answered),

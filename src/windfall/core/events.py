@@ -533,6 +533,8 @@ class TimeJudged(Decision):
     stopped: list[Stop] = []
     lessons: Lessons | None = None
     """Its places count `lost` and then `expired`."""
+    given_back: list[int] = []
+    """Machines that end before a billing cycle that would exceed the budget of their job."""
 
 
 class ClientsAsked(Decision):

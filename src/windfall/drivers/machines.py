@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 EVERY_S = 0.25
 """Between two looks; an order or a stop is carried out at once."""
 
+_ORDERS = (ev.PlanProposed, ev.TimerFired)
+"""Events after which machines may have to be ordered or given back at once."""
+
 T = TypeVar("T")
 
 
@@ -132,7 +135,7 @@ class MachineKeeper:
         wanted = wishes(self._driver.state)
         machines = self._driver.state.fleet.machines
         for pool in {machines[number].offer.pool for number in (*wanted.order, *wanted.end)}:
-            if pool in self._changed and any(isinstance(record.event, ev.PlanProposed) for record in records):
+            if pool in self._changed and any(isinstance(record.event, _ORDERS) for record in records):
                 self._changed[pool].set()
 
     async def _keep(self, name: str) -> None:

@@ -142,7 +142,11 @@ class Provider:
     # --- a machine's life ---------------------------------------------------------------------------------------------
 
     def _order(self, number: int) -> None:
-        offer = self.driver.state.fleet.machines[number].offer
+        ordered = self.driver.state.fleet.machines[number]
+        if ordered.stopping:
+            self._tell(lambda t: MachineRefused(t, number, "given up before it was ordered", False))
+            return
+        offer = ordered.offer
         now, market, books = self.driver.now, self._markets[offer.key], self.books[offer.pool]
         place = market.rent(now)
         if place is None:

@@ -254,14 +254,14 @@ def test_the_speed_of_an_offer_may_depend_on_the_class_of_the_task():
     assert one_machine([Task(0, 900.0, task_class="fit")], quick)[0].finish_s == pytest.approx(900.0)
 
 
-def test_a_budget_stops_the_renting_and_ends_nothing_that_is_paid_for():
+def test_a_budget_ends_a_machine_before_the_cycle_that_would_exceed_it():
     offer = Offer(name="spot", price_usd=1.0, cycle_s=600.0, market="spot", limit=1, free_if_taken=False)
     short = [Supply(offer=offer, boot=fixed(60.0), life=fixed(700.0))]
     outcome, _ = one_machine([Task(0, 900.0)], short, budget_usd=5.0, until_s=20_000.0)
     assert outcome.finish_s is None and not outcome.met
-    assert len(outcome.machines) == 3, "each comes to two dollars; with four spent one more may begin, with six none"
-    assert [machine.cause for machine in outcome.machines] == ["taken"] * 3
-    assert outcome.cost_usd == 6.0
+    assert len(outcome.machines) == 3, "each comes to two dollars; with four spent there is money for half of one"
+    assert [machine.cause for machine in outcome.machines] == ["taken", "taken", "released"]
+    assert outcome.cost_usd == 5.0
 
 
 # --- planners -------------------------------------------------------------------------------------------------------

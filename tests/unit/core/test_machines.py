@@ -6,10 +6,12 @@ import math
 from array import array
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.rented_cloud import SPOT, SURE, Cloud
 from windfall.core.events import (
     CheckpointSaved,
+    JobChanged,
     MachineNoticed,
     MachineRefused,
     MachineResumed,
@@ -101,6 +103,46 @@ def test_limits_of_an_offer_hold_over_all_jobs() -> None:
     assert taken.refused == ["start sure: all 2 are rented"]
     shown = {offer.name: offer.limit for offer in plans.view(cloud.state, two.number, cloud.t, 1e9).offers}
     assert shown == {"small": 3, "sure": 1}
+
+
+def test_what_is_billed_after_a_stop_is_told_apart() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(budget_microusd=300_000)
+    cloud.plan(bag, start=[SPOT])
+    cloud.boot(1)
+    machine = cloud.state.fleet.machines[1]
+    cloud.wait(899)
+    assert machine.stopping and fleet.after_stop_microusd(machine, cloud.t) == 0
+    cloud.wait(10)
+    assert cloud.cost_usd(1) == 0.5, "the provider did not stop it in time"
+    assert fleet.after_stop_microusd(machine, cloud.t) == 250_000
+    cloud.end(1, "released")
+    assert fleet.after_stop_microusd(machine, cloud.t + 5000) == 250_000
+
+
+def test_a_hibernated_machine_goes_back_if_its_return_would_exceed_the_budget() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(budget_microusd=600_000)
+    cloud.plan(bag, start=[SPOT])
+    cloud.boot(1)
+    cloud.wait(899)
+    cloud.sleep(1)
+    assert cloud.plan(bag, start=[SPOT]).refused, "its second cycle may begin at any moment and is set aside"
+    assert not cloud.state.fleet.machines[1].stopping
+    cloud.step(JobChanged(cloud.t, bag.number, replace(bag.rules, budget_microusd=400_000)))
+    cloud.wait(1)
+    assert cloud.state.fleet.machines[1].stopping and cloud.cost_usd(1) == 0.25
+
+
+def test_a_larger_budget_keeps_a_machine_and_a_saved_state_keeps_the_promise() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(budget_microusd=300_000)
+    cloud.plan(bag, start=[SPOT])
+    cloud.boot(1)
+    assert wake_at(load(save(cloud.state))) == wake_at(cloud.state)
+    assert 897.9 < cloud.state.fleet.budget_t - cloud.t < 898.1
+    cloud.step(JobChanged(cloud.t, bag.number, replace(bag.rules, budget_microusd=600_000)))
+    assert 1797.9 < cloud.state.fleet.budget_t - cloud.t < 1798.1
 
 
 def test_a_budget_stops_launching_and_says_so_but_ends_nothing() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from windfall.cli.options import Place, json_option, place_options
+from windfall.cli.show.money import over_budget_usd, over_words
 from windfall.cli.show.output import moment, plural, print_json, print_table
 from windfall.units import show_duration, show_price, show_usd
 
@@ -48,6 +49,8 @@ def cost(job: str, all_: bool, place: Place, as_json: bool) -> None:
     print_table(heads, (_machine_cells(row) for row in shown))
     if len(told["machines"]) > len(shown):
         click.echo(f"... and {len(told['machines']) - len(shown):,} more: --all")
+    if over_usd := over_budget_usd(told):
+        click.echo(f"  {over_words(over_usd, told)}")
     for row in told["strangers"]:
         click.echo(
             f"windfall: {row['pool']}: machine {row['id']} is not one of this server's: {row['about']}", err=True

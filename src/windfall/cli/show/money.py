@@ -28,10 +28,18 @@ def budget_words(money: Json) -> str:
 
 
 def over_budget_usd(money: Json | None) -> float:
-    """Dollars spent beyond the budget: machines that were rented before may exceed it with their next cycles."""
+    """Dollars spent beyond the budget: billed after a stop, or spent before the budget was lowered."""
     if not money or money["budget_usd"] is None:
         return 0.0
     return float(max(0.0, money["spent_usd"] - money["budget_usd"]))
+
+
+def over_words(over_usd: float, money: Json) -> str:
+    """Why a job has cost more than its budget: never by a billing cycle that Windfall chose to begin."""
+    text = f"{show_usd(over_usd)} over its budget: "
+    if after_usd := money.get("after_stop_usd"):
+        return f"{text}{show_usd(after_usd)} were billed after the provider had been told to stop"
+    return f"{text}spent before the budget was lowered, or while no server ran to give machines back"
 
 
 def fleet_words(machines: Json) -> str:
@@ -112,7 +120,7 @@ def outcome_lines(status: Json) -> list[str]:
     elif told["held_by_budget"]:
         lines.append(f"  stopped by its budget: {status['plan']['refused'][0]}")
     if over_usd := over_budget_usd(status["money"]):
-        lines.append(f"  {show_usd(over_usd)} over its budget: what had been rented went on, nothing more was rented")
+        lines.append(f"  {over_words(over_usd, status['money'])}")
     return lines
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from windfall.core.events import PlanProposed, PlanTaken
 from windfall.core.renting import free_hosts, money
-from windfall.core.renting.machines import machines_of, spent_microusd
+from windfall.core.renting.machines import after_stop_microusd, machines_of, spent_microusd
 from windfall.core.state.bags import Bag
 from windfall.core.state.fleet import HIBERNATED, PENDING, MachineState
 from windfall.core.state.state import State
@@ -131,6 +131,7 @@ def money_of(state: State, bag: Bag, t: float) -> Json | None:
         "forecast_usd": _forecast(bag, spent_usd, predicted_usd),
         "first_forecast_usd": planned.first_cost_usd,
         "held_by_budget": is_held_by_budget(state, bag),
+        "after_stop_usd": money.usd(after_stop_microusd(state, bag.number, t)),
         "machines": fleet_of(state, bag),
     }
 

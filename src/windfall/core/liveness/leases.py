@@ -14,6 +14,7 @@ from windfall.core.events import OTHERS_RUN, Key, TimeJudged, TimerFired
 from windfall.core.jobs import attempts, stops
 from windfall.core.jobs.results import judge_loss
 from windfall.core.liveness import lessons
+from windfall.core.renting import budgets
 from windfall.core.state.bags import Bag
 from windfall.core.state.causes import Loss
 from windfall.core.state.hosts import HIBERNATED, Host
@@ -22,7 +23,7 @@ from windfall.core.state.state import State
 
 def next_look(state: State) -> float:
     """When silence or a deadline will next have a meaning; early is harmless."""
-    at, deadlines = state.fleet.replan_t, state.bags.deadlines.front
+    at, deadlines = min(state.fleet.replan_t, state.fleet.budget_t), state.bags.deadlines.front
     if deadlines and deadlines[0][0] < at:
         at = deadlines[0][0]
     lease_s = state.settings.lease_s
@@ -59,6 +60,8 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
         remaining = [a for a in bag.attempts.live[task] if (job, task, a.number) not in gone]
         judged.expired.append((*key, judge_loss(bag, task, others=bool(remaining))))
     complete(state, event, judged)
+    if state.fleet.budgets:
+        judged.given_back = budgets.to_give_back(state, event.t)
     return judged
 
 

@@ -24,11 +24,15 @@ from windfall.core.events import (
     PricesReported,
     StrangersSeen,
     TasksEstimated,
+    TimeJudged,
+    TimerFired,
 )
 from windfall.core.jobs import attempts
+from windfall.core.liveness import apply as liveness_apply
 from windfall.core.liveness.apply import apply_losses, fall_asleep, leave, wake_up
 from windfall.core.renting import money
 from windfall.core.state.bags import Bag
+from windfall.core.state.budgets import watch, watch_again
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import (
     ENDED,
@@ -51,6 +55,7 @@ from windfall.core.state.state import State
 
 def follow(state: State, bag: Bag, decided: JobSettled) -> None:
     """A job that may rent machines gets a plan; one that has one is planned again."""
+    watch(state, bag.number, state.t)
     if decided.planned:
         planned = state.fleet.plans[bag.number] = PlanState(bag.number)
         if decided.replan_t is not None:
@@ -71,14 +76,35 @@ def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> N
     _give_up(state, bag, decided, event.t)
     reserve(state, bag, decided.queues)
     for number in decided.stopped:
-        machine = state.fleet.machines[number]
-        machine.stopping = True
-        state.fleet.note_order(machine)
+        stop(state, state.fleet.machines[number], event.t)
+    watch(state, event.job, event.t)
     _remember(state, planned, event, decided)
     # What this very plan has changed does not call for another one; what happened while it was made does.
     if not overtaken:
         planned.changed_seq = event.seq
         state.fleet.plans_due.pop(event.job, None)
+
+
+def stop(state: State, machine: MachineState, t: float) -> None:
+    """From now on it shall end."""
+    machine.stopping, machine.stopping_t = True, t
+    state.fleet.note_order(machine)
+
+
+def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> None:
+    liveness_apply.apply_time_judged(state, event, decided)
+    _give_back(state, decided, event.t)
+
+
+def _give_back(state: State, decided: TimeJudged, t: float) -> None:
+    """Machines end before the billing cycles that would exceed a budget; what waits for them may run elsewhere."""
+    for number in decided.given_back:
+        machine = state.fleet.machines[number]
+        stop(state, machine, t)
+        unreserve(state, machine)
+        state.touch(machine.job)
+    for job in list(state.fleet.budgets):
+        watch_again(state, job, t)
 
 
 def _give_up(state: State, bag: Bag, decided: PlanTaken, t: float) -> None:
@@ -144,6 +170,7 @@ def apply_prices_reported(state: State, event: PricesReported, decided: Nothing)
             machine.rates.append((held_s, money.microusd(prices[machine.offer.name])))
     for job in state.fleet.plans:
         state.touch(job)
+        watch(state, job, event.t)
 
 
 def apply_machine_started(state: State, event: MachineStarted, decided: Nothing) -> None:
@@ -156,6 +183,7 @@ def apply_machine_started(state: State, event: MachineStarted, decided: Nothing)
     seen.refusals, seen.started_t = 0, event.t
     if machine.offer.bills_boot and machine.meter.since_t is None and machine.there:
         machine.meter = money.start(event.at)
+    watch(state, machine.job, event.t)
 
 
 def apply_machine_refused(state: State, event: MachineRefused, decided: OfferJudged) -> None:
@@ -191,6 +219,7 @@ def apply_machine_hibernated(state: State, event: MachineHibernated, decided: No
     if host is not None and host.state != GONE:
         fall_asleep(state, host)
     state.touch(machine.job)
+    watch(state, machine.job, event.t)
 
 
 def apply_machine_resumed(state: State, event: MachineResumed, decided: Nothing) -> None:
@@ -242,6 +271,7 @@ def wake(state: State, machine: MachineState, at: float) -> None:
     seen.woken += 1
     seen.asleep_s += at - asleep_t
     state.touch(machine.job)
+    watch(state, machine.job, at)
 
 
 def joined(state: State, host: Host, t: float) -> None:
@@ -255,6 +285,7 @@ def joined(state: State, host: Host, t: float) -> None:
             machine.meter = money.start(t)
         _seen(state, machine).started_t = t
         state.touch(machine.job)
+        watch(state, machine.job, t)
     elif machine.phase == HIBERNATED:
         wake(state, machine, t)
 
@@ -295,6 +326,7 @@ def _finish(state: State, machine: MachineState, t: float, cause: str) -> None:
     state.fleet.note_order(machine)
     unreserve(state, machine)
     state.touch(machine.job)
+    watch(state, machine.job, t)
 
 
 def _seen(state: State, machine: MachineState) -> Seen:

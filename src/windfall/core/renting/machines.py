@@ -12,6 +12,8 @@ from typing import Any
 from windfall.core.events import (
     AGAIN,
     FRESH,
+    OTHERS_RUN,
+    RETURNED,
     Assigned,
     MachineEnded,
     MachineRefused,
@@ -20,6 +22,7 @@ from windfall.core.events import (
 )
 from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import leases, lessons
+from windfall.core.state import fleet
 from windfall.core.state.fleet import (
     FAILED,
     RELEASED,
@@ -47,6 +50,11 @@ def machines_of(state: State, job: int) -> list[MachineState]:
 def spent_microusd(state: State, job: int, t: float) -> int:
     """What the machines of a job cost up to t."""
     return sum(owed_microusd(machine, t) for machine in machines_of(state, job))
+
+
+def after_stop_microusd(state: State, job: int, t: float) -> int:
+    """What providers bill for cycles that began after they were told to stop the machines of a job."""
+    return sum(fleet.after_stop_microusd(machine, t) for machine in machines_of(state, job))
 
 
 # --- tasks for machines ---------------------------------------------------------------------------------------------
@@ -93,6 +101,9 @@ def on_machine_ended(state: State, event: MachineEnded, policies: Any) -> Machin
         return MachineSettled()
     host = state.hosts.get(machine.host)
     lost = [] if host is None else leases.losses_of(state, [host])
+    if machine.stopping:
+        # We gave it back: its tasks are not to blame, and this is no loss that counts against them.
+        lost = [(*loss[:3], loss[3] if loss[3] == OTHERS_RUN else RETURNED) for loss in lost]
     settled = MachineSettled(lost, event.cause or _cause(machine))
     complete(state, event, settled)
     return settled

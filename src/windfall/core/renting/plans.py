@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from windfall.core.events import RETURNED, JobRules, JobSettled, PlanProposed, PlanTaken
 from windfall.core.jobs import attempts
 from windfall.core.liveness import lessons
-from windfall.core.renting import free_hosts, machines, money
+from windfall.core.renting import budgets, free_hosts, machines, money
 from windfall.core.renting.runtimes import Outlook, ran_so_far, unit_of
 from windfall.core.state import fleet
 from windfall.core.state.bags import Bag
+from windfall.core.state.budgets import soon_owed_microusd
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import ENDED, HIBERNATED, PENDING, MachineState
 from windfall.core.state.state import State
@@ -249,17 +250,17 @@ def _reopens_t(state: State, bag: Bag, t: float) -> float:
 def _starts(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> dict[str, int]:
     """Machines to start, within limits and budget; returns their numbers by the plan's labels."""
     numbers: dict[str, int] = {}
-    committed = machines.spent_microusd(state, bag.number, event.t)
+    committed = sum(soon_owed_microusd(machine, event.t) for machine in machines.machines_of(state, bag.number))
     budget = money.Budget(bag.rules.budget_microusd)
     for start in event.plan.start:
         offer, reason = _available(state, bag, start, [offer.key for _, _, offer in taken.started])
         if not reason and bag.finished_t is not None:
             reason = "the job has ended"
-        price = money.microusd(offer.price_usd)
+        price = budgets.first_cost_microusd(offer)
         if not reason and not budget.allows(committed, price):
             reason = (
                 f"the budget of {money.usd(bag.rules.budget_microusd or 0):.2f} $ does not allow it: "
-                f"{money.usd(committed):.2f} $ are committed and its first cycle costs {offer.price_usd:.4f} $"
+                f"{money.usd(committed):.2f} $ are committed and its first cycle costs {money.usd(price):.4f} $"
             )
         if reason:
             taken.refused.append(f"start {start.offer.name}: {reason}")

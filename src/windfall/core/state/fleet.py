@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from windfall.core.renting import money
 from windfall.core.renting.money import Meter, Tariff
@@ -47,6 +48,8 @@ class MachineState(Struct, array_like=True):
     noticed_t: float | None = None
     sleeps: list[tuple[float, float | None]] = field(default_factory=list)
     """(from, to); the last one is open while it sleeps."""
+    stopping_t: float | None = None
+    """When it was told to stop."""
 
     @property
     def there(self) -> bool:
@@ -128,6 +131,16 @@ def owed_microusd(machine: MachineState, t: float) -> int:
     return money.owed_at_rates(tariff_of(machine.offer), machine.meter, t, machine.rates)
 
 
+def after_stop_microusd(machine: MachineState, t: float) -> int:
+    """What the provider bills for cycles that began after it was told to stop the machine."""
+    if machine.stopping_t is None or machine.cause == REFUSED:
+        return 0
+    meter, end_t = machine.meter, t if machine.ended_t is None else machine.ended_t
+    late_s = end_t - machine.stopping_t - machine.slept_s(machine.stopping_t, end_t)
+    as_told = replace(meter, held_s=max(0.0, money.held_s(meter, t) - max(0.0, late_s)), since_t=None)
+    return owed_microusd(machine, t) - money.owed_at_rates(tariff_of(machine.offer), as_told, t, machine.rates)
+
+
 def paid_until_t(machine: MachineState, t: float) -> float:
     """When its present cycle ends, if it is held until then."""
     return money.paid_until_t(tariff_of(machine.offer), machine.meter, t)
@@ -168,6 +181,8 @@ class Fleet:
     """Rented machines, what was seen of their offers, and the plans of the jobs that rent them."""
 
     __slots__ = (
+        "budget_t",
+        "budgets",
         "by_job",
         "machines",
         "markets",
@@ -203,6 +218,10 @@ class Fleet:
         self.plans_due: dict[int, None] = {}
         self.replan_t = math.inf
         """The earliest time at which some plan is due without anything having changed."""
+        self.budgets: dict[int, float] = {}
+        """By job that has a budget and machines: when a machine may have to be given back (state.budgets)."""
+        self.budget_t = math.inf
+        """The earliest of these."""
 
     def add(self, machine: MachineState) -> None:
         self.machines[machine.number] = machine

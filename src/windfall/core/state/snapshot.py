@@ -9,6 +9,7 @@ from windfall.core.events import Settings
 from windfall.core.sites.instances import SiteState
 from windfall.core.state.agenda import Agenda
 from windfall.core.state.bags import Bag, Due
+from windfall.core.state.budgets import watch
 from windfall.core.state.fleet import SavedFleet
 from windfall.core.state.hosts import SavedHosts
 from windfall.core.state.learned import Learned
@@ -81,4 +82,6 @@ def load(data: bytes) -> State:
     supply.matching = Matching.of(saved.flow)
     supply.asked, supply.next_ask, supply.look_t = saved.asked, saved.next_ask, saved.look_t
     state.sites = {site.rules.name: site for site in saved.sites}
+    for job in state.fleet.plans:
+        watch(state, job, state.t)
     return state

@@ -54,6 +54,7 @@ def ledger(service: Service, bag: Bag) -> Json:
         "to_come_usd": None if forecast_usd is None else max(0.0, forecast_usd - money.usd(spent)),
         "first_forecast_usd": known.get("first_forecast_usd"),
         "held_by_budget": known.get("held_by_budget", False),
+        "after_stop_usd": known.get("after_stop_usd", 0.0),
         "run_s": bag.tally.run_s,
         "paid_core_s": paid_core_s,
         "machines": machines,

@@ -1,0 +1,53 @@
+"""A budget is a promise: which machines are given back before a billing cycle that would exceed it. Pure."""
+
+from __future__ import annotations
+
+from windfall.core.renting import money
+from windfall.core.state import fleet
+from windfall.core.state.budgets import STOP_LEAD_S, machines_of, may_begin_cycles, soon_owed_microusd
+from windfall.core.state.fleet import MachineState
+from windfall.core.state.state import State
+from windfall.planning.offers import Offer
+
+
+def to_give_back(state: State, t: float) -> list[int]:
+    """Machines of all jobs that would exceed a budget within `STOP_LEAD_S`."""
+    return [number for job in sorted(state.fleet.budgets) for number in _of_job(state, job, t)]
+
+
+def _of_job(state: State, job: int, t: float) -> list[int]:
+    limit = state.bags[job].rules.budget_microusd
+    machines = machines_of(state, job)
+    if limit is None:
+        return []
+    over = sum(soon_owed_microusd(machine, t) for machine in machines) - limit
+    found = []
+    for machine in sorted(filter(may_begin_cycles, machines), key=lambda machine: _worth(state, machine)):
+        if over <= 0:
+            break
+        saved = soon_owed_microusd(machine, t) - _owed_if_stopped(machine, t)
+        if saved > 0:
+            over -= saved
+            found.append(machine.number)
+    return found
+
+
+def _owed_if_stopped(machine: MachineState, t: float) -> int:
+    """An order that the provider has not taken can be withdrawn."""
+    return fleet.owed_microusd(machine, t) if machine.id else 0
+
+
+def _worth(state: State, machine: MachineState) -> tuple[int, int, int]:
+    """The least is given back first: what has not started, then idle and hibernated machines, then the youngest."""
+    if not machine.id:
+        return 0, 0, -machine.number
+    host = state.hosts.get(machine.host)
+    running = len(host.held) if host is not None else 0
+    awake = machine.phase != fleet.HIBERNATED
+    return 1, running * awake, -machine.number
+
+
+def first_cost_microusd(offer: Offer) -> int:
+    """What a machine owes before it has begun any task: its boot, and the time in which it could be given back."""
+    booted_s = (offer.lag_s if offer.bills_boot else 0.0) + STOP_LEAD_S
+    return money.owed_microusd(fleet.tariff_of(offer), money.Meter(held_s=booted_s), 0.0)
