@@ -23,6 +23,8 @@ MAX_AMOUNT = 1e15
 """Ranks, priorities and numbers that users give to attributes and tags, and the same below zero."""
 MAX_MEMORY_BYTES = 1 << 46
 """Memory of a task or a host, 64 TiB: `MAX_HELD` times as much still fits into 63 bits."""
+MIN_MEMORY_BYTES = 1 << 20
+"""Memory of a task, 1 MiB: a process hardly starts with less, and fewer bytes are a unit left out."""
 MAX_CPUS = 1 << 16
 """Cores of a task, cores and slots of a host."""
 MAX_SPEED = 1e6

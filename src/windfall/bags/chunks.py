@@ -7,9 +7,10 @@ A range needs no chunk.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -187,6 +188,37 @@ class Chunker:
             self._waiting_bytes = (
                 0 if everything else self._waiting_bytes * len(self._waiting) // (done + len(self._waiting))
             )
+
+
+def digest(chunks: Iterable[Chunk], tasks: int) -> str:
+    """A hash of the parameters of the first tasks, however they were cut into chunks. For lines and rows."""
+    total = hashlib.sha256()
+    for chunk in chunks:
+        if chunk.first >= tasks:
+            break
+        add_to_digest(total, _texts(chunk)[: tasks - chunk.first])
+    return total.hexdigest()
+
+
+def _texts(chunk: Chunk) -> list[Any]:
+    return list(decode(chunk.codec, chunk.data, chunk.count))
+
+
+def add_to_digest(total: Any, parameters: Sequence[Any]) -> None:
+    """Add lines or rows to a hash (of hashlib)."""
+    texts = (row if isinstance(row, str) else "\0".join(row) for row in parameters)
+    total.update("".join(f"{text}\0\n" for text in texts).encode())
+
+
+def behind(chunks: Iterable[Chunk], tasks: int) -> list[Chunk]:
+    """Chunks of what stands behind the first tasks. For lines and rows, which are all of one class."""
+    made: list[Chunk] = []
+    for chunk in chunks:
+        if chunk.first + chunk.count > tasks:
+            rows = _texts(chunk)[max(0, tasks - chunk.first) :]
+            first = max(tasks, chunk.first)
+            made.append(Chunk(first, len(rows), chunk.klass, chunk.codec, _ENCODERS[chunk.codec](rows)))
+    return made
 
 
 def check_chunk(spec: JobSpec, chunk: Chunk) -> None:

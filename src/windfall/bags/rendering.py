@@ -122,6 +122,8 @@ class Renderer:
         self._argv = compile_texts(spec.command, scope) if spec.command else None
         self._stdin = _template(spec.stdin, scope, "stdin")
         self._outputs = compile_texts(spec.outputs, scope, "outputs") if spec.outputs else None
+        self._env = compile_texts(list(spec.task_env.values()), scope, "env") if spec.task_env else None
+        self._cwd = _template(spec.task_cwd, scope, "cwd")
 
     def task(self, index: int, attempt: int = 1) -> Rendered:
         """What attempt `attempt` (from 1) of task `index` (from 0) runs."""
@@ -134,9 +136,22 @@ class Renderer:
             return self._whole_task(index, parameter, overrides)
         argv = argv_of(parameter) if self._argv is None else self._argv.fill(index, parameter)
         payload = b"" if self._stdin is None else self._stdin.fill(index, parameter)[0].encode()
+        own = self._own_place(index, parameter)
         if self._outputs is not None and self._outputs.has_placeholders:
-            overrides = {**(overrides or {}), "outputs": self._outputs.fill(index, parameter)}
-        return Rendered(argv, payload, overrides)
+            own["outputs"] = self._outputs.fill(index, parameter)
+        return Rendered(argv, payload, {**(overrides or {}), **own} if own else overrides)
+
+    def _own_place(self, index: int, parameter: Any) -> dict[str, Any]:
+        """Environment and directory of a task, as far as they depend on its parameter."""
+        own: dict[str, Any] = {}
+        if self._env is not None:
+            own["env"] = {
+                **self.spec.env,
+                **dict(zip(self.spec.task_env, self._env.fill(index, parameter), strict=True)),
+            }
+        if self._cwd is not None:
+            own["cwd"] = self._cwd.fill(index, parameter)[0]
+        return own
 
     def parameter(self, index: int) -> Any:
         """The line, the row, the number, the pickled call or the TaskRow of a task. IndexError if it has none."""
@@ -178,9 +193,9 @@ class Renderer:
         return overrides or None
 
     def _whole_task(self, index: int, row: TaskRow, overrides: dict[str, Any] | None) -> Rendered:
-        changed = overrides or {}
+        changed = {**(overrides or {}), **self._own_place(index, None)}
         if row.env:
-            changed["env"] = {**self.spec.env, **row.env}
+            changed["env"] = {**changed.get("env", self.spec.env), **row.env}
         if row.cwd is not None:
             changed["cwd"] = row.cwd
         if row.inputs or row.takes:

@@ -17,6 +17,12 @@ from windfall.units import parse_bytes, parse_deadline, parse_duration, parse_mo
 Text = str | int | float
 
 
+class Verbatim(str):
+    """A text in which braces are no placeholders: the value of a variable that is passed on as it is."""
+
+    __slots__ = ()
+
+
 class Needs(Struct, kw_only=True, forbid_unknown_fields=True):
     """What a job and a single task may both say. None: not said."""
 

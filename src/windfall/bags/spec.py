@@ -24,6 +24,7 @@ from windfall.bounds import (
     MAX_TASKS,
     MAX_TEXT_CHARS,
     MAX_TRIES,
+    MIN_MEMORY_BYTES,
     broken,
 )
 from windfall.core.matching.policy import POLICIES
@@ -108,7 +109,7 @@ class TaskRow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 
 
 class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A bag as it is submitted and kept. Texts in `command`, `stdin` and `outputs` are templates."""
+    """A bag as it is submitted and kept. `command`, `stdin`, `outputs`, `task_env` and `task_cwd` are templates."""
 
     name: str
     owner: str = ""
@@ -121,6 +122,8 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     inputs: list[InputFile] = []
     outputs: list[str] = []
     python: str | None = None
+    task_env: dict[str, str] = {}  # variables with placeholders, added to `env`
+    task_cwd: str | None = None  # a directory with placeholders, instead of `cwd`
 
     cpus: float = 1.0
     memory: Memory | None = None
@@ -245,8 +248,10 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
     kind = spec.workflow_class
     if len(kind) > MAX_NAME_CHARS or not kind.isprintable() or "/" in kind:
         refuse("class", f"must be up to {MAX_NAME_CHARS} printable characters without '/', not {kind[:40]!r}")
-    check_texts([*spec.command, spec.stdin or "", spec.cwd or "", *spec.outputs, *spec.env, *spec.env.values()], where)
-    for name in spec.env:
+    variables = [*spec.env, *spec.env.values(), *spec.task_env, *spec.task_env.values()]
+    places = [spec.cwd or "", spec.task_cwd or ""]
+    check_texts([*spec.command, spec.stdin or "", *places, *spec.outputs, *variables], where)
+    for name in (*spec.env, *spec.task_env):
         if not name or "=" in name:
             refuse("env", f"has a variable named {name!r}; a name is not empty and has no '='")
     for number, needs in enumerate(spec.task_classes()):
@@ -283,11 +288,11 @@ def check_needs(needs: TaskClass, where: str) -> None:
     """Refuse needs that no host can meet, and numbers that no column can hold."""
     if not 0 < needs.cpus <= MAX_CPUS:
         raise BadInput(f"{where}: cpus must be more than 0 and at most {MAX_CPUS:,}, not {needs.cpus:g}")
-    if needs.memory is not None and not 0 < needs.memory.bytes_ <= MAX_MEMORY_BYTES:
+    if needs.memory is not None and not MIN_MEMORY_BYTES <= needs.memory.bytes_ <= MAX_MEMORY_BYTES:
+        size = needs.memory.bytes_
         raise BadInput(
-            f"{where}: memory must be more than 0 bytes and at most {MAX_MEMORY_BYTES >> 40} TiB,"
-            f" not {needs.memory.bytes_:,} bytes",
-            hint="write what one attempt uses, as in 2G",
+            f"{where}: memory must be {MIN_MEMORY_BYTES >> 20} MB to {MAX_MEMORY_BYTES >> 40} TB, not {size:,} bytes",
+            hint=f"did you mean {size}G?" if 0 < size < 1000 else "write what one attempt uses, as in 2G",
         )
     for name, value in (("wall", needs.wall_s), ("estimate", needs.estimate_s)):
         if value is not None and not 0 < value <= MAX_SECONDS:

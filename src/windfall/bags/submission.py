@@ -19,7 +19,18 @@ from windfall.bags.jobfile import JobFile, read_job_file
 from windfall.bags.params import from_tasks, from_values
 from windfall.bags.reading import json_lines, open_file, place_input, read_csv, read_inputs, read_lines, read_range
 from windfall.bags.rendering import Renderer, Rows, scope_of
-from windfall.bags.settings import Needs, Settings, class_of, deadline_identity, merged, spec_fields, texts, words
+from windfall.bags.scripts import PREFIX, guard
+from windfall.bags.settings import (
+    Needs,
+    Settings,
+    Verbatim,
+    class_of,
+    deadline_identity,
+    merged,
+    spec_fields,
+    texts,
+    words,
+)
 from windfall.bags.shell import argv_of, first_unbalanced
 from windfall.bags.spec import (
     JobSpec,
@@ -32,7 +43,7 @@ from windfall.bags.spec import (
     check_texts,
     encode,
 )
-from windfall.bags.template import compile_texts, with_parameter
+from windfall.bags.template import BRACES, Scope, compile_texts, with_parameter
 from windfall.errors import BadInput
 from windfall.graph import Graph
 
@@ -70,6 +81,8 @@ class Submission(Struct):
     fingerprint: str
     shape: Graph | None = None  # of a workflow
     estimates: bytes = b""  # seconds that each task is thought to take, as 32-bit floats
+    identity: str = ""  # the same for the same job on other data; empty: such jobs are not compared
+    remarks: list[str] = []  # sentences for whoever submits it
 
 
 class _Origin(Struct):
@@ -108,14 +121,26 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
         classes=whole.classes,
         command=command,
     )
-    spec = _with_templates(spec, parameters, where)
+    spec, runs_values = _with_templates(spec, settings, parameters, where)
+    identity = identity_of(spec, settings)
     return Submission(
         spec,
         parameters.count,
         parameters.chunks,
         uploads | whole.uploads,
-        hashlib.sha256(identity_of(spec, settings) + parameters.digest.encode()).hexdigest(),
+        hashlib.sha256(identity + parameters.digest.encode()).hexdigest(),
+        identity=hashlib.sha256(identity).hexdigest(),
+        remarks=_remarks(spec, command, runs_values),
     )
+
+
+def _remarks(spec: JobSpec, typed: list[str], runs_values: bool) -> list[str]:
+    """What to tell whoever has typed a command with a script of a shell in it."""
+    if runs_values:
+        return ["each value is run as a shell script, because the script is nothing but the value"]
+    if any(name.startswith(PREFIX) for name in spec.task_env) and typed != spec.command:
+        return ["values reach the script of sh -c as quoted data, never as code; one value is one word"]
+    return []
 
 
 def identity_of(spec: JobSpec, settings: Settings) -> bytes:
@@ -125,7 +150,11 @@ def identity_of(spec: JobSpec, settings: Settings) -> bytes:
 
 def placed(settings: N, base: Path) -> N:
     """Settings with their relative paths made absolute, seen from where they were said."""
-    cwd = None if settings.cwd is None else os.path.abspath(base / settings.cwd)  # noqa: PTH100 (keeps symbolic links)
+    cwd = settings.cwd
+    if cwd is not None:
+        # Symbolic links are kept, and so is {//}.
+        path = os.path.join(os.path.abspath(base), cwd)  # noqa: PTH100, PTH118
+        cwd = path if BRACES.search(path) else os.path.normpath(path)
     inputs = [place_input(text, base) for text in settings.inputs]
     return msgspec.structs.replace(settings, cwd=cwd, inputs=inputs)
 
@@ -242,18 +271,53 @@ def _default_name(command: list[str], request: Request) -> str:
     return f"job-{name}" if name.isdecimal() or name == "last" else name[:200] or "job"
 
 
-def _with_templates(spec: JobSpec, parameters: Parameters, where: str) -> JobSpec:
-    """The specification with its templates found to be right, `{}` put behind a command that does not say where."""
+def _with_templates(spec: JobSpec, settings: Settings, parameters: Parameters, where: str) -> tuple[JobSpec, bool]:
+    """The specification with its templates found to be right, `{}` put behind a command that does not say where.
+
+    And whether a value is run as a script.
+    """
     scope = scope_of(spec, parameters.where)
+    spec = _with_own_place(spec, settings, scope)
+    guarded = guard(spec.command, lambda inner: scope.getter(inner) is not None)
+    spec = msgspec.structs.replace(spec, command=guarded.command, task_env={**spec.task_env, **guarded.env})
     if spec.command:
-        elsewhere = [text for text in (spec.stdin, *spec.outputs) if text is not None]
+        elsewhere = [spec.stdin or "", spec.task_cwd or "", *spec.outputs, *spec.task_env.values()]
         spec = msgspec.structs.replace(spec, command=with_parameter(spec.command, scope, elsewhere))
     check(spec, where)
     compile_texts(spec.command, scope)
     compile_texts([spec.stdin or ""], scope, "stdin")
     if compile_texts(spec.outputs, scope, "outputs").has_placeholders:
         _check_outputs(spec, parameters)
-    return spec
+    return spec, guarded.runs_values
+
+
+def _with_own_place(spec: JobSpec, settings: Settings, scope: Scope) -> JobSpec:
+    """Variables and a directory that have placeholders, kept apart from those that all tasks share."""
+    env, task_env = dict(spec.env), {}
+    for name, value in settings.env.items():
+        if isinstance(value, Verbatim) or "{" not in str(value):
+            continue
+        check_texts([str(value)], f"the variable {name}")
+        template = compile_texts([str(value)], scope, f"the variable {name}")
+        if template.has_placeholders:
+            task_env[name] = env.pop(name)
+        else:
+            env[name] = template.fill(0, None)[0]
+    cwd, task_cwd = spec.cwd, None
+    if cwd is not None and (template := compile_texts([cwd], scope, "cwd")):
+        cwd, task_cwd = (None, cwd) if template.has_placeholders else (template.fill(0, None)[0], None)
+    return msgspec.structs.replace(spec, env=env, task_env=task_env, cwd=cwd, task_cwd=task_cwd)
+
+
+def directories(bag: Submission, most: int = 10_000) -> list[str]:
+    """The working directories that a bag names; those of its first tasks if they depend on a parameter."""
+    spec = bag.spec
+    if spec.task_cwd is None:
+        return [spec.cwd] if spec.cwd is not None else []
+    data = {chunk.first: chunk.data for chunk in bag.chunks}
+    renderer = Renderer(spec, Rows(bag.chunks, data.__getitem__))
+    rendered = (renderer.task(index).overrides or {} for index in range(min(bag.count, most)))
+    return list(dict.fromkeys(task["cwd"] for task in rendered))
 
 
 def _check_outputs(spec: JobSpec, parameters: Parameters) -> None:
@@ -262,4 +326,4 @@ def _check_outputs(spec: JobSpec, parameters: Parameters) -> None:
     renderer = Renderer(spec, Rows(parameters.chunks, data.__getitem__))
     for index in range(parameters.count):
         for output in (renderer.task(index).overrides or {}).get("outputs", ()):
-            check_relative(output, f"task {index + 1}: output")
+            check_relative(output, f"task {index}: output")

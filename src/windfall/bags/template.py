@@ -2,7 +2,7 @@
 
     {}    the parameter         {/}   its last part (a/b.txt -> b.txt)        {column}  a column of a row; also
     {.}   without extension     {//}  its directory (. if there is none)                {column.} {column/} ...
-    {#}   the task's number     {/.}  last part without extension             {{x}}     a literal {x}
+    {#}   its number, from 0    {/.}  last part without extension             {{x}}     a literal {x}
 
 Braces round anything else, as in awk '{print $1}', are left alone.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from windfall.errors import BadInput
 
-_BRACES = re.compile(r"\{\{([^{}]*)\}\}|\{([^{}]*)\}")
+BRACES = re.compile(r"\{\{([^{}]*)\}\}|\{([^{}]*)\}")
 _NAME = re.compile(r"([A-Za-z_][\w-]*)(/\.|//|/|\.)?\Z")
 
 Getter = Callable[[int, Any], str]
@@ -67,7 +67,7 @@ class Scope:
     def getter(self, inner: str) -> Getter | None:
         """What `{inner}` stands for; None if it is no placeholder at all."""
         if inner == "#":
-            return lambda index, _: str(index + 1)
+            return lambda index, _: str(index)
         if self.single and inner == "":
             return lambda _, parameter: parameter
         if self.single and (operation := OPERATIONS.get(inner)):
@@ -124,7 +124,7 @@ def compile_texts(texts: Sequence[str], scope: Scope, what: str = "the command")
 def _compile_text(text: str, scope: Scope, what: str, getters: list[Getter]) -> str:
     """A text as a format string; what fills it is added to `getters`."""
     pieces, position = [], 0
-    for match in _BRACES.finditer(text):
+    for match in BRACES.finditer(text):
         quoted, inner = match.groups()
         pieces.append(text[position : match.start()].replace("%", "%%"))
         position = match.end()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 from msgspec import Struct
 
-from windfall.bags.settings import Settings, Text
+from windfall.bags.settings import Settings, Text, Verbatim
 from windfall.bags.submission import Request
 from windfall.cli.help import SectionedCommand
 from windfall.client import Client, Job
@@ -353,7 +353,7 @@ def _environment(texts: tuple[str, ...]) -> dict[str, Text]:
         name, equals, value = text.partition("=")
         if not equals and name not in os.environ:
             raise BadInput(f"--env {name}: there is no such variable here", hint=f"give it a value: --env {name}=VALUE")
-        pairs[name] = value if equals else os.environ[name]
+        pairs[name] = value if equals else Verbatim(os.environ[name])
     return pairs
 
 

@@ -43,7 +43,7 @@ def test_rows_fill_columns_standard_input_and_outputs():
         outputs=["{x}-{#}"],
     )
     tasks = renderer(spec, [["1", "2"], ["3", "4"]])
-    assert tasks.task(1) == (["./fit", "3"], b"y=4\n", {"outputs": ["3-2"]})
+    assert tasks.task(1) == (["./fit", "3"], b"y=4\n", {"outputs": ["3-1"]})
     assert tasks.parameters(1) == {"x": "3", "y": "4"}
 
 
@@ -75,14 +75,14 @@ def test_a_whole_task_adds_to_what_the_job_says():
     )
     own = TaskRow(["a"], env={"B": "2"}, cwd="/d", stdin="own", inputs=[InputFile("j", SHA, 2)], outputs=["p"])
     tasks = renderer(spec, [TaskRow(["a"]), own])
-    assert tasks.task(0) == (["a"], b"job", {"outputs": ["o-1"]})
+    assert tasks.task(0) == (["a"], b"job", {"outputs": ["o-0"]})
     argv, payload, overrides = tasks.task(1)
     assert (argv, payload) == (["a"], b"own")
     assert overrides == {
         "env": {"A": "1", "B": "2"},
         "cwd": "/d",
         "inputs": [["i", SHA, 1, 0o644], ["j", SHA, 2, 0o644]],
-        "outputs": ["o-2", "p"],
+        "outputs": ["o-1", "p"],
     }
 
 

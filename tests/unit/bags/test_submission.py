@@ -321,7 +321,7 @@ def test_a_range_that_is_none_is_refused(text, why):
         ('[job]\ncommand = "a"\nrange = "1-2"\noutputs = ["../{}"]\n',
          "job.toml: output '../{}' must be a relative path without '..'"),
         ('[job]\ncommand = "a"\nparams = ["/etc/passwd"]\noutputs = ["{}.gz"]\n',
-         "task 1: output '/etc/passwd.gz' must be a relative path without '..'"),
+         "task 0: output '/etc/passwd.gz' must be a relative path without '..'"),
         ('[job]\ncommand = "a"\nrange = "1-2"\nname = "17"\n',
          "job.toml: name '17' would be taken for a job's number or 'last'"),
         ('[job]\ncommand = "a"\nrange = "1-2"\n[job.policies]\nrank = "1"\n', "job.toml: policies has no 'rank'"),

