@@ -6,6 +6,9 @@ import math
 
 from msgspec import Struct
 
+GIB = 1024.0**3
+"""Bytes of the GB in which memory is said: a power of 1024, as everywhere."""
+
 
 class Offer(Struct, frozen=True, kw_only=True):
     """One machine type in one market. `speed` is relative to the reference machine; a table gives it per class of task.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 from windfall.errors import BadInput
@@ -16,6 +17,20 @@ def read(path: str | Path) -> WorkflowSpec:
     if path.suffix == ".toml":
         return tomlformat.parse(text, str(path), exists=lambda name: (path.parent / name).exists())
     return wfformat.parse(text, str(path))
+
+
+def is_workflow_file(path: str | Path) -> bool:
+    """Does a .toml or .json describe a workflow, and not a job? A file that cannot be read is none."""
+    path = Path(path)
+    if path.suffix == ".json":
+        return path.is_file()
+    try:
+        document = tomllib.loads(path.read_text())
+    except (OSError, ValueError):
+        return False
+    tables = document.get("task", [])
+    named = isinstance(tables, list) and any(isinstance(table, dict) and "name" in table for table in tables)
+    return "job" not in document and (named or "files" in document)
 
 
 def read_bytes(path: Path, what: str) -> bytes:

@@ -30,14 +30,15 @@ from typing import Any
 
 import msgspec
 
+from windfall.bags.scripts import PREFIX, guard
 from windfall.bags.shell import argv_of, has_shell_words, is_balanced, needs_shell, split
 from windfall.errors import BadInput
-from windfall.units import parse_duration
+from windfall.units import parse_bytes, parse_duration
 from windfall.workflows.spec import TaskSpec, WorkflowSpec, checked
 
 _HOLE = re.compile(r"\{(\w+)\}")
 _HEADER = re.compile(r"\s*\[\[\s*task\s*\]\]")
-_MEMORY = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_VARIABLE = re.compile(rf"\{{(\{{{PREFIX}\d+\}})\}}")
 Value = str | int | float
 
 
@@ -49,7 +50,7 @@ class _Task(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     outputs: list[str] = []
     map: dict[str, list[Value] | str] = {}
     cpus: int | None = None
-    memory: str | int | float = 0
+    memory: str | int = 0
     estimate: str | int | float | None = None
     env: dict[str, Value] = {}
     stdin: str | None = None
@@ -147,6 +148,8 @@ def _values(value: list[Value] | str, key: str, place: str, source: str) -> list
 def _one(task: _Task, row: dict[str, Value], place: str, source: str) -> TaskSpec:
     def fill(text: str, field: str) -> str:
         def value(hole: re.Match[str]) -> str:
+            if hole[1].startswith(PREFIX):
+                return hole[0]
             if hole[1] not in row:
                 known = ", ".join(row) or "none"
                 hint = f"its parameters are: {known}"
@@ -155,7 +158,11 @@ def _one(task: _Task, row: dict[str, Value], place: str, source: str) -> TaskSpe
 
         return _HOLE.sub(value, text) if row else text
 
-    words = _words(task, f"{source}: {place}")
+    words, scripts = _words(task, f"{source}: {place}"), dict[str, str]()
+    if row:
+        # What a map puts into a script of `sh -c` is data, as in a bag.
+        guarded, scripts, _ = guard(words, row.__contains__)
+        words = [_VARIABLE.sub(r"\1", word) for word in guarded]
     after = [task.after] if isinstance(task.after, str) else task.after
     name = fill(task.name, "name")
     return TaskSpec(
@@ -167,9 +174,9 @@ def _one(task: _Task, row: dict[str, Value], place: str, source: str) -> TaskSpe
         inputs=tuple(fill(file, "inputs") for file in task.inputs),
         outputs=tuple(fill(file, "outputs") for file in task.outputs),
         cores=_cpus(task),
-        memory_bytes=_memory(task.memory, place, source),
+        memory_bytes=parse_bytes(task.memory, f"{source}: {place}: memory") if task.memory else 0,
         runtime_s=_estimate_s(task, f"{source}: {place}"),
-        env={key: fill(str(value), f"env.{key}") for key, value in task.env.items()},
+        env={key: fill(str(value), f"env.{key}") for key, value in {**task.env, **scripts}.items()},
         stdin=None if task.stdin is None else fill(task.stdin, "stdin"),
         wall_s=None if task.wall is None else parse_duration(task.wall, f"{source}: {place}: wall"),
         max_failures=task.max_failures,
@@ -190,19 +197,13 @@ def _words(task: _Task, where: str) -> list[str]:
     return split(task.command)
 
 
-def _memory(value: str | int | float, place: str, source: str) -> int:
-    if not isinstance(value, str):
-        return int(value)
-    number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", value.upper())
-    if number is None:
-        raise BadInput(f"{source}: {place}: memory is '{value}'", hint="write 512M or 4G")
-    return int(float(number[1]) * _MEMORY.get(number[2], 1))
-
-
 def _patterns(tasks: list[TaskSpec], source: str) -> list[TaskSpec]:
-    """`after = ["fit-*"]` waits for every task of that pattern, itself excepted."""
+    """`after = ["fit-*"]` waits for every task of that pattern, itself excepted; `inputs = ["fit-*.json"]` takes every
+    output of other tasks that matches, unless a task declares that very pattern as its output."""
     names = [task.id for task in tasks]
+    makers = {name: task.id for task in tasks for name in task.outputs}
     spread: dict[str, tuple[str, ...]] = {}
+    gathered: dict[str, tuple[str, ...]] = {}
     result = []
     for task in tasks:
         after: list[str] = []
@@ -217,7 +218,15 @@ def _patterns(tasks: list[TaskSpec], source: str) -> list[TaskSpec]:
                 hint = "a pattern must match at least one other task"
                 raise BadInput(f"{source}: {task.place}: no task matches after '{parent}'", hint=hint)
             after += found
-        result.append(msgspec.structs.replace(task, after=tuple(after)))
+        inputs: list[str] = []
+        for pattern in task.inputs:
+            if pattern in makers or not any(sign in pattern for sign in "*?["):
+                inputs.append(pattern)
+                continue
+            if pattern not in gathered:
+                gathered[pattern] = tuple(name for name in makers if fnmatchcase(name, pattern))
+            inputs += [name for name in gathered[pattern] if makers[name] != task.id] or [pattern]
+        result.append(msgspec.structs.replace(task, after=tuple(after), inputs=tuple(dict.fromkeys(inputs))))
     return result
 
 

@@ -25,9 +25,8 @@ from windfall.core.state.fleet import ENDED, HIBERNATED, PENDING, MachineState
 from windfall.core.state.state import State
 from windfall.core.wishes import there
 from windfall.planning.contract import Group, Machine, Phase, Plan, Running, Snapshot, Start, Task
-from windfall.planning.offers import Offer
+from windfall.planning.offers import GIB, Offer
 
-GIB = 1024.0**3
 PAUSE_S = 0.1
 """Between two plans for one job."""
 

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from windfall.planning.offers import Offer
+from windfall.planning.offers import GIB, Offer
 from windfall.planning.workflow.model import Workflow
 
 TOLERANCE_S = 2e-6  # times are published from microseconds; anything larger is a fault
@@ -84,7 +84,7 @@ def _room(
         cores = size = 0
         for _, _, width, memory in sorted(events):
             cores, size = cores + width, size + memory
-            if cores > offer.cores or size > offer.memory_gb * 1e9:
+            if cores > offer.cores or size > offer.memory_gb * GIB:
                 found.append(f"machine {key} runs more at once than its cores or its memory allow")
                 break
     return found

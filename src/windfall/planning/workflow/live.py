@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from windfall.graph import from_edges
 from windfall.planning.contract import ONDEMAND, SPOT, Later, Phase, Plan, Snapshot, Start, Task
-from windfall.planning.offers import Offer
+from windfall.planning.offers import GIB, Offer
 from windfall.planning.workflow.model import US, Workflow, make_problem
 from windfall.planning.workflow.planners import plan as plan_offline
 
@@ -111,7 +111,7 @@ class WorkflowPlanner:
         workflow = Workflow(
             name="", ids=[str(task) for task in ids], classes=[task.task_class for task in tasks],
             runtime_s=[task.runtime_s for task in tasks], cores=[task.cores for task in tasks],
-            memory_bytes=[round(task.memory_gb * 1e9) for task in tasks], graph=from_edges(len(ids), edges),
+            memory_bytes=[round(task.memory_gb * GIB) for task in tasks], graph=from_edges(len(ids), edges),
         )  # fmt: skip
         offers = tuple(offer for offer in snapshot.offers if snapshot.left_of(offer))
         problem = make_problem(workflow, offers, max(0.0, snapshot.deadline_t - snapshot.t))

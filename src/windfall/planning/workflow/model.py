@@ -12,7 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from windfall.graph import Graph
-from windfall.planning.offers import Offer
+from windfall.planning.offers import GIB, Offer
 from windfall.planning.workflow.risk import NEVER as NEVER  # also the duration of a task on what cannot hold it
 from windfall.planning.workflow.risk import Exposure, Risk, expose
 
@@ -117,7 +117,7 @@ def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: floa
     homeless = np.flatnonzero(duration.min(axis=0) >= NEVER)
     if homeless.size:
         task = int(homeless[0])
-        need = f"{workflow.cores[task]} cores and {workflow.memory_bytes[task] / 1e9:.3g} GB"
+        need = f"{workflow.cores[task]} cores and {workflow.memory_bytes[task] / GIB:.3g} GB"
         raise NoOffer(task, need)
     deadline = math.floor(min(deadline_s, NEVER / US / 4) * US)
     lag = [math.ceil(offer.lag_s * US) for offer in offers]
@@ -148,7 +148,7 @@ def _durations(workflow: Workflow, offer: Offer, runtime: np.ndarray[tuple[int],
     # Rounded up, so that no task gets less than it needs, except for the last bits of the division. A task of no time
     # takes a microsecond: it still needs a core.
     duration = np.maximum(1, np.ceil(runtime * US / speed - 1e-3).astype(np.int64))
-    holds = (np.asarray(workflow.cores) <= offer.cores) & (np.asarray(workflow.memory_bytes) <= offer.memory_gb * 1e9)
+    holds = (np.asarray(workflow.cores) <= offer.cores) & (np.asarray(workflow.memory_bytes) <= offer.memory_gb * GIB)
     return np.where(holds & (offer.limit != 0), duration, NEVER)
 
 

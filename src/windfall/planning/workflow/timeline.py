@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+from windfall.planning.offers import GIB
 from windfall.planning.workflow.model import Lease, Plan, Problem
 
 
@@ -19,7 +20,7 @@ class Timeline:
     def __init__(self, problem: Problem, offer: int) -> None:
         self.offer = offer
         self.cores = problem.offers[offer].cores
-        self.memory = problem.offers[offer].memory_gb * 1e9
+        self.memory = problem.offers[offer].memory_gb * GIB
         self.starts: list[int] = []
         self.ends: list[int] = []
         self.tasks: list[int] = []
