@@ -41,7 +41,7 @@ def test_a_list_of_commands_runs_line_by_line(shell):
 
 def test_a_range_fills_the_placeholder(shell):
     assert shell.windfall("run", "--range", "5-9:2", "--", "echo", "n={}", "{#}").code == 0
-    assert outputs(shell) == {0: "n=5 1\n", 1: "n=7 2\n", 2: "n=9 3\n"}
+    assert outputs(shell) == {0: "n=5 0\n", 1: "n=7 1\n", 2: "n=9 2\n"}
 
 
 def test_the_columns_of_a_csv_fill_their_names_and_no_shell_sees_them(shell):

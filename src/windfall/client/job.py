@@ -33,7 +33,7 @@ class Job:
     ) -> None:
         self.id = number
         self.name = name
-        self._transport = transport
+        self.transport = transport
         self._params = params
         self.check = check
         self._path = f"/v1/jobs/{number}"
@@ -46,17 +46,17 @@ class Job:
     def status(self, *, newer_than: int | None = None, wait_s: float = 0.0) -> Json:
         """Where it stands (docs/reference/http-api.md). With `newer_than` (a version), waits until there is news."""
         if newer_than is None:
-            return dict(self._transport.get(self._path))
-        return dict(self._transport.get(self._path, version=newer_than, wait_s=round(wait_s, 3)))
+            return dict(self.transport.get(self._path))
+        return dict(self.transport.get(self._path, version=newer_than, wait_s=round(wait_s, 3)))
 
     def spec(self) -> Json:
-        return dict(self._transport.get(f"{self._path}/spec"))
+        return dict(self.transport.get(f"{self._path}/spec"))
 
     def tasks(self, state: str | None = None) -> Iterator[Json]:
         """Its tasks by number, in one state or in all, fetched as they are looked at."""
         after: int | None = 0
         while after is not None:
-            answer = self._transport.get(f"{self._path}/tasks", state=state, after=after, limit=5000)
+            answer = self.transport.get(f"{self._path}/tasks", state=state, after=after, limit=5000)
             yield from answer["tasks"]
             after = answer["next"]
 
@@ -64,32 +64,36 @@ class Job:
         """The number of a task of a workflow by its name; a number is one already."""
         if isinstance(task, int):
             return task
-        return int(self._transport.get(f"{self._path}/tasks", name=task)["tasks"][0]["task"])
+        return int(self.transport.get(f"{self._path}/tasks", name=task)["tasks"][0]["task"])
 
     def graph(self) -> Json:
         """A workflow: its tasks with their names, states and parents."""
-        return dict(self._transport.get(f"{self._path}/workflow"))
+        return dict(self.transport.get(f"{self._path}/workflow"))
 
     def groups(self) -> list[Json]:
         """Its failures, grouped by cause."""
-        return list(self._transport.get(f"{self._path}/groups")["groups"])
+        return list(self.transport.get(f"{self._path}/groups")["groups"])
 
     def explain(self, task: int | str | None = None) -> Json:
         """Why the job, or one task, waits; or its story."""
         number = None if task is None else self.number_of(task)
-        return dict(self._transport.get(f"{self._path}/explain", task=number))
+        return dict(self.transport.get(f"{self._path}/explain", task=number))
 
     def cost(self) -> Json:
         """The bill: cost by machine, offer and pool, and the forecast."""
-        return dict(self._transport.get(f"{self._path}/cost"))
+        return dict(self.transport.get(f"{self._path}/cost"))
 
     def unfinished(self) -> Json:
         """What is left of it and what may be rented for it, as its planner knows it."""
-        return dict(self._transport.get(f"{self._path}/unfinished"))
+        return dict(self.transport.get(f"{self._path}/unfinished"))
 
     def render(self, task: int | str) -> Json:
         """What a task runs: `argv`, `params`, `env`, `cwd`."""
-        return dict(self._transport.get(f"{self._path}/render/{self.number_of(task)}"))
+        return dict(self.transport.get(f"{self._path}/render/{self.number_of(task)}"))
+
+    def parameters_digest(self, tasks: int) -> str:
+        """A hash of the parameters of its first tasks: lists that begin alike have the same."""
+        return str(self.transport.get(f"{self._path}/parameters", tasks=tasks)["sha256"])
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -124,9 +128,7 @@ class Job:
             left_s = POLL_S if until is None else min(POLL_S, until - time.monotonic())
             if left_s < 0:
                 raise TimeoutError(f"job {self.id} '{self.name}' has not ended after {timeout:g} s")
-            frame = self._transport.frame(
-                f"{self._path}/completed", after=position, limit=1000, wait_s=round(left_s, 3)
-            )
+            frame = self.transport.frame(f"{self._path}/completed", after=position, limit=1000, wait_s=round(left_s, 3))
             for task in tasks_of(frame):
                 if task.task >= len(seen):
                     seen.extend(bytes(task.task + 1024 - len(seen)))
@@ -144,7 +146,7 @@ class Job:
         after: int | None = 0
         chosen = None if tasks is None else ",".join(str(self.number_of(task)) for task in tasks)
         while after is not None:
-            frame = self._transport.frame(f"{self._path}/results", after=after, limit=1000, tasks=chosen)
+            frame = self.transport.frame(f"{self._path}/results", after=after, limit=1000, tasks=chosen)
             for task in tasks_of(frame):
                 yield self._with_params(task)
             after = frame.header["next"]
@@ -161,7 +163,7 @@ class Job:
 
     def output(self, task: int | str, *, stdout_from: int = 0, stderr_from: int = 0, wait_s: float = 0.0) -> Json:
         """A task's output from these positions on: `stdout` and `stderr` as bytes, `ended`, and where to go on."""
-        frame = self._transport.frame(
+        frame = self.transport.frame(
             f"{self._path}/output/{self.number_of(task)}",
             stdout_from=stdout_from,
             stderr_from=stderr_from,
@@ -189,14 +191,14 @@ class Job:
             tasks = [row["task"] for row in self.tasks("cancelled")]
         numbers = None if tasks is None else [self.number_of(task) for task in tasks]
         body = {"tasks": numbers, "cancelled": cancelled, "memory": memory}
-        return int(self._transport.post(f"{self._path}/retry", body)["retried"])
+        return int(self.transport.post(f"{self._path}/retry", body)["retried"])
 
     def cancel(self, tasks: Sequence[int | str] | None = None, reason: str = "") -> int:
         """Cancel what has not ended, all of it or some tasks, with what waits for them. Returns how many that was."""
         numbers = None if tasks is None else [self.number_of(task) for task in tasks]
-        answer = self._transport.post(f"{self._path}/cancel", {"tasks": numbers, "reason": reason})
+        answer = self.transport.post(f"{self._path}/cancel", {"tasks": numbers, "reason": reason})
         return int(answer["cancelled"])
 
     def change(self, **changes: Any) -> Json:
         """Change settings of a job that runs (docs/reference/http-api.md names them). Returns its status."""
-        return dict(self._transport.post(f"{self._path}/change", changes))
+        return dict(self.transport.post(f"{self._path}/change", changes))

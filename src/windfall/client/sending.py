@@ -62,6 +62,7 @@ def send_chunks(
     chunks: Iterable[Chunk],
     *,
     seal: bool = False,
+    append: bool = False,
     on_progress: Callable[[int], None] = lambda total: None,
 ) -> int:
     """Chunks in requests of a few megabytes. Returns how many tasks the job has then."""
@@ -69,22 +70,28 @@ def send_chunks(
     batch: list[Chunk] = []
     for chunk in chunks:
         if batch and size + len(chunk.data) > _REQUEST_BYTES:
-            total = _post(transport, job, batch)
+            total = _post(transport, job, batch, append=append)
             on_progress(total)
             batch, size = [], 0
         batch.append(chunk)
         size += len(chunk.data)
     if batch or seal:
-        total = _post(transport, job, batch, seal=seal)
+        total = _post(transport, job, batch, seal=seal, append=append)
         on_progress(total)
     return total
 
 
-def _post(transport: Transport, job: int, chunks: list[Chunk], *, seal: bool = False) -> int:
+def append_chunks(transport: Transport, job: int, chunks: Iterable[Chunk]) -> int:
+    """Chunks for a job that was complete. Returns how many tasks it has then."""
+    return send_chunks(transport, job, chunks, append=True)
+
+
+def _post(transport: Transport, job: int, chunks: list[Chunk], *, seal: bool = False, append: bool = False) -> int:
     rows = [
         {"first": c.first, "count": c.count, "klass": c.klass, "codec": c.codec, "bytes": len(c.data)} for c in chunks
     ]
-    answer = transport.post_frame(f"/v1/jobs/{job}/tasks", {"chunks": rows, "seal": seal}, [c.data for c in chunks])
+    head = {"chunks": rows, "seal": seal, **({"append": True} if append else {})}
+    answer = transport.post_frame(f"/v1/jobs/{job}/tasks", head, [c.data for c in chunks])
     total: int = answer["total"]
     return total
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import signal
 import sys
@@ -14,8 +13,9 @@ from typing import Any
 import click
 import msgspec
 
-from windfall.bags.submission import Request, Submission, read_job
+from windfall.bags.submission import Request, Submission, directories, read_job
 from windfall.cli.options import BehindDashes, Place, bag_options, json_option, max_wait_option, place_options
+from windfall.cli.run import continuing
 from windfall.cli.run.follow import Terminated, follow, good_order
 from windfall.cli.run.foresee import Foresight
 from windfall.cli.show.output import console, deadline_words, note, plural, print_json
@@ -27,7 +27,6 @@ from windfall.errors import BadInput
 from windfall.store.location import StateLocation
 
 Json = dict[str, Any]
-_UNFINISHED = ("running", "paused", "open")
 _RELEASED_S = 10.0
 """How long to wait for the final bill of a job that has ended."""
 
@@ -62,18 +61,20 @@ def run(
       windfall run --range 1-1000 -- ./sim --seed {}
       windfall run --csv runs.csv -- ./fit --x {x} --seed {seed}
       ls *.log | windfall run --stdin -- gzip {}
-      windfall run -f job.toml
-      windfall run --workflow wf.toml --deadline 2h       tasks that wait for each other
+      windfall run job.toml
+      windfall run workflow.toml --deadline 2h            tasks that wait for each other
       windfall run --workflow wf.json --emulate --time-scale 100
-      windfall run --resume last
+      windfall run --resume last                          continue it
+      windfall run --resume last tasks.txt                and append the lines that are new
       windfall run tasks.txt --deadline 35m --pools pools.toml --pool cloud
 
     \b
     Exit codes: 0 done, 1 tasks failed, 2 bad input, 3 no server, 4 deadline missed or budget used up,
     130 stopped by Ctrl-C.
     """
-    bag = _prepared(request, resume, place)
     pools = _pools(pools_file, place, request.time_scale)
+    bag = _with_pool(_prepared(request, resume, place), pools)
+    _refuse_missing_directory(bag, pools, place)
     return run_bag(place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools)
 
 
@@ -155,8 +156,23 @@ def _client_for(place: Place, state: StateLocation | None) -> Client:
 # -- before ----------------------------------------------------------------------------------------------------------
 
 
+def recognised(request: Request) -> Request:
+    """The request with a job.toml or a workflow taken for what it is, however it was named."""
+    file = request.tasks or request.job_file
+    if file is None or request.workflow or not file.endswith((".toml", ".json")):
+        return request
+    from windfall.workflows.read import is_workflow_file
+
+    if is_workflow_file(file):
+        return msgspec.structs.replace(request, tasks=None, job_file=None, workflow=file)
+    if file.endswith(".toml") and not request.job_file:
+        return msgspec.structs.replace(request, tasks=None, job_file=file)
+    return request
+
+
 def _read(request: Request) -> Submission | Request:
     """What to submit, read and checked; the request itself if it names a class that only the server knows."""
+    request = recognised(request)
     if request.emulate and not request.workflow:
         raise BadInput("--emulate goes with --workflow", hint="try: windfall run --workflow wf.json --emulate")
     if request.workflow_class and not request.workflow:
@@ -171,6 +187,8 @@ def _read(request: Request) -> Submission | Request:
         from windfall.policy import compile_policies
 
         compile_policies(bag.spec.policies, {"BOT": [*bag.spec.tags, *bag.spec.attributes]})
+    for remark in bag.remarks:
+        note(f"windfall: {remark}")
     return bag
 
 
@@ -186,15 +204,17 @@ def _of_class(client: Client, bag: Submission | Request) -> Submission:
 def _prepared(request: Request, resume: str | None, place: Place) -> Submission | Request | None:
     """The bag, read and checked whole before anything is started."""
     if resume is not None:
-        if request.command or request.tasks or request.csv or request.range or request.stdin or request.job_file:
-            raise BadInput("--resume takes the job as it is", hint=f"try: windfall run --resume {resume}")
         place.require_jobs()
-        return None
+        if not (request.tasks or request.csv or request.stdin or request.job_file):
+            if request.command or request.range or request.workflow:
+                raise BadInput("--resume takes the job as it is", hint=f"try: windfall run --resume {resume}")
+            return None
     bag = _read(request)
     if isinstance(bag, Request):
         place.require_jobs()
         return bag
-    if bag.spec.cwd is None and not bag.spec.inputs and not place.address and bag.shape is None:
+    spec = bag.spec
+    if spec.cwd is None and spec.task_cwd is None and not spec.inputs and not place.address and bag.shape is None:
         # As if it had been typed here. With inputs, each task has a directory of its own that holds them.
         bag.spec = msgspec.structs.replace(bag.spec, cwd=str(here()))
     return bag
@@ -208,6 +228,38 @@ def _pools(file: str | None, place: Place, time_scale: float) -> Sequence[Any]:
     from windfall.pools.config import read_pools
 
     return read_pools(Path(file), None if time_scale == 1.0 else time_scale)
+
+
+def _with_pool(bag: Submission | Request | None, pools: Sequence[Any]) -> Submission | Request | None:
+    """A bag that names no pool rents from the only one that there is to rent from."""
+    from windfall.pools.config import RENTS
+
+    names = [pool.name for pool in pools if pool.kind in RENTS]
+    named = bag.settings.pools if isinstance(bag, Request) else bag.spec.pools if bag is not None else names
+    if not names or named:
+        return bag
+    if len(names) > 1:
+        raise BadInput(
+            f"{len(names)} pools rent machines, and the job names none of them",
+            hint=f"add --pool NAME: {', '.join(names)}.  Nothing was started.",
+        )
+    note(f"renting from pool '{names[0]}', the only one that rents machines (--pool {names[0]})")
+    if isinstance(bag, Request):
+        return msgspec.structs.replace(bag, settings=msgspec.structs.replace(bag.settings, pools=names))
+    assert bag is not None
+    bag.spec = msgspec.structs.replace(bag.spec, pools=names)
+    return bag
+
+
+def _refuse_missing_directory(bag: Submission | Request | None, pools: Sequence[Any], place: Place) -> None:
+    """Where the tasks run here and nowhere else, a directory that is not there is a slip."""
+    if not isinstance(bag, Submission) or pools or place.address:
+        return
+    if running_server(state_location(place.state).directory) is not None:
+        return  # it may have hosts elsewhere
+    for folder in directories(bag):
+        if not Path(folder).is_dir():
+            raise BadInput(f"--cwd {folder}: no such directory", hint="make it first.  Nothing was started.")
 
 
 class Session:
@@ -265,7 +317,13 @@ def _how_to_go_on(job: int, place: Place) -> str:
 
 def _run(session: Session, bag: Submission | Request | None, resume: str | None, max_wait_s: float | None) -> Json:
     client = session.client
-    job = session.job = client.job(resume or "last") if bag is None else _submitted(client, _of_class(client, bag))
+    if bag is None:
+        job = client.job(resume or "last")
+    elif resume is not None:
+        job = continuing.resumed(client, resume, _of_class(client, bag))
+    else:
+        job = continuing.submitted(client, _of_class(client, bag), _send, session.place.words)
+    session.job = job
     status = job.status()
     if bag is None and status["state"] == "open":
         raise BadInput(
@@ -285,23 +343,6 @@ def _run(session: Session, bag: Submission | Request | None, resume: str | None,
         return follow(job, max_wait_s, session.foresight, session.keep)
     finally:
         session.foresight.close()
-
-
-def _submitted(client: Client, bag: Submission) -> Job:
-    """The job of this bag: an unfinished one of the same command, or a new one."""
-    same = hashlib.sha256(f"{bag.fingerprint} {bag.spec.cwd}".encode()).hexdigest()[:32]
-    key = f"run-{same}-{secrets.token_hex(6)}"
-    unfinished = [status for state in _UNFINISHED for status in client.jobs(state)]
-    for status in unfinished:
-        if status["name"] != bag.spec.name:
-            continue
-        before = client.job(status["job"]).spec().get("key", "")
-        if before.startswith(f"run-{same}-"):
-            key = before
-            ended = status["tasks"]["done"] + status["tasks"]["failed"]
-            note(f"going on with job {status['job']} '{bag.spec.name}': {ended:,} of {bag.count:,} tasks have ended")
-    bag.spec = msgspec.structs.replace(bag.spec, key=key)
-    return _send(client, bag)
 
 
 def _send(client: Client, bag: Submission) -> Job:

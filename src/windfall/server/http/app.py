@@ -186,6 +186,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/jobs", "GET", queries.jobs, "read", False),
     ("/v1/jobs/{job}", "GET", queries.job, "read", False),
     ("/v1/jobs/{job}/spec", "GET", queries.job_spec, "read", False),
+    ("/v1/jobs/{job}/parameters", "GET", queries.parameters, "read", False),
     ("/v1/jobs/{job}/tasks", "POST", submission.add_tasks, "submit", True),
     ("/v1/jobs/{job}/tasks", "GET", queries.tasks, "read", False),
     ("/v1/jobs/{job}/seal", "POST", submission.seal, "submit", True),

@@ -31,6 +31,7 @@ from windfall.bounds import (
 from windfall.core import events as ev
 from windfall.core.events import JobRules, JobTaken, TaskClass, TasksChosen
 from windfall.core.matching.policy import BagPolicy, DefaultPolicy
+from windfall.core.state.bags import Bag
 from windfall.errors import BadInput
 from windfall.server.http import workflows
 from windfall.server.http.bodies import limited_body, typed_body
@@ -157,6 +158,7 @@ class ChunkNote(Struct, forbid_unknown_fields=True):
 class TasksHeader(Struct, forbid_unknown_fields=True):
     chunks: list[ChunkNote]
     seal: bool = False
+    append: bool = False  # the job was complete, and becomes longer
 
 
 async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
@@ -165,7 +167,9 @@ async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
     if bag.sealed:
         if all(chunk.first + chunk.count <= bag.total for chunk in chunks):
             return 200, {"total": bag.total}
-        raise BadInput(f"job {bag.number} is sealed: no more tasks can be added", code="sealed")
+        if not header.append:
+            raise BadInput(f"job {bag.number} is sealed: no more tasks can be added", code="sealed")
+        _refuse_append(bag)
     spec = service.spec(bag.number)
     added: list[Chunk] = []
     total = bag.total
@@ -184,7 +188,8 @@ async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
     workflows.refuse_odd_count(bag, total, header.seal)
     now = service.driver.clock()
     events: list[ev.AnyEvent] = [ev.TasksAdded(now, bag.number, c.count, c.klass) for c in added]
-    if header.seal:
+    if header.seal or (bag.sealed and added):
+        # Again, if tasks were appended: its plan is made anew.
         events.append(ev.JobSealed(now, bag.number))
     rows = [ChunkRow(bag.number, c.first, c.count, c.klass, c.codec, c.data) for c in added]
     service.renderer(bag.number)  # read while the store can still refuse: what is applied must be kept
@@ -198,6 +203,15 @@ async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
     if events:
         await service.driver.submit(events, kept)
     return 200, {"total": bag.total}
+
+
+def _refuse_append(bag: Bag) -> None:
+    if bag.shape is not None or bag.rules.like:
+        raise BadInput(f"job {bag.number} is a workflow: its tasks are fixed", code="sealed")
+    if bag.stopped:
+        raise BadInput(
+            f"job {bag.number} was stopped ({bag.stopped})", hint="submit the new tasks as a job", code="sealed"
+        )
 
 
 def read_chunks(body: bytes) -> tuple[TasksHeader, list[Chunk]]:

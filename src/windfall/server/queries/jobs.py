@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import hashlib
 from math import inf
 from typing import Any
 
@@ -11,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windfall.bags.chunks import add_to_digest
 from windfall.bags.rendering import Renderer
 from windfall.bounds import MAX_INTEGER
 from windfall.core.events import HostAnswered, Record, ResultsReported, decode_record
@@ -75,6 +78,21 @@ async def job(service: Service, request: Request) -> tuple[int, Json]:
 
 async def job_spec(service: Service, request: Request) -> tuple[int, Json]:
     return 200, msgspec.to_builtins(service.spec(service.bag(request.path_params["job"]).number))
+
+
+async def parameters(service: Service, request: Request) -> tuple[int, Json]:
+    """A hash of the parameters of a job's first tasks, so that a list can be compared without being sent."""
+    bag = service.bag(request.path_params["job"])
+    spec, count = service.spec(bag.number), whole(request, "tasks", bag.total)
+    if spec.source.kind not in ("lines", "rows") or count > bag.total:
+        raise BadInput(f"job {bag.number} has no list of {count:,} lines or rows", code="no-list")
+    rows, total, at = service.renderer(bag.number).rows, hashlib.sha256(), 0
+    while at < count:
+        rows.enter(at)
+        add_to_digest(total, rows.current[at - rows.first : count - rows.first])
+        at = rows.end
+        await asyncio.sleep(0)  # others are served between two chunks
+    return 200, {"tasks": count, "sha256": total.hexdigest()}
 
 
 async def tasks(service: Service, request: Request) -> tuple[int, Json]:

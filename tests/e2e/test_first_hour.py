@@ -1,0 +1,164 @@
+"""What people try in their first hour, typed as they would type it. Real server, real worker, real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from tests.support.typed import Shell
+
+CLOUD = """\
+[[pool]]
+name = "cloud"
+kind = "emulated"
+time_scale = 60
+[[pool.offer]]
+name = "steady"
+cores = 2
+price_usd = 0.10
+cycle_s = 900
+lag_s = 60
+limit = 4
+"""
+
+
+@pytest.fixture
+def shell(tmp_path):
+    (tmp_path / "here").mkdir()
+    made = Shell(tmp_path / "here")
+    yield made
+    made.close()
+
+
+def outputs(shell, job="last"):
+    return {row["task"]: row["stdout"] for row in shell.windfall("results", job, "--json").lines}
+
+
+# -- what the tasks are ----------------------------------------------------------------------------------------------
+
+
+def test_a_job_file_is_recognised_without_an_option(shell):
+    shell.write("job.toml", '[job]\nname = "greet"\ncommand = "echo hello {}"\nrange = "1-2"\n')
+    ended = shell.windfall("run", "job.toml")
+    assert ended.code == 0, ended
+    assert outputs(shell, "greet") == {0: "hello 1\n", 1: "hello 2\n"}
+
+
+def test_a_workflow_file_is_recognised_without_an_option_and_gathers_mapped_outputs(shell):
+    shell.write(
+        "flow.toml",
+        '[[task]]\nname = "merge"\ncommand = "cat fit-*.txt > all.txt; cat all.txt"\ninputs = ["fit-*.txt"]\n'
+        '[[task]]\nname = "fit-{x}"\nmap = { x = "1-3" }\noutputs = ["fit-{x}.txt"]\n'
+        'command = ["sh", "-c", "echo fit {x} > fit-{x}.txt"]\n',
+    )
+    ended = shell.windfall("run", "flow.toml")
+    assert ended.code == 0, ended
+    assert "fit 1\nfit 2\nfit 3\n" in outputs(shell).values()
+
+
+def test_the_only_pool_of_a_pools_file_is_used(shell):
+    shell.write("cloud.toml", CLOUD)
+    ended = shell.windfall("run", "--range", "1-2", "--deadline", "10m", "--pools", "cloud.toml", "--", "echo", "{}")
+    assert ended.code == 0, ended
+    assert "--pool cloud" in ended.err
+
+
+def test_of_two_pools_one_must_be_named(shell):
+    shell.write("two.toml", CLOUD + CLOUD.replace('"cloud"', '"other"'))
+    ended = shell.windfall("run", "--range", "1-2", "--deadline", "10m", "--pools", "two.toml", "--", "echo", "{}")
+    assert ended.code == 2
+    assert "add --pool NAME: cloud, other" in ended.err
+
+
+def test_a_line_never_reaches_a_shell_as_code(shell):
+    ended = shell.windfall("run", "--stdin", "--", "sh", "-c", "echo {}", stdin="$(touch X)\n")
+    assert ended.code == 0, ended
+    assert outputs(shell) == {0: "$(touch X)\n"}
+    assert not (shell.directory / "X").exists()
+    assert "never as code" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [(["--memory", "5"], ["5 bytes", "did you mean 5G?"]), (["--cwd", "/nonexistent"], ["no such directory"])],
+)
+def test_a_limit_or_a_directory_that_cannot_work_is_refused_at_once(shell, option, words):
+    ended = shell.windfall("run", *option, "--range", "1-3", "--", "echo", "{}")
+    assert ended.code == 2
+    assert all(word in ended.err for word in words)
+    assert not (shell.directory / ".windfall").exists()
+
+
+def test_variables_and_directories_take_placeholders(shell):
+    for name in ("d1", "d2"):
+        (shell.directory / name).mkdir()
+    ended = shell.windfall("run", "--range", "1-2", "--env", "S=seed-{}", "--cwd", "d{}", "--", "sh", "-c",
+                           'echo "$S $(basename "$(pwd)")"')  # fmt: skip
+    assert ended.code == 0, ended
+    assert outputs(shell) == {0: "seed-1 d1\n", 1: "seed-2 d2\n"}
+
+
+def test_the_number_of_a_task_is_the_same_everywhere(shell):
+    assert shell.windfall("run", "--range", "5-6", "--", "sh", "-c", "echo {#} $WINDFALL_TASK {}").code == 0
+    assert outputs(shell) == {0: "0 0 5\n", 1: "1 1 6\n"}
+
+
+# -- a list that has changed -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(shell):
+    """A list of which the first task has ended, stopped by Ctrl-C twice."""
+    shell.write("tasks.txt", "echo one\nsleep 60\n")
+    process = shell.start("run", "tasks.txt")
+    shell.eventually(lambda: "1 done" in shell.windfall("status", "1").out)
+    shell.finish(process, signal.SIGINT, signal.SIGINT)
+    shell.windfall("cancel", "1", "1")
+    return shell
+
+
+def test_lines_appended_to_the_list_of_a_stopped_job_are_appended_to_the_job(shell):
+    shell.write("list.txt", "one\ntwo\n")
+    script = "while ! test -e go; do sleep 0.05; done; echo {}"
+    command = ["run", "list.txt", "--slots", "1", "--", "sh", "-c", script]
+    process = shell.start(*command)
+    shell.eventually((shell.directory / ".windfall" / "server.json").exists)
+    shell.eventually(lambda: shell.windfall("status", "1", "--json").document["tasks"]["running"] > 0)
+    shell.finish(process, signal.SIGINT, signal.SIGINT)
+    shell.write("go", "")
+    shell.write("list.txt", "one\ntwo\nthree\n")
+    again = shell.windfall(*command)
+    assert again.code == 0, again
+    assert "1 task appended to job 1: it has 3 now" in again.err
+    assert outputs(shell, "1") == {0: "one\n", 1: "two\n", 2: "three\n"}
+
+
+def test_a_list_that_was_edited_is_said_to_be_a_new_job(stopped):
+    stopped.write("tasks.txt", "echo another\necho two\n")
+    stopped.windfall("change", "1", "--pause")
+    stopped.windfall("retry", "1", "--cancelled")
+    ended = stopped.windfall("run", "tasks.txt")
+    assert ended.code == 0, ended
+    assert "the tasks have changed since job 1 was stopped" in ended.err
+    assert "windfall run --resume 1" in ended.err
+    assert outputs(stopped, "2") == {0: "another\n", 1: "two\n"}
+
+
+def test_resume_appends_the_new_lines_of_a_list_to_a_job_that_has_ended(shell):
+    shell.write("x.csv", "x\n1\n2\n")
+    shell.windfall("run", "--csv", "x.csv", "--", "echo", "{x}")
+    shell.write("x.csv", "x\n1\n2\n3\n")
+    again = shell.windfall("run", "--resume", "last", "--csv", "x.csv", "--json", "--", "echo", "{x}")
+    assert again.code == 0, again
+    assert again.document["tasks"]["done"] == 3 and again.document["attempts"] == 3
+    shell.write("x.csv", "x\n7\n2\n3\n4\n")
+    other = shell.windfall("run", "--resume", "last", "--csv", "x.csv", "--", "echo", "{x}")
+    assert other.code == 2 and "the first 3 tasks are not those of job 1" in other.err
+
+
+def test_json_of_a_job_counts_appended_tasks(stopped):
+    stopped.write("tasks.txt", "echo one\nsleep 60\necho three\n")
+    ended = stopped.windfall("run", "--resume", "1", "tasks.txt", "--json")
+    assert json.loads(ended.out)["tasks"] == {"total": 3, "done": 2, "failed": 0, "cancelled": 1}
