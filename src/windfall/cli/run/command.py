@@ -204,10 +204,11 @@ def _of_class(client: Client, bag: Submission | Request) -> Submission:
 def _prepared(request: Request, resume: str | None, place: Place) -> Submission | Request | None:
     """The bag, read and checked whole before anything is started."""
     if resume is not None:
+        has_list = bool(request.tasks or request.csv or request.stdin or request.job_file)
+        if not has_list and (request.command or request.range or request.workflow):
+            raise BadInput("--resume takes the job as it is", hint=f"try: windfall run --resume {resume}")
         place.require_jobs()
-        if not (request.tasks or request.csv or request.stdin or request.job_file):
-            if request.command or request.range or request.workflow:
-                raise BadInput("--resume takes the job as it is", hint=f"try: windfall run --resume {resume}")
+        if not has_list:
             return None
     bag = _read(request)
     if isinstance(bag, Request):
