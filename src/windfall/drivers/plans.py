@@ -14,6 +14,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from selectors import EVENT_READ, DefaultSelector
+from typing import Protocol
 
 import msgspec
 
@@ -33,12 +34,20 @@ STARTS_S = 30.0
 """So long its process may take to start on a busy host, once."""
 
 
-class PlanKeeper:
-    """Keeps the plans of one server."""
+class Asked(Protocol):
+    """How planners are asked. All but `close` are called from one thread."""
 
-    def __init__(self, driver: Realtime, limit_s: float = LIMIT_S) -> None:
+    def warm(self) -> None: ...
+    def propose(self, wish: PlanWish, asked: Plan | Snapshot) -> tuple[Plan, str]: ...
+    def close(self) -> None: ...
+
+
+class PlanKeeper:
+    """Keeps the plans of one server; `planning` asks planners, in a process of its own if not told otherwise."""
+
+    def __init__(self, driver: Realtime, limit_s: float = LIMIT_S, planning: Asked | None = None) -> None:
         self._driver = driver
-        self._planning = Planning(limit_s)
+        self._planning = planning or Planning(limit_s)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._changed = asyncio.Event()
         self._at_work: dict[int, asyncio.Task[None]] = {}

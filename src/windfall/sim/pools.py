@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from windfall.core.events import PoolsConfigured
 from windfall.core.state.pools import PoolRules
-from windfall.core.wishes import AskWish, Wishes
+from windfall.core.wishes import Wishes, wishes
 from windfall.drivers import asking
 from windfall.pools.contract import PoolWorker, Started
 from windfall.sim.hosts import Ground, Host
@@ -35,8 +35,8 @@ class SimulatedPool(Protocol):
 class AskedPool:
     """The hosts of one pool, started on request: every worker is a new host in the lowest free place."""
 
-    def __init__(self, world: World, ground: Ground, keeper: PoolKeeper) -> None:
-        self._world, self._ground, self._keeper = world, ground, keeper
+    def __init__(self, world: World, ground: Ground) -> None:
+        self._world, self._ground = world, ground
         self._free = list(range(ground.pool.hosts))
         heapify(self._free)
         self._hosts: dict[int, Host] = {}
@@ -85,7 +85,6 @@ class AskedPool:
         del self._started[host.index]
         heappush(self._free, host.index)
         self._ended.append(PoolWorker(host.name, alive=False))
-        self._keeper.look(self._ground.pool.name)
 
 
 class PoolKeeper:
@@ -96,51 +95,45 @@ class PoolKeeper:
         self.rules: list[PoolRules] = []
         self.pools: dict[str, SimulatedPool] = {}
         self._under_way: set[int] = set()
-        self._looking: set[str] = set()
+        """Numbers of requests for which a look is due."""
+        self._turn = 0
+        """Of the next look: one that was scheduled before it is not made."""
 
     def open(self) -> None:
         """Tell the engine the rules, as a server does when it starts."""
         self._driver.submit(PoolsConfigured(self._driver.now, self.rules))
 
     def carry_out(self, wanted: Wishes) -> None:
-        """Ask what is wished for and not under way, when the pools can be reached."""
-        for ask in wanted.asks:
-            if ask.number not in self._under_way:
-                self._under_way.add(ask.number)
-                self._driver.at(self._reachable_t(), self._ask, ask)
+        """Look at once if something is wished for that is not under way."""
+        if any(ask.number not in self._under_way for ask in wanted.asks):
+            self._under_way = {ask.number for ask in wanted.asks}
+            self._look_at(self._driver.now)
 
-    def _ask(self, ask: AskWish) -> None:
-        if self._driver.now < self._world.cut_off_until:
-            self._driver.at(self._reachable_t(), self._ask, ask)
+    def _look_at(self, t: float) -> None:
+        self._turn += 1
+        self._driver.at(t, self._look, self._turn)
+
+    def _look(self, turn: int) -> None:
+        """Ask for what is wished for, then count; again every few seconds while workers are on their way."""
+        if turn != self._turn:
             return
-        self._under_way.discard(ask.number)
-        if ask.number in self._driver.state.supply.asked:
+        now, reachable_t = self._driver.now, self._world.cut_off_until
+        if now < reachable_t:
+            self._look_at(reachable_t)
+            return
+        for ask in wishes(self._driver.state).asks:
             started = self.pools[ask.pool].start(ask.count)
-            self._driver.submit(asking.answered(ask, started, self._driver.now))
-            self.look(ask.pool)
-
-    def look(self, name: str) -> None:
-        """Count a pool after what else happens now, and again every few seconds while workers are on their way."""
-        if name not in self._looking:
-            self._looking.add(name)
-            self._driver.at(self._reachable_t(), self._count, name)
+            self._driver.submit(asking.answered(ask, started, now))
+        for name in self.pools:
+            self._count(name)
+        if any(pool.queued for pool in self._driver.state.supply.pools.values()):
+            self._look_at(now + asking.EVERY_S)
 
     def _count(self, name: str) -> None:
-        self._looking.discard(name)
-        driver, state = self._driver, self._driver.state
-        if driver.now < self._world.cut_off_until:
-            self.look(name)
-            return
         workers = self.pools[name].list()
         for report in (asking.stillborn, asking.counted):
-            for event in report(state, name, workers, driver.now):
-                driver.submit(event)
-        if state.supply.pools[name].queued:
-            self._looking.add(name)
-            driver.after(asking.EVERY_S, self._count, name)
-
-    def _reachable_t(self) -> float:
-        return max(self._driver.now, self._world.cut_off_until)
+            for event in report(self._driver.state, name, workers, self._driver.now):
+                self._driver.submit(event)
 
 
 def rules_of(ground: Ground) -> PoolRules:

@@ -94,7 +94,7 @@ class World:
         for ground in self.grounds:
             keeper.rules.append(rules_of(ground))
             if ground.pool.on_demand:
-                keeper.pools[ground.pool.name] = self._asked[ground.pool.name] = AskedPool(self, ground, keeper)
+                keeper.pools[ground.pool.name] = self._asked[ground.pool.name] = AskedPool(self, ground)
         keeper.open()
 
     def _carry_out(self, wanted: Wishes) -> None:
