@@ -60,7 +60,7 @@ class Wishes(Struct):
     wake_t: float
     """Submit `due(state, t)` at this time; infinity if nothing is due by itself. Early is harmless."""
     plans: Collection[int]
-    """Jobs that need a plan: see `plan_wish`."""
+    """Jobs that need a plan, in the order in which they are planned if several are due: see `plan_wish`."""
     asks: list[AskWish]
     order: Collection[int]
     """Machines to rent."""

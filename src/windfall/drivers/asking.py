@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windfall.core.events import AnyEvent, PoolAnswered, PoolCounted
+from windfall.core.events import AnyEvent, PoolAnswered, PoolCounted, SiteSettled
+from windfall.core.sites.instances import ENDED, OPEN, SiteState
 from windfall.core.state.hosts import GONE
 from windfall.core.state.state import State
 from windfall.core.wishes import AskWish
 from windfall.pools.contract import PoolWorker, Started
+from windfall.wire.messages import EXIT, NO_COMMAND
 
 EVERY_S = 2.0
 """Seconds between two counts of a pool."""
@@ -46,3 +48,26 @@ def counted(state: State, pool: str, workers: Sequence[PoolWorker], t: float) ->
 def _has_come(state: State, worker: PoolWorker) -> bool:
     host = state.host(worker.host)
     return host is not None and (host.state != GONE or not worker.alive)
+
+
+# --- the preemptible instances of a site, as a pool -------------------------------------------------------------------
+
+
+def placed(site: SiteState, decided: SiteSettled) -> Started:
+    """The answer of a site to the overlay: the instances that found a host, and why no more did."""
+    refused = decided.denied[0][1] if decided.denied else []
+    return Started([site.name_of(one.number) for one in decided.placed], "; ".join(refused))
+
+
+def instances(site: SiteState, reported: set[int]) -> list[PoolWorker]:
+    """The preemptible instances that are there, and, once, those that have ended (`reported` is kept up to date)."""
+    workers = []
+    for one in site.instances.values():
+        if one.preemptible and one.state in OPEN:
+            workers.append(PoolWorker(site.name_of(one.number)))
+        elif one.preemptible and one.state == ENDED and one.number not in reported:
+            reported.add(one.number)
+            failed = one.cause in (EXIT, NO_COMMAND)
+            workers.append(PoolWorker(site.name_of(one.number), False, one.text if failed else ""))
+    reported &= site.instances.keys()
+    return workers

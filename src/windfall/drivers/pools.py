@@ -18,7 +18,7 @@ from windfall.core.state.pools import PoolRules
 from windfall.core.wishes import AskWish, wishes
 from windfall.drivers import asking
 from windfall.drivers.realtime import Realtime
-from windfall.pools.contract import Pool
+from windfall.pools.contract import Pool, PoolWorker
 
 log = logging.getLogger(__name__)
 
@@ -89,16 +89,17 @@ class PoolKeeper:
         for ask in wishes(self._driver.state).asks:
             if ask.pool in asks:
                 asks[ask.pool].append(ask)
-        await asyncio.gather(*(self._look_at(name, mine) for name, mine in asks.items()))
+        await asyncio.gather(*(self._ask_all(mine) for mine in asks.values()))
+        listed = await asyncio.gather(*(self._call(self._providers[name].list) for name in asks))
+        for name, workers in zip(asks, listed, strict=True):
+            await self._report(name, workers)
 
-    async def _look_at(self, name: str, asks: list[AskWish]) -> None:
+    async def _ask_all(self, asks: list[AskWish]) -> None:
         for ask in asks:
             await self._ask(ask)
-        await self._count(name, self._providers[name])
 
-    async def _count(self, name: str, pool: Pool) -> None:
-        state, workers = self._driver.state, await self._call(pool.list)
-        now = self._driver.clock()
+    async def _report(self, name: str, workers: list[PoolWorker]) -> None:
+        state, now = self._driver.state, self._driver.clock()
         await self._submit(asking.stillborn(state, name, workers, now))
         await self._submit(asking.counted(state, name, workers, now))
 

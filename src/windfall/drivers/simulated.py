@@ -43,8 +43,8 @@ class Simulated:
         self._timer_at = inf
         self._saved: bytes | None = None
         self._planner, self._planning_s = planner, planning_s
-        self._planned: set[int] = set()
-        """Jobs for which a planner is about to be called or is at work."""
+        self._planned: dict[int, float] = {}
+        """Jobs for which a planner is at work or will be called, and when."""
         self.carry_out: Callable[[Wishes], None] = _nobody
         """The world: it rents machines and starts workers."""
         self.submit(ServerStarted(0.0, settings or Settings()))
@@ -74,17 +74,25 @@ class Simulated:
         if self._planner is not None and wanted.plans:
             for job in wanted.plans:
                 if job not in self._planned and (wish := plan_wish(self.state, job)) is not None:
-                    self._planned.add(job)
+                    self._planned[job] = wish.at_t
                     self.at(wish.at_t, self._plan, job)
         if wanted.order or wanted.end or wanted.asks:
             self.carry_out(wanted)
 
-    def _plan(self, job: int) -> None:
-        """Show the job's planner how things stand; what it says comes after the time that planning takes."""
+    def _plan(self, scheduled: int) -> None:
+        """Show a job's planner how things stand; what it says comes after the time that planning takes.
+
+        Of several jobs whose plans are due now the first in the list of wishes is planned first.
+        """
+        due_now = (job for job in self.state.fleet.plans_due if self._planned.get(job, inf) <= self.now)
+        job = next(due_now, scheduled)
         wish = plan_wish(self.state, job) if job in self.state.fleet.plans_due else None
-        if self._saved is not None or wish is None:
-            self._planned.discard(job)
+        if self._planned.get(job) == inf:
             return
+        if self._saved is not None or wish is None:
+            self._planned.pop(job, None)
+            return
+        self._planned[job] = inf
         names_up_to = self._names_up_to(wish)
         asked = thinking.question(self.state, wish, self.now, names_up_to)
         answered = thinking.answer(wish, asked, self._ask, self._ask)
@@ -106,7 +114,7 @@ class Simulated:
 
     def _propose(self, wish: PlanWish, seq: int, answered: tuple[Plan, str]) -> None:
         if wish.job in self._planned and self._saved is None:
-            self._planned.discard(wish.job)
+            del self._planned[wish.job]
             self.submit(thinking.proposal(wish, seq, self.now, answered))
 
     def stop_server(self) -> None:

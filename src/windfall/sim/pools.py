@@ -121,7 +121,8 @@ class PoolKeeper:
         if now < reachable_t:
             self._look_at(reachable_t)
             return
-        for ask in wishes(self._driver.state).asks:
+        asks = wishes(self._driver.state).asks
+        for ask in (ask for name in self.pools for ask in asks if ask.pool == name):
             started = self.pools[ask.pool].start(ask.count)
             self._driver.submit(asking.answered(ask, started, now))
         for name in self.pools:

@@ -22,8 +22,9 @@ This page is printed from the code (`python -m windfall.sim.reference`); a test 
 
 INTRODUCTIONS = {
     "server": "`[server]`: what the operator of the server would set.",
-    "pool": "`[[pool]]`: where hosts come from; as many as you like; without a cloud at least one.",
+    "pool": "`[[pool]]`: where hosts come from; as many as you like; without a cloud or a site at least one.",
     "cloud": "`[[cloud]]`: where machines are rented, by the planner of a bag.",
+    "site": "`[[site]]`: hosts that somebody owns: owners' requests come first, workers run where there is room.",
     "bag": "`[[bag]]`: work; at least one.",
     "outage": "`[[outage]]`: the network fails for everybody at once.",
     "restart": "`[[restart]]`: the server goes down and comes back with its saved state.",

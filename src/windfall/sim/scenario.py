@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
+from collections.abc import Sequence
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
@@ -65,6 +66,27 @@ class Pool(Struct, frozen=True, kw_only=True):
     series: str
     tags: dict[str, Any]
     ticks: traces.Series | None = None
+
+
+class Site(Struct, frozen=True, kw_only=True):
+    """Hosts that somebody owns; keys as in `schema.SITE`."""
+
+    name: str
+    hosts: int
+    vcpu: int
+    speed: RandomLaw
+    instance_vcpu: int
+    limit: int
+    per_minute: float
+    price_usd: float
+    cost: str
+    grace_s: float
+    ends: RandomLaw
+    idle_s: float
+    heartbeat_s: float
+    every: RandomLaw
+    run: RandomLaw
+    request_vcpu: int
 
 
 class Bag(Struct, frozen=True, kw_only=True):
@@ -137,11 +159,16 @@ class Scenario(Struct, frozen=True, kw_only=True):
     outages: tuple[Gap, ...]
     restarts: tuple[Gap, ...]
     drains: tuple[Drain, ...] = ()
+    sites: tuple[Site, ...] = ()
 
     @property
     def pool_names(self) -> list[str]:
-        """Names of all pools and clouds, in the order of the file: pools first."""
-        return [*(pool.name for pool in self.pools), *(cloud.name for cloud in self.clouds)]
+        """Names of all pools, clouds and sites, in this order."""
+        return _names(self.pools, self.clouds, self.sites)
+
+
+def _names(pools: Sequence[Pool], clouds: Sequence[Cloud], sites: Sequence[Site]) -> list[str]:
+    return [*(pool.name for pool in pools), *(cloud.name for cloud in clouds), *(site.name for site in sites)]
 
 
 def library() -> list[str]:
@@ -229,21 +256,22 @@ def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Sc
     top = schema.read_table({"name": where.stem} | plain, schema.TOP, name)
     pools = [_pool(raw, place, where, data) for raw, place in _entries(document, "pool", name)]
     clouds = [read_cloud(raw, place, where, data) for raw, place in _entries(document, "cloud", name)]
+    sites = [_site(raw, place) for raw, place in _entries(document, "site", name)]
     bags = [_bag(raw, place, where, data) for raw, place in _entries(document, "bag", name)]
-    if not (pools or clouds) or not bags:
-        missing = "bag" if pools or clouds else "pool]] and no [[cloud"
+    if not (pools or clouds or sites) or not bags:
+        missing = "bag" if pools or clouds or sites else "pool]], no [[cloud]] and no [[site"
         raise BadInput(
             f"{name}: there is no [[{missing}]]", hint="a scenario needs hosts and work", code="bad-scenario"
         )
     for kind, names in (
-        ("pool or cloud", [*(pool.name for pool in pools), *(cloud.name for cloud in clouds)]),
+        ("pool, cloud or site", _names(pools, clouds, sites)),
         ("bag", [bag.name for bag in bags]),
     ):
         twice = next((entry for entry in names if names.count(entry) > 1), None)
         if twice:
             raise BadInput(f"{name}: two {kind}s are called '{twice}'", hint="names are unique", code="bad-scenario")
     for bag in bags:
-        _check_planner(bag, clouds, bool(pools), f"{name}, bag {bag.name}")
+        _check_planner(bag, clouds, bool(pools or sites), f"{name}, bag {bag.name}")
     gaps = {
         kind: tuple(
             Gap(**schema.read_table(raw, schema.SECTIONS[kind][0], place))
@@ -255,7 +283,7 @@ def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Sc
     settings, planning_s = _settings(document, name)
     return Scenario(
         **top, settings=settings, planning_s=planning_s, pools=tuple(pools), clouds=tuple(clouds), bags=tuple(bags),
-        outages=gaps["outage"], restarts=gaps["restart"], drains=tuple(drains),
+        outages=gaps["outage"], restarts=gaps["restart"], drains=tuple(drains), sites=tuple(sites),
     )  # fmt: skip
 
 
@@ -290,6 +318,17 @@ def _pool(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Po
         values |= {"identity": "new", "idle_s": values["idle_s"] if "idle" in raw else ON_DEMAND_IDLE_S}
     ticks = traces.availability(values["series"], f"{place}.series", where, data) if values["series"] else None
     return Pool(**values, ticks=ticks)
+
+
+def _site(raw: dict[str, Any], place: str) -> Site:
+    site = Site(**schema.read_table(raw, schema.SITE, place))
+    for key, count in (("hosts", site.hosts), ("vcpu", site.vcpu), ("instance_vcpu", site.instance_vcpu)):
+        if not count:
+            raise BadInput(f"{place}.{key}: at least one is needed", hint=f"{key} = 1", code="bad-scenario")
+    for key, size in (("instance_vcpu", site.instance_vcpu), ("request_vcpu", site.request_vcpu)):
+        if size > site.vcpu:
+            raise BadInput(f"{place}.{key}: a host has {site.vcpu}", hint=f"{key} = {site.vcpu}", code="bad-scenario")
+    return site
 
 
 def _drain(raw: dict[str, Any], place: str, pools: list[Pool]) -> Drain:

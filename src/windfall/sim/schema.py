@@ -182,6 +182,27 @@ OFFER = (
     Field("told", "flag", "whether planners are told how often it is interrupted, or have to learn it", False),
 )
 
+SITE = (
+    Field("name", "text", "name of the site, and of the pool of its preemptible instances"),
+    Field("hosts", "count", "how many hosts its owners have"),
+    Field("vcpu", "count", "vCPUs of a host", 4),
+    Field("speed", "number law", "speed of a host against the reference, drawn once per host", 1.0),
+    Field("instance_vcpu", "count", "vCPUs of a preemptible instance: a worker with as many slots", 1),
+    Field("limit", "count", "preemptible instances, at most", 1000),
+    Field("per_minute", "number", "preemptible instances that the server asks for in a minute, at most", 600.0),
+    Field("price_usd", "number", "price of an hour of an instance, as the overlay compares pools", 0.0),
+    Field(
+        "cost", "choice", "what the choice of victims minimises", "work", ("work", "period", "count", "revenue"),
+    ),
+    Field("grace", "duration", "time that a preemptible instance has to end", "10s"),
+    Field("ends", "time law", "how long it takes to end; beyond `grace` it is killed and reports nothing", "1s"),
+    Field("idle", "duration", "time without work after which a preemptible instance ends", "60s"),
+    Field("heartbeat", "duration", "longest silence of a preemptible instance that works", "20s"),
+    Field("every", "time law", "time between two requests of owners for a normal instance", "never"),
+    Field("run", "time law", "how long a normal instance runs", "1h"),
+    Field("request_vcpu", "count", "vCPUs of a normal instance", 1),
+)  # fmt: skip
+
 OUTAGE = (
     Field("at", "duration", "when the network fails"),
     Field("lasts", "duration", "for how long; hosts continue their tasks"),
@@ -210,6 +231,7 @@ SECTIONS: dict[str, tuple[tuple[Field, ...], bool]] = {
     "server": (SERVER, False),
     "pool": (POOL, True),
     "cloud": (CLOUD, True),
+    "site": (SITE, True),
     "bag": (BAG, True),
     "outage": (OUTAGE, True),
     "restart": (RESTART, True),

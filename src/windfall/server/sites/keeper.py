@@ -11,12 +11,12 @@ from concurrent.futures import TimeoutError as TooLate
 from typing import Any, TypeVar
 
 from windfall.core.events import InstancesWanted, SiteCreated, SiteSettled
-from windfall.core.sites.instances import ENDED, OPEN, SiteRules
+from windfall.core.sites.instances import SiteRules
 from windfall.core.state.pools import PoolRules
+from windfall.drivers import asking
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import Pool, PoolWorker, Started
-from windfall.wire.messages import EXIT, NO_COMMAND
 
 ANSWER_S = 30.0
 T = TypeVar("T")
@@ -50,22 +50,10 @@ class SitePool:
     async def _want(self, count: int) -> Started:
         decided = (await self._driver.submit([InstancesWanted(self._driver.clock(), self._name, count)]))[0].decided
         assert isinstance(decided, SiteSettled)
-        site = self._driver.state.sites[self._name]
-        refused = decided.denied[0][1] if decided.denied else []
-        return Started([site.name_of(one.number) for one in decided.placed], "; ".join(refused))
+        return asking.placed(self._driver.state.sites[self._name], decided)
 
     async def _look(self) -> Clients:
-        site = self._driver.state.sites[self._name]
-        clients = []
-        for one in site.instances.values():
-            if one.preemptible and one.state in OPEN:
-                clients.append(PoolWorker(site.name_of(one.number)))
-            elif one.preemptible and one.state == ENDED and one.number not in self._reported:
-                self._reported.add(one.number)
-                failed = one.cause in (EXIT, NO_COMMAND)
-                clients.append(PoolWorker(site.name_of(one.number), False, one.text if failed else ""))
-        self._reported &= site.instances.keys()
-        return clients
+        return asking.instances(self._driver.state.sites[self._name], self._reported)
 
 
 class SiteKeeper:
