@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -123,3 +124,52 @@ def test_a_state_that_may_not_be_read_is_refused_in_two_lines(shell, command, hi
         assert "may not be read by you" in ended.stderr
     else:
         assert is_short(Ended(ended.returncode, ended.stdout, ended.stderr), "Permission denied", "cp -r"), ended
+
+
+@pytest.fixture
+def full(tmp_path, kept):
+    """The state on a disk of its own, with a file that can be grown to fill it. Only root may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.strip()}")
+    made = Shell(disk)
+    made.env["TMPDIR"] = str(tmp_path)
+    try:
+        shutil.copytree(kept, disk / ".windfall")
+        yield made
+    finally:
+        made.close()
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def fill(disk: Path) -> None:
+    try:
+        with open(disk / "filler", "ab", buffering=0) as file:
+            while file.write(b"\0" * 4096):
+                pass
+    except OSError:
+        return
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_state_on_a_full_disk_is_refused_in_two_lines(full, command):
+    fill(full.directory)
+    assert is_short(full.windfall(*command), "no space left", "make space there")
+
+
+def test_a_disk_that_fills_under_a_server_hangs_nobody_and_loses_nothing(full):
+    server = full.start("server", "--listen", "127.0.0.1:0", "--json")
+    assert server.stdout is not None and server.stdout.readline()
+    assert full.windfall("submit", "--range", "1-5", "--", "true").code == 0
+    fill(full.directory)
+    refused = full.windfall("cancel", "last")
+    assert refused.code and "no space left" in refused.err and len(refused.err.splitlines()) == 2, refused
+    assert "waiting" in full.windfall("status", "last").out
+    stopped = full.finish(server, signal.SIGTERM)
+    assert stopped.code == 0 and "Traceback" not in stopped.err, stopped
+    (full.directory / "filler").unlink()
+    assert full.windfall("status", "last", "--json").document["tasks"]["waiting"] == 5

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from windfall import __version__
+from windfall.cli.exits import Terminated, good_order, is_about_output, open_closed_streams, output_lost, say
 from windfall.errors import WindfallError
 
 Table = dict[str, tuple[str, str, str]]
@@ -95,17 +96,6 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"no command '{args[0]}'." + (f" Did you mean '{near[0]}'?" if near else ""), ctx)
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
-        except BrokenPipeError:
-            # The reader went away (`windfall ... | head`): quiet, as every filter is. Click's own answer is exit code
-            # 1, which here means that tasks failed.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise click.exceptions.Exit(0) from None
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, self.table))
         for section, table in self.sections.items():
@@ -128,19 +118,46 @@ def usage_message(error: click.ClickException) -> str:
 
 def main() -> None:
     """Run the command line: every expected error is two lines at most, and its exit code says its kind."""
+    open_closed_streams()
+    with good_order():
+        try:
+            code = _run()
+            sys.stdout.flush()
+        except OSError as error:
+            if not is_about_output(error):
+                raise
+            code = output_lost(error)
+        except (click.Abort, KeyboardInterrupt):
+            say("windfall: interrupted")
+            code = 130
+        except Terminated as stop:
+            say("windfall: terminated")
+            code = stop.exit_code
+    sys.exit(code)
+
+
+def _run() -> int:
+    """What `click.Group.main` does, without its answers to Ctrl-C and to a closed pipe: those are ours."""
+    code: object
     try:
-        code = cli.main(prog_name="windfall", standalone_mode=False)
+        if instruction := os.environ.get("_WINDFALL_COMPLETE"):
+            from click.shell_completion import shell_complete
+
+            return shell_complete(cli, {}, "windfall", "_WINDFALL_COMPLETE", instruction)
+        with cli.make_context("windfall", sys.argv[1:]) as context:
+            code = cli.invoke(context)
     except WindfallError as error:
-        click.echo(f"windfall: {error}", err=True)
+        say(f"windfall: {error}")
         code = error.exit_code
+    except click.exceptions.Exit as end:
+        code = end.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         # `windfall`, or `windfall pool`: a question, and no mistake.
         click.echo(error.format_message())
         code = 0
     except click.ClickException as error:
-        click.echo(f"windfall: {usage_message(error)}", err=True)
+        say(f"windfall: {usage_message(error)}")
         code = 2
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("windfall: interrupted", err=True)
-        code = 130
-    sys.exit(code if isinstance(code, int) else 0)
+    except SystemExit as stop:  # of argparse, which reads the options of the worker
+        code = stop.code
+    return code if isinstance(code, int) else 0

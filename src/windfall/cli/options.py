@@ -15,14 +15,20 @@ from msgspec import Struct
 from windfall.bags.settings import Settings, Text, Verbatim
 from windfall.bags.submission import Request
 from windfall.cli.help import SectionedCommand
+from windfall.cli.show.output import note
 from windfall.client import Client, Job
 from windfall.client.local import LocalServer, here, running_server, state_location
 from windfall.errors import BadInput, Unreachable, WindfallError
 from windfall.store import holds_state
 from windfall.store.location import shown
-from windfall.units import parse_duration
+from windfall.units import parse_duration, show_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def say_silence(error: WindfallError, left_s: float) -> None:
+    """Whoever waits is told why, and for how long: silence looks like a hang."""
+    note(f"windfall: {error.message}; asking again for {show_duration(left_s)} (Ctrl-C leaves)")
 
 
 class Place(Struct):
@@ -41,9 +47,12 @@ class Place(Struct):
     def open(self, patience_s: float = 0.0) -> Client:
         """A client for looking and telling: no worker is started, and no state directory is made."""
         if self.address:
-            return Client(self.address, self.token, patience_s=patience_s).greet()
-        self.require_jobs()
-        return Client(local=LocalServer(state_location(self.state), worker=False), patience_s=patience_s)
+            client = Client(self.address, self.token, patience_s=patience_s).greet()
+        else:
+            self.require_jobs()
+            client = Client(local=LocalServer(state_location(self.state), worker=False), patience_s=patience_s)
+        client.transport.on_silence = say_silence
+        return client
 
     def require_jobs(self) -> None:
         """Refuse to look where nothing was ever kept: a server started there would leave an empty directory behind."""

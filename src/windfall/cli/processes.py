@@ -9,7 +9,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import active_children
 
-from windfall.cli.run.follow import Terminated, good_order
+from windfall.cli.exits import Terminated, good_order
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def processes(runs: int, jobs: int | None = None) -> Iterator[Executor | None]:
         for process in set(active_children()) - before:
             process.kill()
         if isinstance(stop, Terminated):
-            raise SystemExit(128 + signal.SIGTERM) from None
+            raise SystemExit(stop.exit_code) from None
         raise
     finally:
         pool.shutdown(cancel_futures=True)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from windfall.client.workflow import Workflow
 
 Json = dict[str, Any]
+_GREETING_S = 8.0
+"""A server that has not answered by then is taken for hung."""
 
 
 class Client:
@@ -63,14 +65,17 @@ class Client:
 
     def greet(self) -> Client:
         """Connect at once, without patience; raises Unreachable if there is no server or it refuses the token."""
-        patience_s, self._transport.patience_s = self._transport.patience_s, 0.0
+        transport = self._transport
+        patience_s, transport.patience_s = transport.patience_s, 0.0
+        timeout_s, transport.timeout_s = transport.timeout_s, _GREETING_S
         try:
             self._transport.get("/healthz")
             self._transport.get("/v1/jobs", state="none")
         except BaseException:
             self.close()
             raise
-        self._transport.patience_s = patience_s
+        transport.close()  # connections with the short timeout
+        transport.patience_s, transport.timeout_s = patience_s, timeout_s
         return self
 
     @property
@@ -220,6 +225,8 @@ class Client:
             yield from answer["events"]
             if not answer["events"] and not follow:
                 return
+            if not answer["events"] and self.is_idle:
+                raise Unreachable("no server runs here, so nothing more will happen", hint="see: windfall status")
             after = answer["next"]
 
     # -- tokens ------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from windfall.store.location import StateLocation, locate
 DEFAULT_STATE = ".windfall"
 _HEALTH_TIMEOUT_S = 2.0
 _TAKEOVER_S = 10.0
-_WORKER_GRACE_S = 15.0
+_WORKER_GRACE_S = 6.0
 _QUICK_DEATH_S = 2.0
 _QUICK_DEATHS = 5
 """Workers killed in a row, and the seconds each may have lived: the next one would be killed, too."""

@@ -21,6 +21,8 @@ from windfall.wire import frames
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
+_SILENCE_S = 2.0
+"""Seconds without an answer after which whoever waits is told."""
 _AGAIN = (429, 502, 503, 504)
 
 encode = msgspec.json.encode
@@ -43,7 +45,8 @@ class Frame:
 class Transport:
     """Requests to `url`. `renew` gives another address when none answers: a server may have been restarted.
 
-    `patience_s`: how long to keep trying while the server is away; 0 gives up at once.
+    `patience_s`: how long to keep trying while the server is away; 0 gives up at once. `on_silence` is told once per
+    request when the server has been away for a few seconds, and for how many seconds more it will be asked.
     """
 
     def __init__(
@@ -56,7 +59,8 @@ class Transport:
         renew: Callable[[], tuple[str, str]] | None = None,
     ) -> None:
         self.patience_s = patience_s
-        self._timeout_s = timeout_s
+        self.on_silence: Callable[[WindfallError, float], None] = lambda error, left_s: None
+        self.timeout_s = timeout_s
         self._renew = renew
         self._idle: list[http.client.HTTPConnection] = []
         self._set_address(url, token)
@@ -118,11 +122,12 @@ class Transport:
     ) -> Any:
         """The bytes of an answer, asked for again while `patience_s` lasts. `missing_ok`: a 404 is None, no error."""
         asked = {key: value for key, value in (query or {}).items() if value is not None}
-        target = f"{self._prefix}{path}" + (f"?{urlencode(asked)}" if asked else "")
         headers = self._headers if body is None else {**self._headers, "Content-Type": content_type}
-        until = time.monotonic() + self.patience_s
+        began = time.monotonic()
+        until, told = began + self.patience_s, False
         pause_s = _FIRST_PAUSE_S
         while True:
+            target = f"{self._prefix}{path}" + (f"?{urlencode(asked)}" if asked else "")
             try:
                 status, data = self._once(method, target, body, headers)
             except (OSError, http.client.HTTPException) as error:
@@ -137,12 +142,17 @@ class Transport:
                     raise failure
             if not failure.retryable or time.monotonic() >= until:
                 raise failure
+            if not told and time.monotonic() - began > _SILENCE_S:
+                told = True
+                self.on_silence(failure, until - time.monotonic())
             # Full jitter: clients that lost the same server do not come back all at once.
             time.sleep(min(random.uniform(0, pause_s), max(0.0, until - time.monotonic())))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             if self._renew is not None and isinstance(failure, Unreachable):
                 self._move(*self._renew())
                 headers = {**headers, **self._headers}
+                # Another server: whoever asked decides at once whether to stay with it, not after a long poll.
+                asked.pop("wait_s", None)
 
     def _move(self, url: str, token: str) -> None:
         if (url, token) != (self.url, self.token):
@@ -177,8 +187,8 @@ class Transport:
             pass
         if self._scheme == "https":
             context = ssl.create_default_context()
-            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=context), False
-        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s), False
+            return http.client.HTTPSConnection(self._host, self._port, timeout=self.timeout_s, context=context), False
+        return http.client.HTTPConnection(self._host, self._port, timeout=self.timeout_s), False
 
     def _unreachable(self, error: Exception) -> WindfallError:
         if isinstance(error, ssl.SSLCertVerificationError):

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -79,6 +80,37 @@ def split_listen(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def check_tls(cert: str, key: str) -> None:
+    """BadInput, with what seems to be wrong, unless these two files are a certificate and its key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # A key behind a passphrase would ask for it at the terminal, also where there is none.
+        context.load_cert_chain(cert, key, password=lambda: "")
+    except (OSError, ValueError) as error:
+        holds = {file: _pem_kinds(file) for file in (cert, key)}
+        if "PRIVATE KEY" in holds[cert] and "CERTIFICATE" in holds[key] and "CERTIFICATE" not in holds[cert]:
+            hint = "they seem to be swapped"
+        elif "ENCRYPTED" in holds[key]:
+            hint = "the key has a passphrase: openssl pkey -in KEY -out PLAIN makes one without"
+        elif "CERTIFICATE" not in holds[cert]:
+            hint = f"{cert} holds no certificate (PEM)"
+        elif "PRIVATE KEY" not in holds[key]:
+            hint = f"{key} holds no private key (PEM)"
+        else:
+            hint = "do they belong together?"
+        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise BadInput(f"--tls-cert {cert} and --tls-key {key} cannot be used ({why})", hint=hint) from None
+
+
+def _pem_kinds(file: str) -> str:
+    """The lines of a PEM file that say what it holds."""
+    try:
+        with open(file, errors="replace") as lines:
+            return " ".join(line for line in lines if line.startswith("-----BEGIN") or "ENCRYPTED" in line)
+    except OSError:
+        return ""
+
+
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
@@ -95,6 +127,8 @@ class Server:
         self.host, self.port = split_listen(options.listen)
         if bool(options.tls_cert) != bool(options.tls_key):
             raise BadInput("--tls-cert and --tls-key go together")
+        if options.tls_cert:
+            check_tls(options.tls_cert, options.tls_key)
         make_directory(options.state, "set XDG_STATE_HOME to another directory" if options.store else "")
         self._socket = self._bind()
         try:

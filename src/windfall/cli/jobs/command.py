@@ -52,7 +52,7 @@ def status(job: str | None, watch: bool, place: Place, as_json: bool) -> None:
         found = client.job(job)
         if watch:
             refuse_endless(client, found, place)
-            last = _watched(found, as_json)
+            last = _watched(client, found, place, as_json)
         else:
             last = found.status()
             if as_json:
@@ -61,11 +61,12 @@ def status(job: str | None, watch: bool, place: Place, as_json: bool) -> None:
             _print_status(found, last, place)
 
 
-def _watched(job: Job, as_json: bool) -> Json:
-    """Follow a job; with JSON one line for each change."""
+def _watched(client: Client, job: Job, place: Place, as_json: bool) -> Json:
+    """Follow a job; with JSON one line for each change. Unreachable (exit code 3) if its server goes meanwhile."""
     last: Json = {}
     with Progress(job) as progress:
         for last in statuses(job):
+            refuse_endless(client, job, place, last)
             if as_json:
                 print_json(last)
             else:
@@ -128,9 +129,9 @@ def _waiting(status: Json) -> str:
     return ", ".join(said + [f"{blocked:,} blocked"] * (blocked > 0))
 
 
-def refuse_endless(client: Client, job: Job, place: Place) -> None:
+def refuse_endless(client: Client, job: Job, place: Place, status: Json | None = None) -> None:
     """Nobody waits for a job that no server runs."""
-    if client.is_idle and job.status()["state"] not in ENDED:
+    if client.is_idle and (status or job.status())["state"] not in ENDED:
         raise Unreachable(
             f"job {job.id} '{job.name}' has not ended, and no server runs it",
             hint=f"try: windfall run --resume {job.id}{place.words}",
@@ -165,6 +166,7 @@ def wait(job: str, until: str, timeout: str | None, max_wait_s: float | None, pl
                 )
             watch = StuckWatch(found, progress, max_wait_s)
             for last in statuses(found, timeout_s=timeout_s):
+                refuse_endless(client, found, place, last)
                 watch.look(last)
                 progress.update(last)
                 if wanted is not None and last["tasks"]["failed"] >= wanted:

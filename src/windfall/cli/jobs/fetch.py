@@ -45,6 +45,7 @@ def logs(job: str, task: int | str | None, follow: bool, place: Place, as_json: 
         found, number = find_task(client, job, task)
         if follow:
             refuse_endless(client, found, place)
+            found.check = lambda: refuse_endless(client, found, place)
         if number is not None:
             _print_one(found, number, follow, as_json)
             return

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from windfall.cli.options import Place, json_option, place_options
-from windfall.cli.show.output import note, plural, print_json, print_table
+from windfall.cli.show.output import plot_file, plural, print_json, print_table, wrote
 from windfall.units import show_duration
 
 Json = dict[str, Any]
@@ -27,7 +27,7 @@ def workflow() -> None:
 
 @workflow.command()
 @click.argument("job", default="last")
-@click.option("--plot", metavar="FILE", help="Draw the graph with the states of its tasks: .svg, .png or .pdf.")
+@click.option("--plot", callback=plot_file, metavar="FILE", help="Draw the graph and the states of its tasks.")
 @place_options
 @json_option
 def show(job: str, plot: str | None, place: Place, as_json: bool) -> None:
@@ -49,7 +49,7 @@ def show(job: str, plot: str | None, place: Place, as_json: bool) -> None:
         return
     _print_steps(told)
     if plot:
-        note(f"drawn: {plot}")
+        wrote(plot)
 
 
 def _print_steps(told: Json) -> None:

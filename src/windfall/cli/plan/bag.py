@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from windfall.bags.settings import Settings
 from windfall.bags.submission import Request, Submission, read_job
 from windfall.cli.processes import processes
-from windfall.cli.show.output import console, note, plural, print_json
+from windfall.cli.show.output import console, note, plural, print_json, wrote
 from windfall.errors import BadInput, Missed
 from windfall.units import parse_deadline, parse_duration, parse_money, show_duration, show_usd
 
@@ -89,16 +89,17 @@ def plan_bag(asked: Asked) -> None:
         )
     found = _simulated(asked, ready, soonest_s)
     yours = found[ready.deadline_s]
-    if asked.plot and any(found.values()):
-        from windfall.figures.front import draw
-
-        draw(ready.name, ready.deadline_s, soonest_s, found, asked.plot)
     told = screen.document(ready, soonest_s, found)
     if asked.as_json:
         print_json(told)
     elif any(found.values()):
         for line in screen.lines(told, yours, time.time()):
             click.echo(line)
+    if asked.plot and any(found.values()):
+        from windfall.figures.front import draw
+
+        draw(ready.name, ready.deadline_s, soonest_s, found, asked.plot)
+        wrote(asked.plot)
     _judge(ready, soonest_s, yours)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from windfall.cli.options import place_options
+from windfall.cli.show.output import plot_file
 from windfall.errors import BadInput
 
 
@@ -53,7 +54,7 @@ from windfall.errors import BadInput
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="First seed; the same seed gives the same plan.")
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="The plan as one JSON document.")
-@click.option("--plot", metavar="PNG", help="Draw cost against deadline; of a workflow, machines and tasks over time.")
+@click.option("--plot", callback=plot_file, metavar="FILE", help="Draw cost against deadline, or a workflow over time.")
 def plan(
     job: str | None,
     workflow_file: str | None,

@@ -12,7 +12,7 @@ import click
 import numpy as np
 from msgspec import Struct
 
-from windfall.cli.show.output import deadline_words
+from windfall.cli.show.output import deadline_words, wrote
 from windfall.errors import BadInput, Missed
 from windfall.planning.offers import Offer
 from windfall.planning.registry import known_planner
@@ -60,11 +60,12 @@ def plan_workflow(asked: Asked) -> None:
     over = budget_usd is not None and made.expected_usd(problem) > budget_usd + 1e-9
     if budget_usd is not None:
         document |= {"budget_usd": budget_usd, "within_budget": not over, "bound_usd": work_bound_usd(problem)}
+    click.echo(json.dumps(document) if asked.as_json else _screen(document, problem, asked))
     if asked.plot:
         from windfall.figures.gantt import draw
 
         draw(document, problem, asked.plot)
-    click.echo(json.dumps(document) if asked.as_json else _screen(document, problem, asked))
+        wrote(asked.plot)
     if not document["met"]:
         raise _missed(problem, document, asked.planner)
     if over:

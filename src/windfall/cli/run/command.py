@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,9 +13,18 @@ import click
 import msgspec
 
 from windfall.bags.submission import Request, Submission, directories, read_job
-from windfall.cli.options import BehindDashes, Place, bag_options, json_option, max_wait_option, place_options
+from windfall.cli.exits import Terminated, ending, good_order, output_lost
+from windfall.cli.options import (
+    BehindDashes,
+    Place,
+    bag_options,
+    json_option,
+    max_wait_option,
+    place_options,
+    say_silence,
+)
 from windfall.cli.run import continuing
-from windfall.cli.run.follow import Terminated, follow, good_order
+from windfall.cli.run.follow import follow
 from windfall.cli.run.foresee import Foresight
 from windfall.cli.show.output import console, deadline_words, note, plural, print_json
 from windfall.cli.show.summary import INTERRUPTED, document, exit_code, print_summary
@@ -104,7 +112,7 @@ def run_bag(
             return code
         except (KeyboardInterrupt, Terminated) as stop:
             session.stop_now()
-            return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+            return stop.exit_code if isinstance(stop, Terminated) else INTERRUPTED
         finally:
             session.client.close()
 
@@ -277,6 +285,7 @@ class Session:
             state = state_location(place.state)
             self.local = LocalServer(state, worker=not pools, slots=slots, idle=True, pools=pools)
             self.client = Client(local=self.local, patience_s=60.0)
+            self.client.transport.on_silence = say_silence
         self.job: Job | None = None
         self.foresight: Foresight | None = None
         self.last: Json | None = None
@@ -298,10 +307,9 @@ class Session:
     def stop_now(self) -> None:
         """Ctrl-C twice, or SIGTERM: kill the tasks that run here; the job can be continued."""
         owned = self.owns_server
-        impatience = signal.signal(signal.SIGINT, signal.SIG_IGN)
         if self.local is not None:
-            self.local.close(now=True)
-        signal.signal(signal.SIGINT, impatience)
+            with ending():
+                self.local.close(now=True)
         if self.job is not None:
             what = f"stopped{self._progress_words()}" if owned else "left; its server goes on with the job"
             note(f"windfall: {what}.  {_how_to_go_on(self.job.id, self.place)}")
@@ -368,19 +376,29 @@ def _finish(session: Session, status: Json, as_json: bool) -> int:
     assert session.job is not None
     status = _settled_bill(session.job, status)
     groups = session.job.groups() if status["causes"] or status["tasks"]["failed"] else []
-    if as_json:
-        print_json(document(status, groups))
-    else:
-        print_summary(status, groups, session.place, resume=session.owns_server)
-        if session.foresight is not None and session.foresight.words:
-            click.echo(f"  {session.foresight.words}")
-    code = exit_code(status)
+    try:
+        _print_end(session, status, groups, as_json)
+        lost = 0
+    except OSError as error:
+        # The reader of our output is gone or its disk is full: how the job ended is still told by the exit code.
+        lost = output_lost(error)
+    code = exit_code(status) or lost
     if (status.get("money") or {}).get("held_by_budget"):
         raised = f"windfall change {session.job.id} --budget USD && windfall run --resume {session.job.id}"
         note(f"windfall: stopped by the budget.  Go on with a larger one: {raised}{session.place.words}")
     if code == INTERRUPTED:
         note(f"windfall: stopped.  {_how_to_go_on(session.job.id, session.place)}")
     return code
+
+
+def _print_end(session: Session, status: Json, groups: list[Json], as_json: bool) -> None:
+    if as_json:
+        print_json(document(status, groups))
+    else:
+        print_summary(status, groups, session.place, resume=session.owns_server)
+        if session.foresight is not None and session.foresight.words:
+            click.echo(f"  {session.foresight.words}")
+    sys.stdout.flush()
 
 
 def _settled_bill(job: Job, status: Json) -> Json:

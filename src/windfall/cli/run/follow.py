@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 from windfall.cli.run.foresee import Foresight
@@ -21,25 +18,6 @@ from windfall.units import show_duration
 Json = dict[str, Any]
 _IDLE_LOOK_S = 2.0
 """Seconds between looks at a job of which nothing runs, and idle seconds after which it is explained."""
-
-
-class Terminated(BaseException):
-    """SIGTERM or SIGHUP came: end in good order, now."""
-
-
-@contextmanager
-def good_order() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block by an exception, so that what was started is stopped."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise Terminated
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def statuses(job: Job, timeout_s: float | None = None) -> Iterator[Json]:

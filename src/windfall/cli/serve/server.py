@@ -12,11 +12,15 @@ from pathlib import Path
 
 import click
 
+from windfall.cli.exits import end_at_once
 from windfall.cli.show.output import note, print_json
 from windfall.client.local import state_location
 from windfall.errors import BadInput
 from windfall.store.location import StateLocation
 from windfall.units import parse_bytes, parse_duration
+
+MOST_SIGNALS = 2
+"""The first stops the server in good order, the second does not wait for workers of pools, one more ends it at once."""
 
 
 @click.command()
@@ -124,8 +128,18 @@ async def _serve(made: object, location: StateLocation, as_json: bool) -> None:
 
     assert isinstance(made, Server)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, made.stop)
+    told = 0
+
+    def stop(number: int) -> None:
+        nonlocal told
+        told += 1
+        if told > MOST_SIGNALS:
+            end_at_once(number)
+        made.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(number, stop, number)
     serving = asyncio.create_task(made.serve())
     while not made.ready.is_set() and not serving.done():
         await asyncio.sleep(0.01)

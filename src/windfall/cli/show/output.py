@@ -58,6 +58,20 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
+def plot_file(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
+    """Callback of `--plot`: refuse a name that no figure can be saved under before anything is computed."""
+    if path is not None:
+        from windfall.figures.canvas import check_ending
+
+        check_ending(path)
+    return path
+
+
+def wrote(path: object) -> None:
+    """Say that a file was written, beside the result."""
+    note(f"wrote {path}")
+
+
 def rate(per_second: float) -> str:
     """How many a second, or a minute if they are few."""
     if per_second >= 100:

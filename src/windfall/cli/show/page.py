@@ -25,10 +25,11 @@ def png(figure: Any) -> str:
 
 
 def write(path: Path, title: str, paragraphs: Sequence[str], figures: Sequence[tuple[str, str]]) -> None:
-    """`figures`: (heading, what `png` made)."""
+    """`figures`: (heading, what `png` made). Missing directories are made."""
     text = "".join(f"<p>{html.escape(paragraph)}</p>" for paragraph in paragraphs if paragraph)
     images = "".join(f"<h2>{name}</h2><img alt='{name}' src='data:image/png;base64,{data}'>" for name, data in figures)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
             f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
             f"<style>{STYLE}</style><h1>{html.escape(title)}</h1>{text}{images}</html>"

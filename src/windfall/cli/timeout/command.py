@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from windfall.cli.show.output import plot_file, plural
 from windfall.cli.timeout.show import show as show_learned
 from windfall.errors import BadInput
 from windfall.store.location import shown
@@ -275,7 +276,7 @@ def print_limited(document: dict[str, Any]) -> None:
 @click.option("--submitted", help="CSV: column with the time of submission, in seconds.")
 @click.option("--outlier-after-s", type=float, help="Jobs slower than this count as lost (the paper: 10000).")
 @click.option("--quantile", type=float, help="Minimise this quantile (0.95) instead of the mean.")
-@click.option("--plot", type=click.Path(), help="Draw the latencies, the laws and the curve into this file.")
+@click.option("--plot", callback=plot_file, metavar="FILE", help="Draw the latencies, the laws and the curve.")
 @process_options
 def fit(file: str, as_json: bool, run_s: float, submit_cost_s: float, **options: Any) -> None:
     """Learn the law of latencies from FILE, and the timeout it advises.
@@ -384,6 +385,8 @@ def print_fit(document: dict[str, Any]) -> None:
     low, high = document["rho_interval"]
     line("seen", f"{document['came_back']:,} came back, {document['censored']:,} cut short; "
          f"mean {seconds(document['mean_s'])}, deviation {seconds(document['deviation_s'])}")  # fmt: skip
+    if document["skipped"]:
+        line("left out", f"{plural(document['skipped'], 'row')} without a latency")
     line("lost (rho)", f"{document['rho']:.2%}, between {low:.2%} and {high:.2%}")
     if document["law"]:
         click.echo("  law          likelihood (AIC)   KS D_n   p        its timeout")
@@ -414,7 +417,7 @@ def print_fit(document: dict[str, Any]) -> None:
 @click.option("--from-s", type=float, help="First timeout.")
 @click.option("--to-s", type=float, help="Last timeout.")
 @click.option("--points", type=click.IntRange(2, 100_000), default=50, show_default=True, help="How many timeouts.")
-@click.option("--plot", type=click.Path(), help="Draw the curve into this file.")
+@click.option("--plot", callback=plot_file, metavar="FILE", help="Draw the curve.")
 def curve(name: str, as_json: bool, **options: Any) -> None:
     """Expected time, deviation and 95 % quantile against the timeout, for a law as in `windfall timeout law`.
 

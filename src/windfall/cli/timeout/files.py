@@ -35,7 +35,7 @@ class Columns(Struct, frozen=True):
 
 
 class Latencies(Struct, frozen=True):
-    """What a file held, and what had to be left out of it."""
+    """What a file held, and how many of its rows were left out: empty ones, and jobs without a latency (SWF)."""
 
     observations: Observations
     what: str
@@ -101,7 +101,8 @@ def _number(text: str, path: str, line: int, field: str) -> float:
 
 
 def _read_csv(path: str, lines: Sequence[str], columns: Columns) -> Latencies:
-    rows = _rows(path, lines)
+    empty: list[int] = []
+    rows = _rows(path, lines, empty)
     number, first = next(rows)
     header = None if _all_numbers(first) else [cell.strip() for cell in first]
     latency = _latency_column(path, header, first, columns.latency)
@@ -125,14 +126,17 @@ def _read_csv(path: str, lines: Sequence[str], columns: Columns) -> Latencies:
         raise BadInput(f"{path} has a header and nothing below it")
     what = header[latency] if header else "latency"
     found = (values, cut, pools if pool is not None else None, times if submitted is not None else None)
-    return Latencies(_in_order(*found), what, 0)
+    return Latencies(_in_order(*found), what, len(empty))
 
 
-def _rows(path: str, lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: str, lines: Sequence[str], empty: list[int]) -> Iterator[tuple[int, list[str]]]:
+    """Rows that are no remarks, each with the number of its line; the numbers of empty ones go to `empty`."""
     reader = csv.reader(io.StringIO("\n".join(lines)))
     try:
         for row in reader:
-            if any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#"):
+            if not any(cell.strip() for cell in row):
+                empty.append(reader.line_num)
+            elif not row[0].lstrip().startswith("#"):
                 yield reader.line_num, row
     except csv.Error as error:
         raise BadInput(f"{path}, line {reader.line_num}: {error}") from None
