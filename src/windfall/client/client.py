@@ -22,6 +22,7 @@ from windfall.client.local import LocalServer, here, state_location
 from windfall.client.making import call_bag, command_bag, settings_of
 from windfall.client.sending import Sent, put_blob, send, send_file
 from windfall.client.transport import Transport
+from windfall.errors import Unreachable
 
 if TYPE_CHECKING:
     from windfall.client.workflow import Workflow

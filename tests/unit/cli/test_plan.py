@@ -67,3 +67,14 @@ def test_the_plan_can_be_drawn(tmp_path):
     picture = tmp_path / "gantt.png"
     call("--workflow", FIT, "--offers", OFFERS, "--deadline", "2h", "--planner", "greedy", "--plot", str(picture))
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_is_announced_and_missing_directories_are_made_also_for_a_page(tmp_path, capsys):
+    from windfall.cli.show import page
+    from windfall.cli.show.output import wrote
+    from windfall.figures.canvas import new_figure, save
+
+    wrote(save(new_figure()[0], tmp_path / "a" / "front.png"))
+    page.write(tmp_path / "b" / "report.html", "job 1", [], [])
+    assert capsys.readouterr().err == f"wrote {tmp_path / 'a' / 'front.png'}\n"
+    assert (tmp_path / "a" / "front.png").exists() and (tmp_path / "b" / "report.html").exists()

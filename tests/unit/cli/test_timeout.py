@@ -226,3 +226,17 @@ def test_strategies_are_ranked_by_score():
     answer = ask("strategy", "lognormal", "--mu", 5, "--sigma", 1.2, "--rho", 0.02, "--submit-cost-s", 30)
     assert answer["best"] == answer["strategies"][0]
     assert "score" in run("strategy", "lognormal", "--mu", 5, "--sigma", 1.2, "--rho", 0.02, "--submit-cost-s", 30)
+
+
+def test_empty_rows_that_were_left_out_are_counted(tmp_path):
+    path = tmp_path / "holes.csv"
+    rows = [f"{value}" for value in range(1, 101)]
+    path.write_text("latency_s\n" + "\n".join(rows[:50]) + "\n\n\n" + "\n".join(rows[50:]) + "\n")
+    assert ask("fit", path)["skipped"] == 2
+    assert "2 rows without a latency" in run("fit", path)
+
+
+@pytest.mark.parametrize("name", ["p.xyz", "p"])
+def test_a_figure_that_cannot_be_drawn_is_refused_before_anything_is_computed(tmp_path, name):
+    said = refused("fit", tmp_path / "not-even-read.csv", "--plot", tmp_path / name)
+    assert ".png" in said and ".svg" in said
