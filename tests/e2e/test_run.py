@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import signal
@@ -117,7 +118,7 @@ DOCUMENT = {
 }  # fmt: skip
 RESULT = {
     "task", "state", "attempt", "exit_code", "stdout", "stderr", "value", "host", "start_s", "end_s", "outputs",
-    "cause", "text",
+    "cause", "text", "command", "params", "cpu_s", "peak_memory_bytes",
 }  # fmt: skip
 
 
@@ -434,3 +435,19 @@ def test_a_task_that_could_not_start_says_why_in_logs_and_in_explain(shell):
     assert shell.windfall("logs", "last").err == f"windfall: task 0 wrote nothing: {why}\n"
     assert shell.windfall("logs", "last", "0", "--json").document["cause"] == "no-command"
     assert why in shell.windfall("explain", "last.0").out
+
+
+def test_results_leave_as_a_table_with_parameters_command_and_memory(shell):
+    shell.write("p.csv", "x,host\n1,a\n2,b\n")
+    assert shell.windfall("run", "--csv", "p.csv", "--", "echo", "{x}", "{host}").code == 0
+    ended = shell.windfall("results", "last", "--csv", "out/table.csv")
+    assert (ended.code, ended.out) == (0, "out/table.csv: 2 rows\n"), ended
+    with open(shell.directory / "out" / "table.csv", newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["x"], first["parameter_host"], first["command"], first["stdout"]) == ("1", "a", "echo 1 a", "1 a\n")
+    assert second["exit_code"] == "0" and int(second["peak_memory_bytes"]) > 0 and float(second["run_s"]) >= 0
+    line = shell.windfall("results", "last", "0", "--json").lines[0]
+    assert (line["command"], line["params"]) == ("echo 1 a", {"x": "1", "host": "a"})
+    head, *rows = shell.windfall("joblog", "last").out.splitlines()
+    assert head.split("\t")[:4] == ["Seq", "Host", "Starttime", "JobRuntime"]
+    assert sorted(row.split("\t")[8] for row in rows) == ["echo 1 a", "echo 2 b"]

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from windfall.client import table
 from windfall.client.results import Task, tasks_of
 from windfall.errors import BadInput
 
@@ -95,6 +96,22 @@ class Job:
         """A hash of the parameters of its first tasks: lists that begin alike have the same."""
         return str(self.transport.get(f"{self._path}/parameters", tasks=tasks)["sha256"])
 
+    def commands(self) -> Iterator[tuple[int, str, Any]]:
+        """Number, command and parameters of each task, fetched as they are looked at."""
+        after: int | None = 0
+        while after is not None:
+            answer = self._transport.get(f"{self._path}/commands", after=after, limit=5000)
+            yield from map(tuple, answer["rows"])
+            after = answer["next"]
+
+    def usage(self) -> Iterator[tuple[int, int, float, int]]:
+        """Task, attempt, processor seconds and peak memory in bytes of each attempt that was reported."""
+        after: int | None = 0
+        while after is not None:
+            answer = self._transport.get(f"{self._path}/usage", after=after)
+            yield from map(tuple, answer["rows"])
+            after = answer["next"]
+
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def watch(self, timeout_s: float | None = None) -> Iterator[Json]:
@@ -150,6 +167,14 @@ class Job:
             for task in tasks_of(frame):
                 yield self._with_params(task)
             after = frame.header["next"]
+
+    def table(self, tasks: Sequence[int | str] | None = None) -> Iterator[Json]:
+        """Its ended tasks (or those asked for) as rows: parameters, command, host, times, exit, memory, outputs."""
+        return table.rows(self, None if tasks is None else self.results(tasks))
+
+    def to_frame(self) -> Any:
+        """`table()` as a pandas DataFrame. BadInput if pandas is not installed."""
+        return table.to_frame(self.table())
 
     def _with_params(self, task: Task) -> Task:
         task.params = self.params(task.task) if self._params is not None else None

@@ -6,6 +6,7 @@ import base64
 import io
 import pickle
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from windfall.bags.spec import check_relative
 from windfall.cli.jobs.command import refuse_endless
 from windfall.cli.options import Place, find_task, json_option, place_options, task_name
 from windfall.cli.show.output import note, plural, print_json, print_table
-from windfall.client import Client, Job, Task
+from windfall.client import Client, Job, Task, table
 from windfall.client.results import cause_text
 from windfall.errors import BadInput
 from windfall.units import show_duration
@@ -114,27 +115,82 @@ def _print_lines(task: Task, as_json: bool) -> None:
 @click.argument("job", default="last")
 @click.argument("task", type=task_name, nargs=-1)
 @click.option("--download", metavar="DIR", help="Write output files to DIR/TASK/NAME.")
+@click.option(
+    "--csv", "csv_file", metavar="FILE", help="Write a table: parameters, command, host, times, exit, output."
+)
+@click.option("--parquet", "parquet_file", metavar="FILE", help="The same table as a Parquet file (needs pyarrow).")
 @place_options
 @json_option
-def results(job: str, task: tuple[int | str, ...], download: str | None, place: Place, as_json: bool) -> None:
+def results(
+    job: str,
+    task: tuple[int | str, ...],
+    download: str | None,
+    csv_file: str | None,
+    parquet_file: str | None,
+    place: Place,
+    as_json: bool,
+) -> None:
     """Show the results of the tasks that have ended. --json prints one line per task, with its whole result.
+
+    --csv and --parquet write one row per task with its parameters as columns, to be joined to the inputs; --csv -
+    prints the table.
 
     \b
     Examples:
       windfall results last
       windfall results sweep --json | jq -r 'select(.exit_code == 0).stdout'
+      windfall results sweep --csv sweep.csv
       windfall results sweep --download out/
     """
-    with place.open(patience_s=30.0) as client:
+    if sum(each is not None for each in (download, csv_file, parquet_file)) > 1:
+        raise BadInput("--download, --csv and --parquet are three results", hint="ask for one at a time")
+    with place.open(patience_s=5.0) as client:
         found = client.job(job)
         rows = found.results(list(task) or None)
         if download is not None:
             _download(client, rows, Path(download), as_json)
+        elif csv_file is not None or parquet_file is not None:
+            _write_table(found.table(list(task) or None), csv_file, parquet_file, as_json)
         elif as_json:
-            for row in rows:
-                print_json(result_line(row))
+            _print_lines_of(found, rows)
         else:
             _print_results(found, list(rows))
+
+
+def _write_table(rows: Iterator[Json], csv_file: str | None, parquet_file: str | None, as_json: bool) -> None:
+    if csv_file == "-":
+        table.write_csv(rows, sys.stdout)
+        return
+    path = Path(csv_file or parquet_file or "")
+    # Beside the old file and then in its place: what was there is not lost to an error in the middle.
+    unfinished = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if csv_file is not None:
+            with open(unfinished, "w", newline="", encoding="utf-8") as file:
+                count = table.write_csv(rows, file)
+        else:
+            count = table.write_parquet(rows, unfinished)
+        unfinished.replace(path)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}", hint="name another file") from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+    if as_json:
+        print_json({"path": str(path), "rows": count})
+    else:
+        click.echo(f"{path}: {plural(count, 'row')}")
+
+
+def _print_lines_of(job: Job, rows: Iterable[Task]) -> None:
+    """The lines of `results --json`; commands and what was used are asked for once."""
+    commands = {task: (command, params) for task, command, params in job.commands()}
+    used = {(task, attempt): (cpu_s, rss) for task, attempt, cpu_s, rss in job.usage()}
+    for row in rows:
+        command, params = commands.get(row.task, ("", None))
+        cpu_s, rss_bytes = used.get((row.task, row.attempt or 0), (None, None))
+        more = {"command": command, "params": params, "cpu_s": cpu_s, "peak_memory_bytes": rss_bytes or None}
+        print_json(result_line(row) | more)
 
 
 def result_line(task: Task) -> Json:

@@ -25,7 +25,7 @@ from windfall.server.http import blobs, exchange, machines, submission, workflow
 from windfall.server.http.bodies import TooLarge, typed_body
 from windfall.server.http.uploads import RETRY_AFTER_S, Stalled
 from windfall.server.queries import jobs as queries
-from windfall.server.queries import money
+from windfall.server.queries import money, table
 from windfall.server.queries.metrics import metrics
 from windfall.server.service import NotFound, Service
 from windfall.server.sites import api as site_api
@@ -196,6 +196,8 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/jobs/{job}/groups", "GET", queries.groups, "read", False),
     ("/v1/jobs/{job}/results", "GET", queries.results, "read", False),
     ("/v1/jobs/{job}/completed", "GET", queries.completed, "read", False),
+    ("/v1/jobs/{job}/commands", "GET", table.commands, "read", False),
+    ("/v1/jobs/{job}/usage", "GET", table.usage, "read", False),
     ("/v1/jobs/{job}/output/{task}", "GET", queries.output, "read", False),
     ("/v1/jobs/{job}/render/{task}", "GET", queries.render, "read", False),
     ("/v1/jobs/{job}/explain", "GET", queries.explain, "read", False),
