@@ -100,7 +100,7 @@ class Job:
         """Number, command and parameters of each task, fetched as they are looked at."""
         after: int | None = 0
         while after is not None:
-            answer = self._transport.get(f"{self._path}/commands", after=after, limit=5000)
+            answer = self.transport.get(f"{self._path}/commands", after=after, limit=5000)
             yield from map(tuple, answer["rows"])
             after = answer["next"]
 
@@ -108,7 +108,7 @@ class Job:
         """Task, attempt, processor seconds and peak memory in bytes of each attempt that was reported."""
         after: int | None = 0
         while after is not None:
-            answer = self._transport.get(f"{self._path}/usage", after=after)
+            answer = self.transport.get(f"{self._path}/usage", after=after)
             yield from map(tuple, answer["rows"])
             after = answer["next"]
 
