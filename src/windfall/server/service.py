@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from windfall.errors import BadInput
 from windfall.server.auth import Tokens
 from windfall.server.http.live import LiveOutput
 from windfall.server.http.uploads import Uploads
+from windfall.server.queries.downtime import Span, downtimes
 from windfall.server.sites.keeper import SiteKeeper
 from windfall.store.contract import ChunkHead, OutputRow, Store
 
@@ -72,6 +73,11 @@ class Service:
     @property
     def state(self) -> State:
         return self.driver.state
+
+    @cached_property
+    def downtimes(self) -> list[Span]:
+        """When no server ran; while this one runs, nothing is added."""
+        return downtimes(self.store)
 
     # --- jobs by reference ---
 

@@ -164,6 +164,18 @@ def test_a_deadline_shows_whether_it_will_be_met():
     assert "late" in drawn(status("running", done=50, total=100, deadline_s=time.time() - 5))
 
 
+def test_the_last_tasks_get_no_estimate_from_the_pace_of_others():
+    text = drawn(status("running", done=98, total=100, running=2))
+    assert "98 / 100   2 running   the last 2 tasks, for" in text
+    assert "to go" not in text
+
+
+def test_the_time_that_a_job_was_stopped_is_not_counted(capsys):
+    print_summary(status(elapsed_s=3604.0, down_s=3600.0), [], Place())
+    assert "10 done   in 4.00 s (and 1h00m stopped) (2.5/s)" in capsys.readouterr().out
+    assert missed_by_s(status(elapsed_s=3604.0, down_s=3600.0, deadline_s=1010.0)) == 3594.0
+
+
 def test_nobody_working_is_said():
     assert "no host has asked for work" in drawn(status("running", done=0, total=100, slots=0))
 

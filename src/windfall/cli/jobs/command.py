@@ -17,7 +17,7 @@ from windfall.cli.options import (
     task_name,
 )
 from windfall.cli.run.follow import StuckWatch, statuses
-from windfall.cli.show.output import moment, note, plural, print_json, print_table
+from windfall.cli.show.output import moment, note, plural, print_json, print_table, worked_s
 from windfall.cli.show.progress import Progress
 from windfall.cli.show.summary import document, exit_code, print_groups, print_summary
 from windfall.client import Client, Job
@@ -95,7 +95,7 @@ def _job_cells(row: Json) -> list[Any]:
         row["state"],
         *counts,
         moment(row["submitted_s"]),
-        show_duration(row["elapsed_s"]),
+        show_duration(worked_s(row)),
     ]
 
 

@@ -72,6 +72,11 @@ def wrote(path: object) -> None:
     note(f"wrote {path}")
 
 
+def worked_s(status: dict[str, Any]) -> float:
+    """Seconds from the submission of a job to its last result (or now), without the time when no server ran it."""
+    return max(0.0, float(status["elapsed_s"]) - float(status.get("down_s") or 0.0))
+
+
 def rate(per_second: float) -> str:
     """How many a second, or a minute if they are few."""
     if per_second >= 100:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from windfall.cli.show.money import standing_lines
-from windfall.cli.show.output import console, deadline_words, plural, rate
+from windfall.cli.show.output import console, deadline_words, plural, rate, worked_s
 from windfall.client import Job
 from windfall.client.results import cause_text
 from windfall.units import show_duration
@@ -57,6 +57,7 @@ class Progress:
         self._groups: list[Json] = []
         self._groups_at_s = 0.0
         self._failed = 0
+        self._tail_since_s: float | None = None
         self.remark = ""
         self.trouble = ""
         self.foreseen = ""
@@ -114,14 +115,27 @@ class Progress:
             line.append(f"   {waiting:,} wait for others")
         if workflow["blocked"]:
             line.append(f"   {workflow['blocked']:,} blocked", style="red")
-        pace = self._pace.per_second
-        if pace:
-            left_s = (total - ended) / pace
-            line.append(f"   {rate(pace)}   {show_duration(left_s)} to go")
-            line.append_text(_slack(status, left_s))
+        self._add_estimate(line, status, total - ended)
         if status["state"] == "paused":
             line.append("   paused", style="yellow")
         return line
+
+    def _add_estimate(self, line: Text, status: Json, left: int) -> None:
+        """How fast and how long still. The pace of others says nothing about the last tasks, which all run: of those
+        it is said for how long they have been the last."""
+        # A host holds a few tasks ready for its slots: those are sent out, but wait.
+        waiting = left - min(status["tasks"]["running"], status["slots"] or 1)
+        if left > 0 and waiting <= 0:
+            self._tail_since_s = self._tail_since_s or time.monotonic()
+            waited_s = time.monotonic() - self._tail_since_s
+            line.append(f"   the last {plural(left, 'task')}, for {show_duration(waited_s)}")
+            return
+        self._tail_since_s = None
+        pace = self._pace.per_second
+        if pace:
+            left_s = waiting / pace + (status["mean_run_s"] or 0.0)
+            line.append(f"   {rate(pace)}   {show_duration(left_s)} to go")
+            line.append_text(_slack(status, left_s))
 
     def _causes(self) -> str:
         final = [group for group in self._groups if group["final"]]
@@ -132,7 +146,7 @@ def _head(status: Json) -> Text:
     line = Text.assemble(
         (f"job {status['job']} '{status['name']}'", "bold"), f"  {plural(status['tasks']['total'], 'task')}"
     )
-    line.append(f"   {show_duration(status['elapsed_s'])} so far")
+    line.append(f"   {show_duration(worked_s(status))} so far")
     if status["deadline_s"] is not None:
         left_s = status["deadline_s"] - time.time()
         line.append(f"   deadline {deadline_words(status['deadline_s'])}", style="" if left_s > 0 else "red")

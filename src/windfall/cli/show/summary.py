@@ -9,7 +9,7 @@ import click
 
 from windfall.cli.options import Place
 from windfall.cli.show.money import outcome, outcome_lines, over_budget_usd
-from windfall.cli.show.output import plural, rate
+from windfall.cli.show.output import plural, rate, worked_s
 from windfall.client.results import cause_text
 from windfall.units import show_duration
 
@@ -17,6 +17,7 @@ Json = dict[str, Any]
 INTERRUPTED = 130
 _SHOWN_GROUPS = 5
 _SHOWN_LINES = 3
+_WORTH_SAYING_S = 1.0
 
 
 def exit_code(status: Json) -> int:
@@ -48,6 +49,7 @@ def document(status: Json, groups: list[Json]) -> Json:
         "tasks": {name: tasks[name] for name in ("total", "done", "failed", "cancelled")},
         "attempts": status["attempts"],
         "elapsed_s": status["elapsed_s"],
+        "down_s": status.get("down_s", 0.0),
         "submitted_s": status["submitted_s"],
         "finished_s": status["finished_s"],
         "mean_run_s": status["mean_run_s"],
@@ -69,11 +71,12 @@ def print_summary(status: Json, groups: list[Json], place: Place, *, resume: boo
     rest = tasks["total"] - tasks["done"] - tasks["failed"] - tasks["cancelled"] - blocked
     counts += [f"{blocked:,} blocked"] if blocked else []
     counts += [f"{rest:,} to go"] if rest else []
-    speed = f" ({rate(tasks['done'] / status['elapsed_s'])})" if tasks["done"] > 1 and status["elapsed_s"] > 0 else ""
+    took_s = worked_s(status)
+    speed = f" ({rate(tasks['done'] / took_s)})" if tasks["done"] > 1 and took_s > 0 else ""
     head = f"job {job} '{status['name']}'  {plural(tasks['total'], 'task')}: {', '.join(counts)}"
     again = status["attempts"] - tasks["done"] - tasks["failed"] - tasks["cancelled"]
     extra = f"   {plural(again, 'extra attempt')}" if again > 0 and not rest else ""
-    click.echo(f"{head}   in {show_duration(status['elapsed_s'])}{speed}{extra}")
+    click.echo(f"{head}   in {show_duration(took_s)}{_down_words(status)}{speed}{extra}")
     if status["stopped"]:
         click.echo(f"  stopped early: {status['stopped']}")
     late_s = missed_by_s(status)
@@ -85,6 +88,11 @@ def print_summary(status: Json, groups: list[Json], place: Place, *, resume: boo
     if tasks["failed"]:
         example = next(((g.get("names") or g["tasks"])[0] for g in groups if g["final"]), 0)
         _print_next(job, shlex.quote(str(example)), place, resume)
+
+
+def _down_words(status: Json) -> str:
+    down_s = float(status.get("down_s") or 0.0)
+    return f" (and {show_duration(down_s)} stopped)" if down_s >= _WORTH_SAYING_S else ""
 
 
 def print_groups(groups: list[Json], limit: int = _SHOWN_GROUPS, more: str = "") -> None:

@@ -12,6 +12,7 @@ from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, 
 from windfall.core.state.hosts import GONE, Host
 from windfall.core.supply.pools import look, supply_of
 from windfall.server.http import workflows
+from windfall.server.queries.downtime import within
 from windfall.server.service import Service
 from windfall.wire.messages import CAUSES
 
@@ -41,6 +42,7 @@ def job_status(service: Service, bag: Bag) -> Json:
         "submitted_s": bag.submitted_t,
         "finished_s": bag.finished_t,
         "elapsed_s": max(0.0, end - bag.submitted_t),
+        "down_s": within(service.downtimes, bag.submitted_t, end),
         "mean_run_s": bag.tally.run_s / counts[DONE] if counts[DONE] else None,
         "priority": bag.rules.priority,
         "tail": bag.tail,
