@@ -144,7 +144,7 @@ class BehindDashes(SectionedCommand):
         "Files and environment": ("inputs", "outputs", "cwd", "env", "stdin_text", "output_cap", "checkpoint"),
         "Resources of a task": ("cpus", "memory", "wall", "estimate", "slots"),
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
-        "Deadline and money": ("deadline", "budget", "pools", "pools_file", "planner", "confidence"),
+        "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "planner", "confidence"),
         "Policies": ("priority", *POLICY_NAMES, "attributes"),
         "Server and output": ("server", "token", "directory", "max_wait_s", "as_json", "help"),
     }  # fmt: skip

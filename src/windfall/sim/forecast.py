@@ -32,7 +32,11 @@ from windfall.sim.traces import Series
 from windfall.sim.world import World
 
 SHARE = 0.95
-"""Level of the interval of a share of runs. Single runs are described by the middle 90 %."""
+"""Level of the interval of a share of runs."""
+RUN_SHARE = 0.9
+"""The interval of cost and finish holds the next run this often, if there are at least 19 runs."""
+SPREADS = (1.0, 0.0, 1.6, 0.5, 2.2, 0.25, 1.2, 0.0)
+"""A spread that is only guessed is multiplied by these, one run after the other: it may be anything from 0 up."""
 CELLS = 48
 MARGIN_S = 5.0
 MOST_TASKS, BUNDLE_SHARE = 5_000, 1 / 40
@@ -49,6 +53,8 @@ class Question(Struct, frozen=True, kw_only=True):
     memory_bytes: tuple[int, ...]
     spread: float
     """Standard deviation of the logarithm of the true run times."""
+    spread_is_guessed: bool = False
+    """Nobody has told the spread: each run has another one around it, so that the forecast shows what that means."""
     seen_s: tuple[float, ...] = ()
     """Run times of an earlier job: true run times are drawn from these, and planners are told the mean."""
     cpus: int = 1
@@ -78,7 +84,7 @@ class Run(Struct, frozen=True):
 
 
 class Range(Struct, frozen=True):
-    """The mean, and the range that holds nine of ten runs."""
+    """The mean, and the range that holds the next run as often as `Forecast.holds` says."""
 
     mean: float
     low: float
@@ -90,6 +96,11 @@ class Forecast(Struct, frozen=True):
 
     deadline_s: float
     runs: tuple[Run, ...]
+
+    @property
+    def holds(self) -> float:
+        """How often the intervals hold the next run: few runs cannot say more than their smallest and largest."""
+        return min(RUN_SHARE, (len(self.runs) - 1) / (len(self.runs) + 1))
 
     @property
     def cost_usd(self) -> Range:
@@ -139,7 +150,8 @@ def _most_at_once(machines: Sequence[RentedMachine]) -> int:
 
 
 def _range(values: Sequence[float]) -> Range:
-    low, high = np.quantile(values, [0.05, 0.95])
+    # By these positions the interval holds the next of `n` equally likely values, not only the middle of these.
+    low, high = np.quantile(values, [(1 - RUN_SHARE) / 2, (1 + RUN_SHARE) / 2], method="weibull")
     return Range(fmean(values), float(low), float(high))
 
 
@@ -187,15 +199,22 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
     changes: dict[str, Any] = {"cpus": question.cpus, "confidence": question.confidence}
     if question.seen_s:
         changes |= {"told": "mean", "run": seen(question.seen_s), "run_times_s": ()}
-    elif question.spread and len(set(estimates)) == 1:
-        # One estimate for all tasks, as a user gives it: planners trust it less than one per task.
+    elif len(set(estimates)) == 1:
+        # One estimate for all tasks, as a user gives it: planners trust it less than one per task, as they do live.
         changes |= {"told": "mean"}
     return replace(world, bags=(replace(world.bags[0], **changes),))
 
 
+def of_seed(question: Question, seed: int) -> Question:
+    """The question of one run: with another spread for each, if that is only guessed."""
+    if not question.spread_is_guessed:
+        return question
+    return replace(question, spread=question.spread * SPREADS[seed % len(SPREADS)])
+
+
 def run_once(encoded: bytes, deadline_s: float, seed: int) -> bytes:
     """One run, for use with any executor."""
-    question = msgspec.msgpack.decode(encoded, type=Question)
+    question = of_seed(msgspec.msgpack.decode(encoded, type=Question), seed)
     first: list[PlanProposed] = []
 
     def keep(record: Record) -> None:
@@ -215,23 +234,29 @@ def run_once(encoded: bytes, deadline_s: float, seed: int) -> bytes:
 
 def forecast(
     question: Question, deadlines_s: Sequence[float], seeds: Sequence[int], executor: Executor | None,
-    done: Callable[[Run], None] | None = None,
+    done: Callable[[float, Run], None] | None = None,
 ) -> list[Forecast]:  # fmt: skip
     """Forecast all deadlines with the same seeds: interruptions and run times are equal, only deadlines differ."""
-    data = msgspec.msgpack.encode(question)
+    cases = [(deadline_s, seed) for deadline_s in dict.fromkeys(deadlines_s) for seed in seeds]
     found: dict[tuple[float, int], Run] = {}
-    for deadline_s, encoded in _encoded(data, deadlines_s, seeds, executor):
-        run = msgspec.msgpack.decode(encoded, type=Run)
+    for deadline_s, run in simulated(question, cases, executor):
         found[deadline_s, run.seed] = run
         if done is not None:
-            done(run)
+            done(deadline_s, run)
     return [Forecast(deadline_s, tuple(found[deadline_s, seed] for seed in seeds)) for deadline_s in deadlines_s]
 
 
+def simulated(
+    question: Question, cases: Sequence[tuple[float, int]], executor: Executor | None
+) -> Iterator[tuple[float, Run]]:
+    """The runs of these cases (deadline, seed) as they are done, the first cases first."""
+    for deadline_s, encoded in _encoded(msgspec.msgpack.encode(question), cases, executor):
+        yield deadline_s, msgspec.msgpack.decode(encoded, type=Run)
+
+
 def _encoded(
-    data: bytes, deadlines_s: Sequence[float], seeds: Sequence[int], executor: Executor | None
+    data: bytes, cases: Sequence[tuple[float, int]], executor: Executor | None
 ) -> Iterator[tuple[float, bytes]]:
-    cases = [(deadline_s, seed) for deadline_s in dict.fromkeys(deadlines_s) for seed in seeds]
     if executor is None:
         for deadline_s, seed in cases:
             yield deadline_s, run_once(data, deadline_s, seed)

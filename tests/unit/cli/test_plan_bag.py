@@ -68,7 +68,7 @@ def test_the_document_has_exactly_the_published_fields(plan):
     told = json.loads(ended.out)
     assert list(told) == [
         "name", "tasks", "planner", "confidence", "budget_usd", "earliest_s", "estimate_s", "deadline_s", "possible",
-        "runs", "cost_usd", "finish_s", "met", "machines", "first_plan", "assumed", "warnings", "what_if",
+        "runs", "interval", "cost_usd", "finish_s", "met", "machines", "first_plan", "assumed", "warnings", "what_if",
     ]  # fmt: skip
     assert list(told["cost_usd"]) == list(told["finish_s"]) == ["mean", "low", "high"]
     assert list(told["met"]) == ["runs", "share", "low", "high"]
@@ -115,17 +115,17 @@ def test_a_deadline_that_is_kept_too_seldom_exits_with_4(plan):
     assert "is in time in 0 of 1 runs (0%), and 95% are asked for" in ended.err
 
 
-def test_a_budget_that_what_is_rented_exceeds_is_said_though_the_deadline_is_met(plan):
+def test_a_budget_that_does_not_suffice_is_said_and_never_exceeded(plan):
     ended = plan("--deadline", "8h", "--budget", "0.1", "--market", "on-demand", "--estimate", "30m")
     assert ended.code == 4, "one machine at $0.10 an hour may be rented, and works for longer than that"
-    assert "in time     1 of 1" in ended.out
-    assert "a budget of $0.10 is enough in 0 of 1 runs" in ended.err and "the cheapest run cost $0." in ended.err
+    assert "cost        $0.10" in ended.out and "in time     0 of 1" in ended.out
+    assert "a budget of $0.10 is not enough in 1 of 1 runs" in ended.err and "--budget" in ended.err
 
 
 def test_a_budget_that_is_not_enough_is_said(plan):
     ended = plan("--deadline", "2h", "--budget", "0.01", "--market", "on-demand")
     assert ended.code == 4
-    assert "the budget was not enough" in ended.err
+    assert "a budget of $0.01 is not enough in 1 of 1 runs" in ended.err
 
 
 def test_without_on_demand_machines_it_is_said_that_nothing_can_be_promised(plan):
@@ -182,7 +182,7 @@ def test_a_trace_says_when_spot_machines_are_there(plan, tmp_path):
     told = json.loads(plan("--deadline", "2h", "--trace", "never.json", "--json").out)
     assert told["met"]["share"] == 1
     assert told["assumed"] == [
-        "run times vary: log-normal around the estimate, spread 0.35   (another: --spread, --like JOB)"
+        "run times vary by an unknown spread, from 0 to 0.8: log-normal   (known: --spread, --like JOB)"
     ]
 
 
@@ -331,7 +331,7 @@ def rest_of(place, **said):
 
 def test_the_rest_of_a_job_is_planned_with_its_own_deadline_budget_confidence_and_offers():
     ready = rest_of(Remote(), what_if="deadline=1h,2h")
-    assert (ready.name, ready.deadline_s, ready.others_s) == ("fit", 3000.0, [3600.0, 7200.0])
+    assert (ready.name, ready.deadline_s, ready.others_s) == ("fit", 3000.0, [3000.0, 3600.0, 7200.0])
     asked = ready.question
     assert (asked.tasks, asked.confidence, asked.budget_usd, asked.planner) == (3, 0.9, 1.5, "windfall")
     assert [supply.offer.name for supply in asked.supplies] == ["steady"]
@@ -358,3 +358,39 @@ def test_what_cannot_be_planned_of_a_job_is_said(changes, says):
     with pytest.raises(BadInput) as refused:
         rest_of(Remote(**changes))
     assert says in str(refused.value) and refused.value.hint
+
+
+def test_the_interval_says_how_often_it_holds_the_next_run_and_few_runs_cannot_say_nine_of_ten():
+    runs = [forecast.Run(n, float(n), float(n), True, (), 0, 0, 1, None, "") for n in range(1, 40)]
+    made = forecast.Forecast(100.0, tuple(runs))
+    assert made.holds == 0.9 and (made.cost_usd.low, made.cost_usd.high) == pytest.approx((2.0, 38.0))
+    few = forecast.Forecast(100.0, tuple(runs[:4]))
+    assert few.holds == 0.6 and (few.cost_usd.low, few.cost_usd.high) == (1.0, 4.0)
+
+
+def test_a_spread_that_nobody_told_differs_from_run_to_run_and_one_that_was_told_does_not():
+    asked = question(spread=0.4, spread_is_guessed=True)
+    spreads = {forecast.of_seed(asked, seed).spread for seed in range(20)}
+    assert 0.0 in spreads and max(spreads) > 0.8 and len(spreads) > 4
+    assert {forecast.of_seed(question(spread=0.4), seed).spread for seed in range(20)} == {0.4}
+
+
+def test_ctrl_c_shows_what_there_is(plan, monkeypatch):
+    made = forecast.simulated
+
+    def interrupted(*said):
+        for count, each in enumerate(made(*said)):
+            if count == 2:
+                raise KeyboardInterrupt
+            yield each
+
+    monkeypatch.setattr(forecast, "simulated", interrupted)
+    ended = plan("--deadline", "2h", "--spread", "0", "--seeds", "5", "--json")
+    told = json.loads(ended.out)
+    assert told["runs"] == 2 and "interrupted after 2 of 5 simulated runs" in told["assumed"]
+    assert ended.code == 0
+
+
+def test_what_if_always_shows_ones_own_deadline(plan):
+    told = json.loads(plan("--deadline", "2h", "--what-if", "deadline=3h,4h", "--json").out)
+    assert [row["deadline_s"] for row in told["what_if"]] == [7200.0, 10800.0, 14400.0]

@@ -4,8 +4,8 @@ named, the terminal."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from math import ceil, isinf
 from pathlib import Path
@@ -19,18 +19,19 @@ from msgspec.structs import replace
 from windfall.bags.settings import Settings
 from windfall.bags.submission import Request, Submission, read_job
 from windfall.cli.processes import processes
-from windfall.cli.show.output import console, note, plural, print_json, wrote
+from windfall.cli.show.output import note, plural, print_json, wrote
 from windfall.errors import BadInput, Missed
 from windfall.units import parse_deadline, parse_duration, parse_money, show_duration, show_usd
 
 if TYPE_CHECKING:
     from windfall.planning.offers import Offer
-    from windfall.sim.forecast import Forecast, Question
+    from windfall.sim.forecast import Forecast, Question, Run
     from windfall.sim.market import Supply
 
-RUNS = ((500, 40), (5_000, 20))
-FEW_RUNS = 10
-"""Number of simulated runs by default: (at most this many tasks, runs); FEW_RUNS for larger bags."""
+RUNS, FEW_RUNS, MANY_TASKS = 20, 10, 5_000
+"""Number of simulated runs by default; FEW_RUNS for larger bags and for the deadlines of --what-if."""
+WORKER_START_S = 0.6
+"""Seconds from the boot of an emulated machine until its worker, a Python process, asks for work."""
 FRONT = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """A picture without --what-if shows these multiples of the deadline."""
 
@@ -56,6 +57,8 @@ class Asked(Struct, kw_only=True):
     budget: str | None = None
     as_json: bool = False
     plot: str | None = None
+    whole: bool = False
+    """Of a job on a server: all of it, from its start, instead of what is left."""
     place: Any = None
 
 
@@ -105,20 +108,35 @@ def plan_bag(asked: Asked) -> None:
 
 def _simulated(asked: Asked, ready: Ready, soonest_s: float) -> dict[float, Forecast | None]:
     """By deadline: what the runs came to, or None where it is impossible."""
-    from windfall.sim.forecast import bundled, forecast
+    from windfall.cli.plan.refine import Refining, found_of
+    from windfall.sim.forecast import bundled, simulated
 
     question, size = bundled(ready.question, min(ready.deadlines_s))
     if size > 1:
         ready.assumed.append(f"{size} tasks at a time count as one, which takes as long: there are very many")
-    found: dict[float, Forecast | None] = dict.fromkeys(ready.deadlines_s)
-    possible = [deadline_s for deadline_s in found if deadline_s >= soonest_s]
-    count = asked.seeds or _usual_runs(ready.question.tasks)
-    seeds = range(asked.first_seed, asked.first_seed + count)
-    runs = count * len(possible)
-    if possible:
-        with processes(runs) as executor, _progress(ready, runs) as done:
-            found |= {made.deadline_s: made for made in forecast(question, possible, seeds, executor, done)}
-    return found
+    usual = FEW_RUNS if ready.question.tasks > MANY_TASKS else RUNS
+    # One's own deadline first: it is the answer, the others are comparison.
+    cases = [
+        (deadline_s, asked.first_seed + number)
+        for deadline_s in ready.deadlines_s
+        if deadline_s >= soonest_s
+        for number in range(asked.seeds or (usual if deadline_s == ready.deadline_s else FEW_RUNS))
+    ]
+    runs: dict[float, list[Run]] = {}
+    if cases:
+        with (
+            Refining(ready, soonest_s, len(cases)) as shown,
+            suppress(KeyboardInterrupt),
+            processes(len(cases)) as pool,
+        ):
+            for deadline_s, run in simulated(question, cases, pool):
+                runs.setdefault(deadline_s, []).append(run)
+                shown.update(found_of(ready, runs))
+    if sum(map(len, runs.values())) < len(cases):
+        if ready.deadline_s >= soonest_s and ready.deadline_s not in runs:
+            raise KeyboardInterrupt
+        ready.assumed.append(f"interrupted after {sum(map(len, runs.values()))} of {len(cases)} simulated runs")
+    return found_of(ready, runs)
 
 
 def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
@@ -131,13 +149,16 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
         )
     share = made.met / len(made.runs)
     if share >= question.confidence:
-        _judge_budget(question, made)
         return
     late = [run.finish_s for run in made.runs if run.finish_s is None or run.finish_s > ready.deadline_s]
     finish = made.finish_s
-    if any(finish_s is None for finish_s in late) and question.budget_usd is not None:
-        hint = f"in {plural(sum(f is None for f in late), 'run')} the budget was not enough; try: a larger --budget"
-    elif finish is not None:
+    if (short := sum(finish_s is None for finish_s in late)) and question.budget_usd is not None:
+        raise Missed(
+            f"a budget of {show_usd(question.budget_usd)} is not enough in {short} of {len(made.runs)} runs, "
+            f"and {question.confidence:.0%} in time are asked for",
+            hint="what it costs without one: the same command without --budget; try: a larger --budget",
+        )
+    if finish is not None:
         hint = (
             f"of ten runs nine are done by {show_duration(finish.high)}; try: --what-if deadline={ceil(finish.high)}s"
         )
@@ -150,65 +171,41 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
     )
 
 
-def _judge_budget(question: Question, made: Forecast) -> None:
-    """Refuse a budget that too few runs kept: machines that are rented already may cost more than is left."""
-    if question.budget_usd is None:
-        return
-    costs_usd = [run.cost_usd for run in made.runs]
-    within = sum(cost_usd <= question.budget_usd for cost_usd in costs_usd)
-    if within < question.confidence * len(costs_usd):
-        raise Missed(
-            f"a budget of {show_usd(question.budget_usd)} is enough in {within} of {len(costs_usd)} runs, "
-            f"and {question.confidence:.0%} are asked for",
-            hint=f"the cheapest run cost {show_usd(min(costs_usd))}; try: a larger --budget, or a later --deadline",
-        )
-
-
-def _usual_runs(tasks: int) -> int:
-    return next((runs for most, runs in RUNS if tasks <= most), FEW_RUNS)
-
-
-@contextmanager
-def _progress(ready: Ready, total: int) -> Iterator[Any]:
-    """How many runs are done, on a terminal; nothing in a pipe."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
-
-    columns = (SpinnerColumn(), TextColumn("simulating {task.description}"), BarColumn(30), MofNCompleteColumn(),
-               TextColumn("runs"), TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=console(), transient=True) as shown:
-        bar = shown.add_task(f"'{ready.name}', {plural(ready.question.tasks, 'task')}", total=total)
-        yield lambda run: shown.advance(bar)
-
-
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def prepare(asked: Asked) -> Ready:
     """Everything read and checked before anything is simulated. BadInput says what is missing."""
-    from windfall.planning.registry import known_planner
-    from windfall.sim.forecast import Question
-
     if _is_job(asked):
         return _running(asked)
     bag = _read(asked)
-    planner = known_planner(asked.planner or bag.spec.planner, is_workflow=False)
-    confidence = bag.spec.confidence if asked.confidence is None else asked.confidence
-    if not 0 < confidence < 1:
-        raise BadInput(f"--confidence {confidence:g}: a share between 0 and 1", hint="as in: --confidence 0.99")
     deadline_s, others_s = _deadlines(asked, bag.spec.deadline_s)
     assumed: list[str] = []
     warnings: list[str] = []
     supplies = _supplies(asked, tuple(bag.spec.pools), assumed, warnings)
-    estimates_s, seen_s, spread = _run_times(asked, bag, assumed)
     budget = parse_money(asked.budget, "--budget") if asked.budget else bag.spec.budget_microusd
+    question = question_of(asked, bag, supplies, None if budget is None else budget / 1e6, assumed)
+    return Ready(bag.spec.name, question, deadline_s, others_s, assumed, warnings)
+
+
+def question_of(
+    asked: Asked, bag: Submission, supplies: tuple[Supply, ...], budget_usd: float | None, assumed: list[str]
+) -> Question:
+    """What to simulate of a bag that was read, on these markets."""
+    from windfall.planning.registry import known_planner
+    from windfall.sim.forecast import Question
+
+    planner = known_planner(asked.planner or bag.spec.planner, is_workflow=False)
+    confidence = bag.spec.confidence if asked.confidence is None else asked.confidence
+    if not 0 < confidence < 1:
+        raise BadInput(f"--confidence {confidence:g}: a share between 0 and 1", hint="as in: --confidence 0.99")
+    estimates_s, seen_s, spread = _run_times(asked, bag, assumed)
     classes = bag.spec.task_classes()
     cpus = ceil(max(classes[number].cpus for number in set(_class_numbers(bag))))
-    question = Question(
-        estimates_s=estimates_s, seen_s=seen_s, spread=spread, cpus=cpus, memory_bytes=_memory(bag),
-        supplies=supplies, planner=planner, confidence=confidence,
-        budget_usd=None if budget is None else budget / 1e6,
+    return Question(
+        estimates_s=estimates_s, seen_s=seen_s, spread=spread, spread_is_guessed=asked.spread is None, cpus=cpus,
+        memory_bytes=_memory(bag), supplies=supplies, planner=planner, confidence=confidence, budget_usd=budget_usd,
     )  # fmt: skip
-    return Ready(bag.spec.name, question, deadline_s, others_s, assumed, warnings)
 
 
 def _is_job(asked: Asked) -> bool:
@@ -225,6 +222,8 @@ def _running(asked: Asked) -> Ready:
 
     with asked.place.open() as client:
         left = client.job(asked.job).unfinished()
+    if asked.whole:
+        left = _from_the_start(left)
     classes = left["classes"]
     if left["workflow"]:
         raise BadInput(
@@ -237,7 +236,7 @@ def _running(asked: Asked) -> Ready:
         raise BadInput(f"nothing is known of the run times of job {left['job']} yet", hint="try: --estimate 5m")
     guess_s = parse_duration(asked.estimate, "--estimate") if asked.estimate else 0.0
     there = f"as if its {plural(left['machines'], 'machine')} were not there, " if left["machines"] else ""
-    assumed = [f"{there}running tasks start again"]
+    assumed = [] if asked.whole else [f"{there}running tasks start again"]
     warnings: list[str] = []
     if asked.offers_file or asked.pools_file:
         supplies = _supplies(asked, (), assumed, warnings)
@@ -253,11 +252,20 @@ def _running(asked: Asked) -> Ready:
         estimates_s=tuple(each["estimate_s"] or guess_s for each in classes for _ in range(each["tasks"])),
         memory_bytes=tuple(each["memory_bytes"] for each in classes for _ in range(each["tasks"])),
         seen_s=seen_s, spread=GUESSED.spread if asked.spread is None else asked.spread,
+        spread_is_guessed=asked.spread is None,
         cpus=ceil(max(each["cpus"] for each in classes)), supplies=supplies,
         planner=known_planner(asked.planner or left["planner"], is_workflow=False),
         confidence=left["confidence"] if asked.confidence is None else asked.confidence, budget_usd=budget_usd,
     )  # fmt: skip
     return Ready(left["name"], question, deadline_s, others_s, assumed, warnings)
+
+
+def _from_the_start(left: dict[str, Any]) -> dict[str, Any]:
+    """The job as it was submitted: all its tasks, its whole deadline and budget, no machine yet."""
+    classes = [each | {"tasks": each["of"]} for each in left["classes"]]
+    return left | {
+        "classes": classes, "deadline_in_s": left["deadline_s"], "budget_left_usd": left["budget_usd"], "machines": 0,
+    }  # fmt: skip
 
 
 def _read(asked: Asked) -> Submission:
@@ -289,7 +297,9 @@ def _deadlines(asked: Asked, said_s: float | None) -> tuple[float, list[float]]:
         raise BadInput(f"the deadline was {show_duration(-deadline_s)} ago", hint="try: --deadline 2h")
     if asked.plot and not others:
         others = [factor * deadline_s for factor in FRONT]
-    return deadline_s, sorted(others)
+    if others:
+        others.append(deadline_s)
+    return deadline_s, sorted(set(others))
 
 
 def _from_now_s(text: str, option: str) -> float:
@@ -312,6 +322,7 @@ def _memory(bag: Submission) -> tuple[int, ...]:
 def _run_times(asked: Asked, bag: Submission, assumed: list[str]) -> tuple[tuple[float, ...], tuple[float, ...], float]:
     """What each task is expected to take, what was seen of an earlier job, and how unequal they are."""
     from windfall.planning.estimates import GUESSED
+    from windfall.sim.forecast import SPREADS
 
     if asked.like:
         seen_s = _seen_before(asked, asked.like)
@@ -334,7 +345,8 @@ def _run_times(asked: Asked, bag: Submission, assumed: list[str]) -> tuple[tuple
         )
     if spread and asked.spread is None:
         assumed.append(
-            f"run times vary: log-normal around the estimate, spread {spread:g}   (another: --spread, --like JOB)"
+            f"run times vary by an unknown spread, from 0 to {spread * max(SPREADS):.1g}: log-normal   "
+            "(known: --spread, --like JOB)"
         )
     if spread and len(set(by_task)) > 1:
         assumed.append("planners trust estimates that differ from task to task as if they had been measured")
@@ -417,15 +429,22 @@ def _series(traces: tuple[str, ...], offers: tuple[Offer, ...]) -> dict[str, Any
 
 def _from_pools(file: str, names: tuple[str, ...], assumed: list[str]) -> tuple[Supply, ...]:
     """The markets of the emulated clouds of a pools.toml, in real seconds, as `windfall run` would rent from them."""
-    from windfall.pools.config import EMULATED, read_pools
+    from windfall.pools.config import read_pools
 
-    pools = {pool.name: pool for pool in read_pools(Path(file)) if pool.kind == EMULATED}
+    if found := supplies_of(read_pools(Path(file)), names, file, assumed):
+        return found
+    raise BadInput(f"{file}: no pool in it rents machines", hint='one of kind = "emulated" does')
+
+
+def supplies_of(configured: Sequence[Any], names: tuple[str, ...], file: str, assumed: list[str]) -> tuple[Supply, ...]:
+    """The markets of the emulated clouds among pools; of those with these names, if any are given."""
+    from windfall.pools.config import EMULATED
+
+    pools = {pool.name: pool for pool in configured if pool.kind == EMULATED}
     if missing := next((name for name in names if name not in pools), None):
         raise BadInput(
             f"{file}: there is no emulated cloud '{missing}'", hint=f"there is: {', '.join(pools) or 'none'}"
         )
-    if not pools:
-        raise BadInput(f"{file}: no pool in it rents machines", hint='one of kind = "emulated" does')
     chosen = names or tuple(pools)
     rented = [each for name in chosen for each in pools[name].cloud(file).rented]
     both = [each.offer.name for each in rented if each.hibernations and each.terminations]
@@ -448,7 +467,7 @@ def _supply(rented: Any, is_one_of_several: bool) -> Supply:
         offer = replace(offer, limit=offer.limit or max(1, ceil(max(rented.trace.counts))))
     return Supply(
         offer=offer,
-        boot=fixed(offer.lag_s),
+        boot=fixed(offer.lag_s + WORKER_START_S),
         refusals=rented.capacity_errors,
         interruptions_per_h=3600.0 * (rented.hibernations or rented.terminations),
         asleep=RandomLaw("exponential", {"mean": 1.0 / rented.resumes}) if rented.resumes else NEVER,

@@ -49,9 +49,10 @@ from windfall.errors import BadInput
     "--seeds",
     type=click.IntRange(1, 10_000),
     metavar="N",
-    help="Number of simulated runs of a bag.  [default: 40; 10 for a large bag]",
+    help="Number of simulated runs of a bag.  [default: 20; 10 for a large bag and for --what-if]",
 )
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="First seed; the same seed gives the same plan.")
+@click.option("--whole", is_flag=True, help="Of a job on a server: all of it from its start, not what is left.")
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="The plan as one JSON document.")
 @click.option("--plot", callback=plot_file, metavar="FILE", help="Draw cost against deadline, or a workflow over time.")
@@ -120,6 +121,6 @@ def plan(
 
 def _refuse_options_of_bags(said: dict[str, Any]) -> None:
     for name, value in said.items():
-        if name != "place" and value not in (None, ()):
+        if name != "place" and value not in (None, (), False):
             option = {"traces": "trace", "pools_file": "pools", "pools": "pool"}.get(name, name.replace("_", "-"))
             raise BadInput(f"--{option} goes with a bag, not with a workflow", hint="leave it out")

@@ -41,14 +41,23 @@ def document(ready: Ready, soonest_s: float, found: dict[float, Forecast | None]
 
 
 def outlook(deadline_s: float, made: Forecast | None) -> Json:
-    """One deadline. `low` and `high`: nine of ten runs lie between them; of `met`, its 95 % interval."""
+    """One deadline. `low` to `high` holds the next run with the chance `interval`; of `met`, its 95 % interval."""
     if made is None:
-        return {"deadline_s": deadline_s, "possible": False, "runs": 0, "cost_usd": None, "finish_s": None, "met": None}
+        return {
+            "deadline_s": deadline_s,
+            "possible": False,
+            "runs": 0,
+            "interval": None,
+            "cost_usd": None,
+            "finish_s": None,
+            "met": None,
+        }
     share = made.met_share
     return {
         "deadline_s": deadline_s,
         "possible": True,
         "runs": len(made.runs),
+        "interval": made.holds,
         "cost_usd": _shown(made.cost_usd),
         "finish_s": _shown(made.finish_s),
         "met": {"runs": made.met, "share": share.mean, "low": share.low, "high": share.high},
@@ -117,15 +126,21 @@ def lines(told: Json, made: Forecast | None, now_s: float) -> list[str]:
 
 def _money_and_time(told: Json) -> list[str]:
     cost, finish, met = told["cost_usd"], told["finish_s"], told["met"]
-    found = [f"  cost        {show_usd(cost['mean'])}   (9 of 10 runs: {_usd_range(cost)})"]
+    often = _often(told["interval"])
+    found = [f"  cost        {show_usd(cost['mean'])}   ({often}: {_usd_range(cost)})"]
     if told["budget_usd"] is not None:
         found[0] += f"   budget {show_usd(told['budget_usd'])}"
     if finish is not None:
         spare_s = told["deadline_s"] - finish["mean"]
         spare = f"{show_duration(spare_s)} to spare" if spare_s >= 0 else f"{show_duration(-spare_s)} late"
-        found.append(f"  done after  {show_duration(finish['mean'])}   (9 of 10 runs: {_span_range(finish)})   {spare}")
+        found.append(f"  done after  {show_duration(finish['mean'])}   ({often}: {_span_range(finish)})   {spare}")
     found.append(f"  in time     {met['runs']} of {told['runs']} simulated runs{_chance(met, told['confidence'])}")
     return found
+
+
+def _often(share: float) -> str:
+    """How often an interval holds the next run; few runs cannot promise nine of ten."""
+    return "9 of 10 runs" if share >= 0.9 else f"{round(10 * share)} of 10 runs, by so few"
 
 
 def _chance(met: Json, wanted: float) -> str:
@@ -175,7 +190,7 @@ def _why(first: Json | None) -> list[str]:
 
 def _front(told: Json) -> list[str]:
     """Cost against deadline."""
-    found = [f"  {'deadline':<12}{'cost':<10}{'9 of 10 runs':<20}{'done after':<13}in time"]
+    found = [f"  {'deadline':<12}{'cost':<10}{'interval':<20}{'done after':<13}in time"]
     for row in told["what_if"]:
         when = f"  {show_duration(row['deadline_s']):<12}"
         if not row["possible"]:

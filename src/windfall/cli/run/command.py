@@ -24,6 +24,7 @@ from windfall.cli.options import (
     say_silence,
 )
 from windfall.cli.run import continuing
+from windfall.cli.run.afford import check_budget
 from windfall.cli.run.follow import follow
 from windfall.cli.run.foresee import Foresight
 from windfall.cli.show.output import console, deadline_words, note, plural, print_json
@@ -46,6 +47,7 @@ _RELEASED_S = 10.0
 )
 @click.option("--pools", "pools_file", metavar="FILE", help="A pools.toml that describes the pools.  [default: none]")
 @click.option("--resume", metavar="JOB", help="Continue a stopped job: its number, its name, or last.")
+@click.option("--yes", is_flag=True, help="Start although the forecast lies above the budget.")
 @max_wait_option
 @place_options
 @json_option
@@ -54,6 +56,7 @@ def run(
     slots: int | None,
     pools_file: str | None,
     resume: str | None,
+    yes: bool,
     max_wait_s: float | None,
     place: Place,
     as_json: bool,
@@ -83,6 +86,8 @@ def run(
     pools = _pools(pools_file, place, request.time_scale)
     bag = _with_pool(_prepared(request, resume, place), pools)
     _refuse_missing_directory(bag, pools, place)
+    if isinstance(bag, Submission) and not yes:
+        check_budget(bag, pools)
     return run_bag(place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools)
 
 

@@ -41,7 +41,8 @@ class Foresight:
 
     def _ask(self) -> None:
         gently = ["nice", "-n", "19"] if shutil.which("nice") else []
-        command = [*gently, sys.executable, "-m", "windfall", "plan", str(self._job), "--json", "--seeds", str(RUNS)]
+        command = [*gently, sys.executable, "-m", "windfall", "plan", str(self._job), "--whole", "--json"]
+        command += ["--seeds", str(RUNS)]
         env = {name: value for name, value in os.environ.items() if name != "WINDFALL_STATE"} | self._address
         self._answer = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         # In a session of its own, Ctrl-C is not for it; and no file in that directory has the name of a job.

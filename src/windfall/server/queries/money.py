@@ -143,6 +143,7 @@ async def unfinished(service: Service, request: Request) -> tuple[int, Json]:
     await service.driver.settled()
     now, state, rules = service.driver.clock(), service.state, bag.rules
     open_ = Counter(bag.class_of(task) for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
+    all_ = Counter(bag.class_of(task) for task in range(bag.total))
     markets = {key: seen.market() for key, seen in state.fleet.markets.items()}
     spent = spent_microusd(state, bag.number, now)
     return 200, {
@@ -153,10 +154,12 @@ async def unfinished(service: Service, request: Request) -> tuple[int, Json]:
         "planner": rules.planner,
         "confidence": rules.confidence,
         "deadline_in_s": None if rules.deadline_s is None else bag.submitted_t + rules.deadline_s - now,
+        "deadline_s": rules.deadline_s,
         "spent_usd": money.usd(spent),
+        "budget_usd": None if rules.budget_microusd is None else money.usd(rules.budget_microusd),
         "budget_left_usd": None if rules.budget_microusd is None else money.usd(max(0, rules.budget_microusd - spent)),
         "machines": sum(machine.there for machine in machines_of(state, bag.number)),
-        "classes": [_class(service, bag, index, count) for index, count in sorted(open_.items())],
+        "classes": [_class(service, bag, index, count) | {"of": all_[index]} for index, count in sorted(open_.items())],
         "offers": [_offer(offer, markets) for pool in rules.rent_from for offer in state.fleet.offers.get(pool, ())],
     }
 
