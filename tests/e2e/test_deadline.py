@@ -39,7 +39,7 @@ def run(tmp_path):
 
 
 TASKS = ["--range", "1-4", "--pool", "cloud", "--deadline", "2m", "--estimate", "1s"]
-COMMAND = ["--", "sh", "-c", "sleep 1; echo {}"]
+COMMAND = ["--", "sh", "-c", "sleep 1; echo $1", "sh", "{}"]
 
 
 def test_a_budget_that_is_too_small_stops_the_run_loudly_and_a_larger_one_goes_on_with_it(
