@@ -13,7 +13,8 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     """`assigned.count` tasks leave the queue for the host."""
     bag = state.bags[assigned.job]
     columns, first, count, number = bag.columns, assigned.first, assigned.count, assigned.attempt
-    deadline, klass = assigned.deadline, bag.class_of(first) if len(bag.classes) > 1 else 0
+    terms, deadline = bag.terms, assigned.deadline
+    klass = bag.class_of(first) if len(terms.classes) > 1 else 0
     if first not in bag.attempts.live:
         # No replica: they have waited until now.
         if first in bag.queues.reserved:
@@ -30,10 +31,10 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
         host.held[bag.number, task, number] = None
         if deadline is not None:
             state.bags.deadlines.push((deadline, bag.number, task, number))
-    if bag.classes[klass].memory_bytes:
-        host.memory_held += bag.classes[klass].memory_for(number) * count
+    if terms.classes[klass].memory_bytes:
+        host.memory_held += terms.classes[klass].memory_for(number) * count
     bag.tally.attempts += count
-    if bag.tail or not bag.waiting:
+    if terms.tail or not bag.waiting:
         # Otherwise it has tasks to hand out as before.
         state.bags.refresh(bag)
 

@@ -23,16 +23,20 @@ from windfall.core.state.state import State
 
 def next_look(state: State) -> float:
     """When silence or a deadline will next have a meaning; early is harmless."""
-    at, deadlines = min(state.fleet.replan_t, state.fleet.budget_t), state.bags.deadlines.front
+    # Compared by hand: this is asked after every one of millions of events.
+    fleet, hosts, deadlines = state.fleet, state.hosts, state.bags.deadlines.front
+    at = fleet.replan_t if fleet.replan_t < fleet.budget_t else fleet.budget_t
     if deadlines and deadlines[0][0] < at:
         at = deadlines[0][0]
     lease_s = state.settings.lease_s
     if lease_s < inf:
-        for number in state.hosts.live:
-            at = min(at, state.hosts[number].times.seen_t + lease_s)
+        for number in hosts.live:
+            silent_t = hosts[number].times.seen_t + lease_s
+            at = silent_t if silent_t < at else at
             break
-        for number in state.hosts.unknown:
-            at = min(at, state.hosts[number].times.seen_t + 2 * lease_s)
+        for number in hosts.unknown:
+            lost_t = hosts[number].times.seen_t + 2 * lease_s
+            at = lost_t if lost_t < at else at
             break
     return at
 

@@ -15,6 +15,7 @@ from windfall.core.state.columns import DONE
 from windfall.core.state.hosts import Host
 from windfall.core.state.learned import Advice
 from windfall.core.state.state import State
+from windfall.timeouts.memory import Counts
 from windfall.timeouts.online import LEAST, Sketch, is_stale
 
 PRIOR_S = 86400.0
@@ -38,8 +39,9 @@ def lessons_of_results(
 ) -> tuple[list[int], list[Advice]]:
     """Places of the results to learn latencies from, and the advice that follows from what was known before."""
     places: list[int] = []
-    about: dict[str, tuple[str, Bag]] = {}
+    advice: dict[int, Advice] = {}
     bag: Bag | None = None
+    learns = True
     for place, verdict in enumerate(verdicts):
         if verdict != ACCEPTED:
             continue
@@ -47,14 +49,15 @@ def lessons_of_results(
         if bag is None or bag.number != job:
             # Nearly always all are of one job: asked once.
             bag = state.bags[job]
-            passed = passes_over(state, host, bag)
-            if not passed:
-                about[key_of(host.pool, bag)] = (host.pool, bag)
-        if not passed:
+            counts = state.learned.latencies.counts_of(host.pool, bag.rules.name, LEAST)
+            learns = counts is None or not _is_enough(state, counts)
+            if learns and counts is not None and (better := _advise(state, host.pool, bag, counts)) is not None:
+                advice[job] = better
+        if learns:
             places.append(place)
             if len(places) >= OBSERVED_PER_RECORD:
                 break
-    return places, advise_all(state, about)
+    return places, list(advice.values())
 
 
 def silence_s(state: State, host: Host, bag: Bag, waited_s: float) -> float | None:
@@ -64,14 +67,14 @@ def silence_s(state: State, host: Host, bag: Bag, waited_s: float) -> float | No
 
 
 def passes_over(state: State, host: Host, bag: Bag) -> bool:
-    return state.seq % LEARN_EVERY > 0 and _knows_enough(state, host, bag)
+    counts = state.learned.latencies.counts_of(host.pool, bag.rules.name, LEAST)
+    return counts is not None and _is_enough(state, counts)
 
 
-def _knows_enough(state: State, host: Host, bag: Bag) -> bool:
+def _is_enough(state: State, counts: Counts) -> bool:
     """Whether to pass over the reports between: of what came back and of what did not alike, or else the share of the
     lost, and with it the timeout, would be wrong by as much."""
-    known = state.learned.latencies.counts_of(host.pool, bag.rules.name, LEAST)
-    return known is not None and known.samples > WELL_KNOWN
+    return counts.samples > WELL_KNOWN and state.seq % LEARN_EVERY > 0
 
 
 def _run_s(bag: Bag) -> float:
@@ -83,19 +86,18 @@ def _run_s(bag: Bag) -> float:
 
 def advise_all(state: State, about: Mapping[str, tuple[str, Bag]]) -> list[Advice]:
     found: list[Advice] = []
-    for key, (pool, bag) in about.items():
-        advice = _advise(state, key, pool, bag)
-        if advice is not None:
+    for pool, bag in about.values():
+        counts = state.learned.latencies.counts_of(pool, bag.rules.name, LEAST)
+        if counts is not None and (advice := _advise(state, pool, bag, counts)) is not None:
             found.append(advice)
     return found
 
 
-def _advise(state: State, key: str, pool: str, bag: Bag) -> Advice | None:
+def _advise(state: State, pool: str, bag: Bag, counts: Counts) -> Advice | None:
     """Advice where enough has been learned since the last: about every twentieth attempt more. None: as before."""
-    counts = state.learned.latencies.counts_of(pool, bag.rules.name, LEAST)
-    if counts is None or counts.samples < LEAST:
+    if counts.samples < LEAST:
         return None
-    known = state.learned.advice.get(key)
+    known = state.learned.advice.get(key_of(pool, bag))
     if known is not None and not is_stale(known.decision, counts):
         return None
     sketch, rules = Sketch.of(counts), state.settings.bookkeeping.latencies

@@ -11,7 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from windfall.bounds import MAX_HELD
-from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked
+from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, TaskClass
 from windfall.core.jobs import stops
 from windfall.core.liveness import leases, lessons, reliability, timeouts
 from windfall.core.matching import replicas
@@ -96,7 +96,9 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if answer.lost and any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
         # What goes with the host may stop its job, and with it what would be handed out here: the next ask will tell.
         return answer
-    want = max(0, min(event.want, MAX_HELD - len(host.held)))
+    want = event.want
+    if want + len(host.held) > MAX_HELD:
+        want = max(0, MAX_HELD - len(host.held))
     record = host.record
     if record.probation_until is None:
         reason = "" if reliability.is_spotless(record) else _excluded_because(state, host)
@@ -342,12 +344,12 @@ class Matcher:
     ) -> tuple[list[Assigned], int]:
         """Tasks of a bag for `room` slots, at most so many; and the slots that they take."""
         picked: list[Assigned] = []
-        used = 0
-        for index in range(len(bag.classes)) if classes is None else classes:
-            queue, rules = bag.queues.by_class[index], bag.classes[index]
+        used, every = 0, bag.classes
+        for index in range(len(every)) if classes is None else classes:
+            queue, rules = bag.queues.by_class[index], every[index]
             width = max(1, ceil(rules.cpus))
             if queue.size and width <= self.host.slots and room - used >= width:
-                taken = self._take(bag, index, queue, min(most, (room - used) // width))
+                taken = self._take(bag, rules, queue, min(most, (room - used) // width))
                 if not taken:
                     continue
                 seconds = self._class_deadline_s(bag, policy, index)
@@ -375,9 +377,8 @@ class Matcher:
         host, queue, pool = self.ads
         return policy.deadline_s(host, job, bag_ad(bag, self.t), pool, self.t, queue)
 
-    def _take(self, bag: Bag, index: int, queue: TaskQueue, left: int) -> list[Assigned]:
+    def _take(self, bag: Bag, rules: TaskClass, queue: TaskQueue, left: int) -> list[Assigned]:
         """Up to `left` tasks of one class for this host, those that came back first."""
-        rules = bag.classes[index]
         picked: list[Assigned] = []
         for task in self._returned(bag, queue, left) if queue.again else ():
             number = bag.columns.attempts[task] + 1

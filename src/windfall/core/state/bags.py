@@ -480,7 +480,7 @@ class Bags(dict[int, Bag]):
                 self.changed()
         elif self._ready.pop(bag.number, None) is not None:
             self.changed()
-        if bag.tail and bag.replicable:
+        if bag._terms.tail and bag.replicable:
             if bag.number not in self.tails:
                 self.tails[bag.number] = bag
                 self.tails = dict(sorted(self.tails.items()))

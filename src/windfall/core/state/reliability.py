@@ -64,7 +64,7 @@ class Reliability(Struct, array_like=True, gc=False):
         if self.probation_until is not None:
             # It passed its test.
             self.pardon()
-        self.turnaround_s += (turnaround_s - self.turnaround_s) / min(self.done, mean_over)
+        self.turnaround_s += (turnaround_s - self.turnaround_s) / (self.done if self.done < mean_over else mean_over)
 
     def failed_task(self, job: int, cpu_s: float) -> None:
         """A task failed here. Nobody is blamed yet: it may fail everywhere (see `blamed`)."""
