@@ -8,6 +8,7 @@ from windfall.cli import LazyGroup
 
 BENCHES: dict[str, tuple[str, str, str]] = {
     "all": ("windfall.bench.everything", "command", "Every benchmark with its defaults."),
+    "start": ("windfall.bench.start", "command", "How soon help, status and a run answer, beside python -c pass."),
     "spawn": ("windfall.bench.spawn", "command", "Real processes through the whole system, beside posix_spawn."),
     "noop": ("windfall.bench.noop", "command", "Python calls through the executor, beside ProcessPoolExecutor."),
     "queue": ("windfall.bench.queue", "command", "A million queued tasks: time, memory, restart, dispatch."),

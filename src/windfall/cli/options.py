@@ -7,21 +7,22 @@ import getpass
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from msgspec import Struct
 
-from windfall.bags.settings import Settings, Text, Verbatim
-from windfall.bags.submission import Request
 from windfall.cli.help import SectionedCommand
 from windfall.cli.show.output import note
 from windfall.client import Client, Job
 from windfall.client.local import LocalServer, here, running_server, state_location
 from windfall.errors import BadInput, Unreachable, WindfallError
-from windfall.store import holds_state
 from windfall.store.location import shown
 from windfall.units import parse_duration, show_duration
+
+if TYPE_CHECKING:
+    from windfall.bags.settings import Text
+    from windfall.bags.submission import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,6 +59,8 @@ class Place(Struct):
         """Refuse to look where nothing was ever kept: a server started there would leave an empty directory behind."""
         if self.address:
             return
+        from windfall.store import holds_state
+
         state = state_location(self.state)
         if running_server(state.directory) is None and not holds_state(state):
             if self.state:
@@ -304,6 +307,9 @@ def _request(
     tags: tuple[str, ...],
     **rest: Any,
 ) -> Request:
+    from windfall.bags.settings import Settings
+    from windfall.bags.submission import Request
+
     here()
     if len(tasks) > 1:
         raise BadInput(
@@ -357,6 +363,8 @@ def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def _environment(texts: tuple[str, ...]) -> dict[str, Text]:
+    from windfall.bags.settings import Verbatim
+
     pairs: dict[str, Text] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,10 +1,26 @@
 """The Python API: submit, follow, fetch, an executor. Touches the network; decides nothing."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from windfall.client.calls import RemoteTraceback
 from windfall.client.client import Client
-from windfall.client.executor import Executor, Future
 from windfall.client.job import Job
 from windfall.client.results import Task, TaskFailed
-from windfall.client.sending import Sent
+
+if TYPE_CHECKING:
+    from windfall.client.executor import Executor, Future
+    from windfall.client.sending import Sent
 
 __all__ = ["Client", "Executor", "Future", "Job", "RemoteTraceback", "Sent", "Task", "TaskFailed"]
+
+_LATER = {"Executor": "executor", "Future": "executor", "Sent": "sending"}
+"""Loaded when they are asked for: `windfall status` needs neither processes nor job files."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(f"windfall.client.{_LATER[name]}"), name)
+    raise AttributeError(f"module 'windfall.client' has no attribute {name!r}")

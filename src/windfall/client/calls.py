@@ -13,8 +13,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
-
 from windfall.errors import BadInput
 
 BLOB_BYTES = 64 * 1024
@@ -78,6 +76,8 @@ class Calls:
 
 def _dump(value: Any, what: str) -> bytes:
     """Plain pickle where it will do: ten times quicker. What lives in `__main__` is not there on the far side."""
+    import cloudpickle  # here, so that commands that send no function do not load it
+
     if not cloudpickle.list_registry_pickle_by_value():
         try:
             data = pickle.dumps(value, _PROTOCOL)

@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from windfall.bags.submission import Request, Submission
 from windfall.client.calls import Calls
-from windfall.client.executor import Executor
 from windfall.client.job import Job
 from windfall.client.local import LocalServer, here, state_location
-from windfall.client.making import call_bag, command_bag, settings_of
-from windfall.client.sending import Sent, put_blob, send, send_file
 from windfall.client.transport import Transport
 from windfall.errors import Unreachable
 
 if TYPE_CHECKING:
+    from windfall.bags.submission import Submission
+    from windfall.client.executor import Executor
+    from windfall.client.sending import Sent
     from windfall.client.workflow import Workflow
 
 Json = dict[str, Any]
@@ -62,7 +61,7 @@ class Client:
         else:
             self._local = local or _local_server(state, slots, pools)
             self._transport = Transport(*self._local.address(), patience_s=patience_s, renew=self._local.address)
-        self._calls = Calls(lambda sha256, data: put_blob(self._transport, sha256, data))
+        self._calls = Calls(self._put_blob)
 
     def greet(self) -> Client:
         """Connect at once, without patience; raises Unreachable if there is no server or it refuses the token."""
@@ -125,6 +124,8 @@ class Client:
         (keyword arguments). `settings` are those of `windfall run`: name, deadline, budget, memory, wall, cpus, env,
         cwd, inputs, outputs, max_failures, max_losses, max_failed_tasks, priority, policies, ...
         """
+        from windfall.client.making import call_bag, command_bag
+
         if params is not None and not isinstance(params, list | range):
             params = list(params)
         if self.is_local:
@@ -142,8 +143,15 @@ class Client:
 
         return Job(self._transport, sent.job, bag.spec.name, params=given, check=self.check)
 
+    def _put_blob(self, sha256: str, data: bytes) -> None:
+        from windfall.client.sending import put_blob
+
+        put_blob(self._transport, sha256, data)
+
     def send(self, bag: Submission, on_progress: Callable[[int], None] = lambda total: None) -> Sent:
         """Send a bag that was read or made: its files, its job, its tasks."""
+        from windfall.client.sending import send, send_file
+
         for sha256, path in bag.uploads.items():
             send_file(self._transport, sha256, path)
         count = bag.count if bag.spec.source.kind == "range" else 0
@@ -163,6 +171,8 @@ class Client:
 
     def submit_class(self, workflow_class: str, /, **settings: Any) -> Job:
         """One more job of a class of workflows, with a deadline, a budget and `inputs` (NAME=FILE) of its own."""
+        from windfall.bags.submission import Request
+        from windfall.client.making import settings_of
         from windfall.workflows.submission import instance_of
 
         bag = instance_of(self.workflow_class(workflow_class), Request(settings=settings_of(settings)))
@@ -170,6 +180,8 @@ class Client:
 
     def executor(self, name: str = "calls", **settings: Any) -> Executor:
         """A `concurrent.futures.Executor` on this server. `settings` as those of `submit`: cpus, memory, wall, ..."""
+        from windfall.client.executor import Executor
+
         settings.setdefault("max_failures", 1)
         if self.is_local:
             settings.setdefault("cwd", str(here()))

@@ -128,12 +128,12 @@ class LocalServer:
             return self._find_or_start()
 
     def _find_or_start(self) -> tuple[str, str]:
-        from windfall.server import embedded
-
         until = time.monotonic() + _TAKEOVER_S
         while True:
             if found := running_server(self.directory):
                 return found
+            from windfall.server import embedded  # only now: it takes longer to load than a command to answer
+
             try:
                 self._server = embedded.start(self.directory, store=self.state.url, pools=self._pools, release=True)
             except WindfallError as error:

@@ -16,9 +16,7 @@ from windfall.cli.options import (
     place_options_beside_states,
     task_name,
 )
-from windfall.cli.run.follow import StuckWatch, statuses
 from windfall.cli.show.output import moment, note, plural, print_json, print_table, worked_s
-from windfall.cli.show.progress import Progress
 from windfall.cli.show.summary import document, exit_code, print_groups, print_summary
 from windfall.client import Client, Job
 from windfall.client.job import ENDED
@@ -63,6 +61,9 @@ def status(job: str | None, watch: bool, place: Place, as_json: bool) -> None:
 
 def _watched(client: Client, job: Job, place: Place, as_json: bool) -> Json:
     """Follow a job; with JSON one line for each change. Unreachable (exit code 3) if its server goes meanwhile."""
+    from windfall.cli.run.follow import statuses
+    from windfall.cli.show.progress import Progress
+
     last: Json = {}
     with Progress(job) as progress:
         for last in statuses(job):
@@ -153,6 +154,9 @@ def wait(job: str, until: str, timeout: str | None, max_wait_s: float | None, pl
       windfall wait last --timeout 1h
       windfall wait sweep --until failed:1
     """
+    from windfall.cli.run.follow import StuckWatch, statuses
+    from windfall.cli.show.progress import Progress
+
     wanted = _failures_wanted(until)
     timeout_s = None if timeout is None else parse_duration(timeout, "--timeout")
     with place.open(patience_s=3600.0) as client:
