@@ -1,4 +1,4 @@
-"""What every pool that rents machines promises (windfall.pools.machines). A new one is one more line in PROVIDERS."""
+"""What every pool that rents machines promises (windfall.pools.contract). A new one is one more line in PROVIDERS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.clouds import SPOT, STEADY, Account, FakeCloud, emulated
 from windfall.planning.offers import Offer
-from windfall.pools.machines import ENDED, HIBERNATED, RELEASED, RUNNING, TAKEN, MachinePool, Order, Refused, Seen
+from windfall.pools.contract import ENDED, HIBERNATED, RELEASED, RUNNING, TAKEN, Order, Pool, PoolError, Seen
 
 
 def fake(directory):
@@ -39,7 +39,7 @@ class World:
             pool.close()
         for owner in ("me", "somebody else"):
             last = self._make(owner)
-            for seen in last.look():
+            for seen in last.list():
                 last.stop(seen.id)
             last.close()
 
@@ -52,14 +52,14 @@ def world(request, tmp_path):
 
 
 def order(number: int, offer: Offer = SPOT) -> Order:
-    return Order(number, offer, f"cloud-m{number}")
+    return Order(f"cloud-m{number}", offer.cores, number, offer)
 
 
-def seen(pool: MachinePool, id: str) -> Seen:
-    return next(row for row in pool.look() if row.id == id)
+def seen(pool: Pool, id: str) -> Seen:
+    return next(row for row in pool.list() if row.id == id)
 
 
-def until(pool: MachinePool, id: str, phase: str) -> Seen:
+def until(pool: Pool, id: str, phase: str) -> Seen:
     end = time.monotonic() + 30.0
     while (found := seen(pool, id)).phase != phase:
         assert time.monotonic() < end, f"it is {found}"
@@ -67,19 +67,19 @@ def until(pool: MachinePool, id: str, phase: str) -> Seen:
     return found
 
 
-def test_an_order_becomes_a_machine_with_its_number_that_boots_and_runs(world):
+def test_an_order_becomes_a_machine_with_its_name_that_boots_and_runs(world):
     pool = world.pool()
     id = pool.start(order(7))
     assert isinstance(id, str)
     ordered = seen(pool, id)
     running = until(pool, id, RUNNING)
-    assert (ordered.number, running.number) == (7, 7) and running.since_t >= ordered.since_t
+    assert {ordered.host, running.host} == {"cloud-m7"} and running.since_t >= ordered.since_t
 
 
 def test_what_is_ordered_twice_is_started_once(world):
     pool = world.pool()
     assert pool.start(order(7)) == pool.start(order(7))
-    assert len(pool.look()) == 1
+    assert len(pool.list()) == 1
 
 
 def test_a_machine_that_is_stopped_has_ended_and_is_still_shown_and_may_be_stopped_again(world):
@@ -104,14 +104,14 @@ def test_more_than_there_are_is_refused_for_want_of_capacity(world):
     pool = world.pool()
     ids = [pool.start(order(number)) for number in (1, 2, 3)]
     refused = pool.start(order(4))
-    assert isinstance(refused, Refused) and refused.capacity and refused.error
+    assert isinstance(refused, PoolError) and refused.is_capacity and refused.error
     pool.stop(ids[0])
     assert isinstance(pool.start(order(5)), str)
 
 
 def test_an_offer_that_is_no_more_is_refused_for_good(world):
     refused = world.pool().start(order(1, Offer(name="yesterday", price_usd=1.0, pool="cloud")))
-    assert isinstance(refused, Refused) and not refused.capacity
+    assert isinstance(refused, PoolError) and not refused.is_capacity
 
 
 def test_what_the_provider_does_is_shown_with_its_time(world):
@@ -139,7 +139,7 @@ def test_a_notice_says_when_the_machine_will_be_taken(world):
     assert told.phase == RUNNING and told.taken_at_t > running.since_t
 
 
-def test_machines_outlive_their_server_and_are_found_by_their_numbers(world):
+def test_machines_outlive_their_server_and_are_found_by_their_names(world):
     first = world.pool()
     running, asleep = first.start(order(1, STEADY)), first.start(order(2))
     until(first, running, RUNNING)
@@ -147,9 +147,9 @@ def test_machines_outlive_their_server_and_are_found_by_their_numbers(world):
     first.poke(asleep, "hibernate")
     first.close()
     second = world.pool()
-    assert {(row.id, row.number, row.phase) for row in second.look()} == {
-        (running, 1, RUNNING),
-        (asleep, 2, HIBERNATED),
+    assert {(row.id, row.host, row.phase) for row in second.list()} == {
+        (running, "cloud-m1", RUNNING),
+        (asleep, "cloud-m2", HIBERNATED),
     }
     assert second.start(order(1, STEADY)) == running
     second.stop(running)
@@ -161,4 +161,4 @@ def test_machines_of_somebody_else_are_shown_as_strangers(world):
     id = other.start(order(1))
     mine = world.pool()
     stranger = seen(mine, id)
-    assert stranger.number is None and "somebody else" in stranger.about
+    assert stranger.host is None and "somebody else" in stranger.about

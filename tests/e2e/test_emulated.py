@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from tests.support.clouds import SPOT, STEADY
 from tests.support.worker_process import alive, until_gone
 from windfall.errors import BadInput
+from windfall.pools.contract import ENDED, FAILED, HIBERNATED, RUNNING, TAKEN, Order, PoolError
 from windfall.pools.emulated import EmulatedPool
 from windfall.pools.emulated_config import Cloud, Rented, Trace
-from windfall.pools.local import Place
-from windfall.pools.machines import ENDED, FAILED, HIBERNATED, RUNNING, TAKEN, Order, Refused
+from windfall.pools.kinds import Place
 
 MANY = replace(SPOT, limit=None)
 
@@ -40,12 +40,12 @@ class Provider:
         return self.pool
 
     def order(self, number: int) -> str:
-        answer = self.pool.start(Order(number, MANY, f"{self.directory.name}-m{number}"))
+        answer = self.pool.start(Order(f"{self.directory.name}-m{number}", MANY.cores, number, MANY))
         assert isinstance(answer, str), answer
         return answer
 
     def phases(self) -> dict[int, str]:
-        return {seen.number: seen.phase for seen in self.pool.look()}
+        return {int(seen.host.rpartition("m")[2]): seen.phase for seen in self.pool.list()}
 
     def processes(self, id: str) -> list[int]:
         return self.pool._trees[id].members()
@@ -57,7 +57,7 @@ class Provider:
 
     def close(self) -> None:
         pool = self.open()
-        for seen in pool.look():
+        for seen in pool.list():
             pool.stop(seen.id)
         pool.close()
 
@@ -100,7 +100,7 @@ def test_hibernation_freezes_every_process_and_an_end_leaves_none(provider):
     assert not any(is_stopped(pid) for pid in family)
     cloud.pool.poke(id, "terminate")
     until_gone(family)
-    assert [(seen.phase, seen.cause) for seen in cloud.pool.look()] == [(ENDED, TAKEN)]
+    assert [(seen.phase, seen.cause) for seen in cloud.pool.list()] == [(ENDED, TAKEN)]
 
 
 def test_a_machine_whose_worker_is_killed_has_failed_and_says_why(provider):
@@ -109,7 +109,7 @@ def test_a_machine_whose_worker_is_killed_has_failed_and_says_why(provider):
     until(lambda: cloud.phases() == {1: RUNNING})
     os.kill(cloud.processes(id)[0], signal.SIGKILL)
     until(lambda: cloud.phases() == {1: ENDED})
-    (seen,) = cloud.pool.look()
+    (seen,) = cloud.pool.list()
     assert seen.cause == FAILED and "SIGKILL" in seen.about
 
 
@@ -146,7 +146,7 @@ def test_a_trace_takes_the_youngest_refuses_more_and_gives_back(provider):
     trace = Trace(gap_s, here + [2] * 1000)
     cloud = provider(rented=(Rented(MANY, trace=trace),))
     cloud.order(1), cloud.order(2)
-    assert isinstance(cloud.pool.start(Order(3, MANY, "x")), Refused)
+    assert isinstance(cloud.pool.start(Order("x", MANY.cores, 3, MANY)), PoolError)
     seen: list[dict[int, str]] = []
 
     def look() -> bool:
@@ -167,11 +167,11 @@ def test_a_notice_comes_before_the_end_and_the_worker_leaves_by_itself(provider)
     until(lambda: cloud.phases() == {1: RUNNING} and cloud.works(id))
     (worker, *_) = cloud.processes(id)
     cloud.pool.poke(id, "notice")
-    (told,) = cloud.pool.look()
+    (told,) = cloud.pool.list()
     assert told.phase == RUNNING and told.taken_at_t is not None
     until(lambda: not alive(worker))
     until(lambda: cloud.phases() == {1: ENDED})
-    assert cloud.pool.look()[0].cause == TAKEN, (
+    assert cloud.pool.list()[0].cause == TAKEN, (
         "its worker left in good order; the machine was there until it was taken"
     )
 

@@ -12,8 +12,8 @@ import pytest
 
 from windfall import wire, worker
 from windfall.client import Client
+from windfall.pools.workerfile import worker_pyz
 from windfall.server import embedded
-from windfall.server.workerfile import worker_pyz
 
 
 def python38() -> str:

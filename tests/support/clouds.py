@@ -9,22 +9,24 @@ import msgspec
 from msgspec.structs import replace
 
 from windfall.planning.offers import Offer
-from windfall.pools.emulated import EmulatedPool, Machine
-from windfall.pools.emulated_config import Cloud, Rented
-from windfall.pools.emulated_process import find
-from windfall.pools.local import Place
-from windfall.pools.machines import (
+from windfall.pools.contract import (
     ENDED,
     FAILED,
     HIBERNATED,
+    INVALID,
     PENDING,
     RELEASED,
     RUNNING,
     TAKEN,
+    Check,
     Order,
-    Refused,
+    PoolError,
     Seen,
 )
+from windfall.pools.emulated import EmulatedPool, Machine
+from windfall.pools.emulated_config import Cloud, Rented
+from windfall.pools.kinds import Place
+from windfall.pools.process_tree import find
 
 SPOT = Offer(name="spot", price_usd=0.03, cores=2, market="spot", pool="cloud", when_taken="hibernate", limit=3)
 STEADY = Offer(name="steady", price_usd=0.1, cores=2, pool="cloud")
@@ -42,46 +44,56 @@ class Account:
         self.numbers = count(1)
 
 
+Rows = list[Seen]  # `list` is also the name of a method
+Checks = list[Check]
+
+
 class FakeCloud:
     """A provider in memory: time stands still, a machine boots when it is looked at, and nothing else happens."""
+
+    interval_s = 0.05
 
     def __init__(self, account: Account, owner: str = "me", offers: tuple[Offer, ...] = OFFERS) -> None:
         self.offers = offers
         self.account, self._owner = account, owner
         self.orders: list[Order] = []
         self.stops: list[str] = []
-        self.error: Refused | None = None
+        self.error: PoolError | None = None
 
-    def start(self, order: Order) -> str | Refused:
+    def start(self, order: Order) -> str | PoolError:
         self.orders.append(order)
         for id, (owner, _, seen) in self.account.machines.items():
-            if owner == self._owner and seen.number == order.number:
+            if owner == self._owner and seen.host == order.host:
                 return id
         if self.error is not None:
             return self.error
-        offer = next((offer for offer in self.offers if offer.name == order.offer.name), None)
+        offer = next((offer for offer in self.offers if order.offer and offer.name == order.offer.name), None)
         if offer is None:
-            return Refused("there is no such offer", capacity=False)
+            return PoolError("there is no such offer", INVALID)
         held = [entry for entry in self.account.machines.values() if entry[2].phase != ENDED and entry[1] == offer.name]
         if offer.limit is not None and len(held) >= offer.limit:
-            return Refused("no capacity")
+            return PoolError("no capacity")
         id = f"i-{next(self.account.numbers)}"
-        seen = Seen(id, PENDING, self.account.now, order.number)
+        seen = Seen(id, PENDING, self.account.now, order.host)
         self.account.machines[id] = (self._owner, offer.name, seen)
         return id
 
-    def stop(self, id: str) -> None:
+    def stop(self, id: str, gently: bool = False) -> None:
         self.stops.append(id)
-        if id in self.account.machines and self.account.machines[id][2].phase != ENDED:
+        owner, _, seen = self.account.machines.get(id, ("", "", None))
+        if seen is not None and owner == self._owner and seen.phase != ENDED:
             self.tell(id, phase=ENDED, cause=RELEASED)
 
-    def look(self) -> list[Seen]:
+    def list(self) -> Rows:
         shown = []
-        for id, (owner, _, seen) in list(self.account.machines.items()):
-            shown.append(seen if owner == self._owner else replace(seen, number=None, about=f"of {owner}"))
+        for id, (owner, _, seen) in [*self.account.machines.items()]:
+            shown.append(seen if owner == self._owner else replace(seen, host=None, about=f"of {owner}"))
             if seen.phase == PENDING:
                 self.tell(id, phase=RUNNING)
         return shown
+
+    def doctor(self) -> Checks:
+        return [Check("it is in memory")]
 
     def close(self) -> None:
         pass

@@ -7,22 +7,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct, field
+
 from windfall.core.events import AnyEvent, PoolAnswered, PoolCounted, SiteSettled
 from windfall.core.sites.instances import ENDED, OPEN, SiteState
 from windfall.core.state.hosts import GONE
 from windfall.core.state.state import State
 from windfall.core.wishes import AskWish
-from windfall.pools.contract import PoolWorker, Started
 from windfall.wire.messages import EXIT, NO_COMMAND
 
 EVERY_S = 2.0
-"""Seconds between two counts of a pool."""
+"""Seconds between two counts of a pool that names no interval of its own."""
+
+
+class PoolWorker(Struct, frozen=True):
+    """A worker that was asked for. `host` is the name under which it asks the server for work."""
+
+    host: str
+    alive: bool = True
+    error: str = ""
+    """Why the worker failed; empty if it ended in good order."""
+
+
+class Started(Struct):
+    """Answer to a request: the hosts that were started, and the error if there are fewer than asked for."""
+
+    hosts: list[str] = field(default_factory=list)
+    error: str = ""
 
 
 def answered(ask: AskWish, started: Started, t: float) -> PoolAnswered:
     """What came of a request: the workers that were refused, or all of them if none was."""
     refused = ask.count - len(started.hosts)
-    return PoolAnswered(t, ask.pool, refused or ask.count, started.error if refused else "", ask.number)
+    error = (started.error or "the pool gave no reason") if refused else ""
+    return PoolAnswered(t, ask.pool, refused or ask.count, error, ask.number)
+
+
+def unlisted(pool: str, error: str, t: float) -> PoolAnswered:
+    """A pool cannot say what it has: what there is stays as it was last seen, for that is no list of nothing."""
+    return PoolAnswered(t, pool, 0, f"it cannot be listed: {error}")
 
 
 def stillborn(state: State, pool: str, workers: Sequence[PoolWorker], t: float) -> list[AnyEvent]:

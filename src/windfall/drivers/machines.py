@@ -21,12 +21,10 @@ from windfall.core.state.fleet import MachineState
 from windfall.core.state.state import State
 from windfall.core.wishes import wishes
 from windfall.drivers.realtime import Realtime
-from windfall.pools.machines import ENDED, HIBERNATED, RUNNING, MachinePool, Order, Refused, Seen
+from windfall.drivers.supply import Backoff, guarded
+from windfall.pools.contract import ENDED, HIBERNATED, RUNNING, TRANSIENT, Order, Pool, PoolError, Seen
 
 log = logging.getLogger(__name__)
-
-EVERY_S = 0.25
-"""Between two looks; an order or a stop is carried out at once."""
 
 _ORDERS = (ev.PlanProposed, ev.TimerFired)
 """Events after which machines may have to be ordered or given back at once."""
@@ -39,27 +37,27 @@ class Findings(Struct):
 
     events: list[ev.AnyEvent] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
-    ids: dict[int, str] = field(default_factory=dict)
-    """By our numbers, of all that have not ended."""
+    ids: dict[str, str] = field(default_factory=dict)
+    """By the names of our hosts, of all that have not ended."""
 
 
 def compare(state: State, pool: str, shown: list[Seen], now: float) -> Findings:
     """What the engine does not know yet."""
     found = Findings()
     strangers: list[tuple[str, str]] = []
-    ours = {machine.number: machine for machine in _machines(state, pool)}
+    ours = {machine.host_name: machine for machine in _machines(state, pool)}
     for seen in shown:
-        if seen.number is None:
+        if seen.host is None:
             strangers.append((seen.id, seen.about))
             continue
         if seen.phase != ENDED:
-            found.ids[seen.number] = seen.id
-        machine = ours.pop(seen.number, None)
+            found.ids[seen.host] = seen.id
+        machine = ours.pop(seen.host, None)
         if machine is not None and machine.there:
             found.events += _news(machine, seen, now)
         elif seen.phase != ENDED:
             found.forgotten.append(seen.id)
-            strangers.append((seen.id, f"ours, number {seen.number}, forgotten; it is being stopped"))
+            strangers.append((seen.id, f"ours, {seen.host}, forgotten; it is being stopped"))
     for machine in ours.values():
         if machine.there and machine.id:
             found.events.append(ev.MachineEnded(now, machine.number, now, ""))
@@ -91,12 +89,14 @@ def _news(machine: MachineState, seen: Seen, now: float) -> list[ev.AnyEvent]:
 class MachineKeeper:
     """Keeps the machines of one server; `pools` are those that rent them, by name."""
 
-    def __init__(self, driver: Realtime, pools: Mapping[str, MachinePool], every_s: float = EVERY_S) -> None:
+    def __init__(self, driver: Realtime, pools: Mapping[str, Pool], every_s: float | None = None) -> None:
         self._driver = driver
         self.pools = dict(pools)
-        self._every_s = every_s
+        self._backoff = {
+            name: Backoff(pool.interval_s if every_s is None else every_s) for name, pool in self.pools.items()
+        }
         self._changed = {name: asyncio.Event() for name in self.pools}
-        self._threads = ThreadPoolExecutor(max(1, len(self.pools)), thread_name_prefix="machines")
+        self._threads = ThreadPoolExecutor(max(1, 2 * len(self.pools)), thread_name_prefix="machines")
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -126,8 +126,9 @@ class MachineKeeper:
             await self._call(pool.close)
         self._threads.shutdown()
 
-    async def _release(self, name: str, pool: MachinePool) -> None:
-        for id in (await self._find(name, pool)).ids.values():
+    async def _release(self, name: str, pool: Pool) -> None:
+        found = await self._find(name, pool)
+        for id in found.ids.values() if found is not None else ():
             await self._call(pool.stop, id)
         await self._find(name, pool)
 
@@ -146,44 +147,57 @@ class MachineKeeper:
             except Exception:
                 log.exception("the machines of pool %s could not be looked after; trying again", name)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed[name].wait(), self._every_s)
+                await asyncio.wait_for(self._changed[name].wait(), self._backoff[name].wait_s)
             self._changed[name].clear()
 
     async def look(self, name: str) -> None:
         """Tell what there is, then order and stop what is decided and durable."""
         pool = self.pools[name]
         found = await self._find(name, pool)
+        if found is None:
+            return
         wanted = wishes(self._driver.state)
         ordered, ending = self._mine(name, wanted.order), self._mine(name, wanted.end)
         await self._driver.settled()
         for id in found.forgotten:
             await self._call(pool.stop, id)
         for machine in ending:
-            await self._stop(pool, machine, found.ids.get(machine.number))
+            await self._stop(pool, machine, found.ids.get(machine.host_name))
         for machine in ordered:
-            await self._order(pool, machine)
+            await self._order(name, pool, machine)
 
     def _mine(self, pool: str, numbers: Collection[int]) -> list[MachineState]:
         machines = self._driver.state.fleet.machines
         return [machines[number] for number in numbers if machines[number].offer.pool == pool]
 
-    async def _find(self, name: str, pool: MachinePool) -> Findings:
-        shown = await self._call(pool.look)
+    async def _find(self, name: str, pool: Pool) -> Findings | None:
+        """What there is, told to the engine; None if the provider cannot say: then nothing has changed."""
+        shown = await self._call(pool.list)
+        failed = isinstance(shown, PoolError)
+        if self._backoff[name].note(failed) and isinstance(shown, PoolError):
+            log.warning("the machines of pool %s cannot be listed (%s error): %s", name, shown.kind, shown.error)
+        if isinstance(shown, PoolError):
+            return None
         found = compare(self._driver.state, name, shown, self._driver.clock())
         if found.events:
             await self._driver.submit(found.events)
         return found
 
-    async def _order(self, pool: MachinePool, machine: MachineState) -> None:
+    async def _order(self, name: str, pool: Pool, machine: MachineState) -> None:
         at = self._driver.clock()
-        answer = await self._call(pool.start, Order(machine.number, machine.offer, machine.host_name))
+        order = Order(machine.host_name, machine.offer.cores, machine.number, machine.offer)
+        answer = await self._call(pool.start, order)
         now = self._driver.clock()
-        if isinstance(answer, Refused):
-            await self._driver.submit([ev.MachineRefused(now, machine.number, answer.error, answer.capacity)])
+        if isinstance(answer, PoolError) and answer.kind == TRANSIENT:
+            # The order stays wished for, and is repeated under the same name.
+            if self._backoff[name].note(True):
+                log.warning("pool %s cannot start a machine: %s", name, answer.error)
+        elif isinstance(answer, PoolError):
+            await self._driver.submit([ev.MachineRefused(now, machine.number, answer.error, answer.is_capacity)])
         else:
             await self._driver.submit([ev.MachineStarted(now, machine.number, answer, at)])
 
-    async def _stop(self, pool: MachinePool, machine: MachineState, id: str | None) -> None:
+    async def _stop(self, pool: Pool, machine: MachineState, id: str | None) -> None:
         if id is not None:
             await self._call(pool.stop, id)
             self._changed[machine.offer.pool].set()
@@ -191,5 +205,5 @@ class MachineKeeper:
             error = "given up before it was ordered"
             await self._driver.submit([ev.MachineRefused(self._driver.clock(), machine.number, error, False)])
 
-    async def _call(self, call: Callable[..., T], *args: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+    async def _call(self, call: Callable[..., T], *args: object) -> T | PoolError:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, guarded, call, *args)

@@ -1,6 +1,8 @@
 """The keeper of the pools: tells the engine what they have, and carries out what it asks. Touches pools, by threads.
 
-One look after the other: count what is there, decide, ask, report. So nothing is counted while it is being asked for.
+Each pool has a loop of its own, so that a slow one delays no other: ask for what is wished, then count what there is.
+So nothing is counted while it is being asked for. Requests go out at once; counting obeys the pool's interval, and one
+that fails is repeated less and less often.
 """
 
 from __future__ import annotations
@@ -18,93 +20,119 @@ from windfall.core.state.pools import PoolRules
 from windfall.core.wishes import AskWish, wishes
 from windfall.drivers import asking
 from windfall.drivers.realtime import Realtime
-from windfall.pools.contract import Pool, PoolWorker
+from windfall.drivers.supply import Backoff, WorkerSource
+from windfall.pools.contract import PoolError
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 STOP_GRACE_S = 2.0
-"""What runs on clients when the server stops may finish within this time; then it is handed back."""
+"""Tasks that run when the server stops may finish within this time; then they are handed back."""
 
 
 class PoolKeeper:
-    """Keeps the pools of one server. `providers` are those that can be asked, by name."""
+    """Keeps the pools of one server. `sources` are those that can be asked for workers, by name."""
 
-    def __init__(self, driver: Realtime, rules: list[PoolRules], providers: Mapping[str, Pool]) -> None:
+    def __init__(self, driver: Realtime, rules: list[PoolRules], sources: Mapping[str, WorkerSource]) -> None:
         self._driver = driver
         self._rules = rules
-        self._providers = dict(providers)
-        self._changed = asyncio.Event()
-        self._threads = ThreadPoolExecutor(max(1, len(providers)), thread_name_prefix="pool")
-        self._task: asyncio.Task[None] | None = None
+        self.sources = dict(sources)
+        self._changed: dict[str, asyncio.Event] = {}
+        self._backoff = {name: Backoff(source.interval_s) for name, source in self.sources.items()}
+        self._threads = ThreadPoolExecutor(32, thread_name_prefix="pool")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._begun = False
 
     async def start(self) -> None:
         if not self._rules and not self._driver.state.supply.pools:
             return
         await self._driver.submit([PoolsConfigured(self._driver.clock(), self._rules)])
-        if self._providers:
+        if self.sources:
             self._begin()
 
     def _begin(self) -> None:
         self._driver.on_commit.append(self._committed)
-        self._task = self._driver.background(self._keep(), "the keeper of pools")
+        self._begun = True
+        for name in self.sources:
+            self._keep_also(name)
 
-    async def add(self, rules: PoolRules, provider: Pool) -> None:
+    def _keep_also(self, name: str) -> None:
+        self._changed[name] = asyncio.Event()
+        self._tasks.append(self._driver.background(self._keep(name), f"the keeper of pool {name}"))
+
+    async def add(self, rules: PoolRules, source: WorkerSource) -> None:
         """A pool that comes while the server runs, or new rules of one that is there."""
         self._rules = [*(other for other in self._rules if other.name != rules.name), rules]
         await self._driver.submit([PoolsConfigured(self._driver.clock(), self._rules)])
-        self._providers[rules.name] = provider
-        if self._task is None:
+        is_new = rules.name not in self.sources
+        self.sources[rules.name], self._backoff[rules.name] = source, Backoff(source.interval_s)
+        if not self._begun:
             self._begin()
+        elif is_new:
+            self._keep_also(rules.name)
 
     async def stop(self) -> None:
-        """Let the clients go; best while the server still hears them say what becomes of their tasks."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        providers, self._providers = self._providers, {}
-        await asyncio.gather(*(self._call(pool.stop, STOP_GRACE_S) for pool in providers.values()))
+        """Let the workers go; best while the server still hears them say what becomes of their tasks."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        sources, self.sources = self.sources, {}
+        await asyncio.gather(*(self._call(source.stop, STOP_GRACE_S) for source in sources.values()))
         self._threads.shutdown()
 
     def _committed(self, records: list[Record]) -> None:
-        if self._driver.state.supply.asked:
-            self._changed.set()
+        for pool, _ in self._driver.state.supply.asked.values():
+            if pool in self._changed:
+                self._changed[pool].set()
 
-    async def _keep(self) -> None:
+    async def _keep(self, name: str) -> None:
+        clock = asyncio.get_running_loop().time
+        count_at = clock()
         while True:
             try:
                 if not self._driver.trouble:
-                    await self.look()
+                    await self._ask_all(name)
+                    if clock() >= count_at:
+                        await self._count(name)
+                        count_at = clock() + self._backoff[name].wait_s
             except Exception:
-                log.exception("the pools could not be looked after; trying again")
+                log.exception("pool %s could not be looked after; trying again", name)
+                count_at = clock() + self._backoff[name].wait_s
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), asking.EVERY_S)
-            self._changed.clear()
+                await asyncio.wait_for(self._changed[name].wait(), max(0.05, count_at - clock()))
+            self._changed[name].clear()
 
     async def look(self) -> None:
-        """Ask for what is wished for, then tell what there is: so nothing is counted while it is being asked for."""
-        await self._driver.settled()
-        asks: dict[str, list[AskWish]] = {name: [] for name in self._providers}
-        for ask in wishes(self._driver.state).asks:
-            if ask.pool in asks:
-                asks[ask.pool].append(ask)
-        await asyncio.gather(*(self._ask_all(mine) for mine in asks.values()))
-        listed = await asyncio.gather(*(self._call(self._providers[name].list) for name in asks))
-        for name, workers in zip(asks, listed, strict=True):
+        """Ask all pools for what is wished for, then report what they have, in their order."""
+        names = [*self.sources]
+        await asyncio.gather(*(self._ask_all(name) for name in names))
+        listed = await asyncio.gather(*(self._call(self.sources[name].list) for name in names))
+        for name, workers in zip(names, listed, strict=True):
             await self._report(name, workers)
 
-    async def _ask_all(self, asks: list[AskWish]) -> None:
-        for ask in asks:
-            await self._ask(ask)
+    async def _ask_all(self, name: str) -> None:
+        await self._driver.settled()
+        for ask in wishes(self._driver.state).asks:
+            if ask.pool == name:
+                await self._ask(ask)
 
-    async def _report(self, name: str, workers: list[PoolWorker]) -> None:
-        state, now = self._driver.state, self._driver.clock()
-        await self._submit(asking.stillborn(state, name, workers, now))
-        await self._submit(asking.counted(state, name, workers, now))
+    async def _count(self, name: str) -> None:
+        await self._report(name, await self._call(self.sources[name].list))
+
+    async def _report(self, name: str, workers: list[asking.PoolWorker] | PoolError) -> None:
+        now = self._driver.clock()
+        first = self._backoff[name].note(failed=isinstance(workers, PoolError))
+        if isinstance(workers, PoolError):
+            if first:
+                log.warning("pool %s cannot be listed: %s", name, workers.error)
+            await self._submit([asking.unlisted(name, workers.error, now)])
+            return
+        await self._submit(asking.stillborn(self._driver.state, name, workers, now))
+        await self._submit(asking.counted(self._driver.state, name, workers, now))
 
     async def _ask(self, ask: AskWish) -> None:
-        started = await self._call(partial(self._providers[ask.pool].start, ask.count))
+        started = await self._call(partial(self.sources[ask.pool].start, ask))
         await self._submit([asking.answered(ask, started, self._driver.clock())])
 
     async def _submit(self, events: list[AnyEvent]) -> None:

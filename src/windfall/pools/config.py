@@ -9,19 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from windfall.core.sites.instances import SiteRules
-from windfall.core.state.pools import PoolRules
 from windfall.errors import BadInput
-from windfall.pools.emulated_config import Cloud, rented_from
-from windfall.pools.site import check_site
-from windfall.units import parse_duration
+from windfall.pools.kinds import MACHINES, PoolConfig, kinds_with_field
 
-LOCAL, SELF, SITE, EMULATED = "local", "self", "site", "emulated"
-KINDS = (LOCAL, SELF, SITE, EMULATED)
-RENTS = (EMULATED,)
-"""Kinds that rent machines for the plans of jobs; the others start workers when tasks wait."""
+COMMON = ("name", "kind", "limit", "slots", "price", "per_minute", "idle_exit")
+"""Fields that a pool of every kind has."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}\Z")
 _FIELD = re.compile(r"unknown field `(?P<name>[^`]+)`")
 _PATH = re.compile(r"`\$\.?(?P<path>[^`]*)`")
@@ -32,73 +25,9 @@ def is_name(text: str) -> bool:
     return bool(_NAME.match(text))
 
 
-class PoolConfig(Struct, forbid_unknown_fields=True):
-    """One [[pool]] of the file."""
-
-    name: str
-    kind: str = LOCAL
-    limit: int | None = None
-    """Most workers or machines; default 1, for a site or a cloud 1000."""
-    slots: int = 1
-    price: float = 0.0
-    """Dollars per hour of one worker."""
-    per_minute: float = 60.0
-    idle_exit: str | float | None = None
-    """Time without work after which a worker ends: default 1m; 1h on a rented machine, which its plan ends."""
-    instance: dict[str, float] = {}
-    """Site: resources of one preemptible instance."""
-    grace: str | float = "10s"
-    cost: str = "work"
-    offer: list[dict[str, Any]] = []
-    """Cloud: its offers, each with a `law` that says how machines are interrupted."""
-    time_scale: float = 1.0
-    """Cloud: seconds of the cloud per real second."""
-    notice: str | float = "0s"
-    """Cloud: time between the notice and the interruption of a machine."""
-    seed: int = 0
-    base: str = ""
-    """Folder of the file, set by the reader: paths in the file are relative to it."""
-
-    @property
-    def site(self) -> SiteRules:
-        return SiteRules(
-            self.name,
-            self.instance,
-            1000 if self.limit is None else self.limit,
-            parse_duration(self.grace, "grace"),
-            self.cost,
-            self.idle_exit_s,
-            float(self.price),
-            float(self.per_minute),
-        )
-
-    @property
-    def rules(self) -> PoolRules:
-        if self.kind == SITE:
-            return self.site.pool
-        limit = 1 if self.limit is None else self.limit
-        return PoolRules(
-            self.name, self.kind, limit, self.slots, float(self.price), float(self.per_minute), self.kind == SELF
-        )
-
-    @property
-    def idle_exit_s(self) -> float:
-        default = "1h" if self.kind in RENTS else "1m"
-        return parse_duration(default if self.idle_exit is None else self.idle_exit, "idle_exit")
-
-    def cloud(self, where: str = "") -> Cloud:
-        """The emulated provider of this [[pool]], with times in real seconds."""
-        notice_s = parse_duration(self.notice, "notice") / self.time_scale
-        rented = tuple(
-            rented_from(table, self.name, self.time_scale, Path(self.base), f"{where}: offer {number}")
-            for number, table in enumerate(self.offer, 1)
-        )
-        limit = 1000 if self.limit is None else self.limit
-        return Cloud(self.name, rented, limit, notice_s, self.seed, self.idle_exit_s)
-
-
-class PoolsFile(Struct, forbid_unknown_fields=True):
-    pool: list[PoolConfig]
+def rents(pool: PoolConfig) -> bool:
+    """Whether it rents machines for the plans of jobs; others start workers when tasks wait."""
+    return pool.of.gives == MACHINES
 
 
 def read_pools(path: Path, time_scale: float | None = None) -> list[PoolConfig]:
@@ -111,79 +40,76 @@ def read_pools(path: Path, time_scale: float | None = None) -> list[PoolConfig]:
         raise BadInput(f"{path} is not TOML: {error}") from None
     if not table.get("pool"):
         raise BadInput(f"{path} has no pool in it", hint='begin one with [[pool]], then name = "here", limit = 4')
-    try:
-        pools = msgspec.convert(table, PoolsFile).pool
-    except msgspec.ValidationError as error:
-        raise _worded(error, table, path) from None
-    seen: set[str] = set()
-    for number, pool in enumerate(pools, 1):
-        pool.base = str(path.parent)
-        if time_scale is not None and pool.kind == EMULATED:
-            pool.time_scale = time_scale
-        _check(pool, f"{path}: pool {number} '{pool.name}'")
-        if pool.name in seen:
+    if unknown := next((name for name in table if name != "pool"), None):
+        raise BadInput(f"{path}: unknown field '{unknown}'", hint="everything stands below a [[pool]]")
+    if not isinstance(table["pool"], list):
+        raise BadInput(f"{path}: pool is not a list", hint="begin each pool with [[pool]], in double brackets")
+    pools: list[PoolConfig] = []
+    for number, entry in enumerate(table["pool"], 1):
+        pool = _read(entry, f"{path}: pool {number}", path.parent, time_scale)
+        if any(other.name == pool.name for other in pools):
             raise BadInput(f"{path}: two pools are called '{pool.name}'", hint="give one of them another name")
-        seen.add(pool.name)
+        pools.append(pool)
     return pools
+
+
+def _read(entry: Any, where: str, base: Path, time_scale: float | None) -> PoolConfig:
+    if not isinstance(entry, dict):
+        raise BadInput(f"{where} is not a table", hint="begin each pool with [[pool]]")
+    where += f" '{entry['name']}'" if "name" in entry else ""
+    pool: PoolConfig = _converted({key: entry[key] for key in COMMON if key in entry}, PoolConfig, where, "")
+    pool.base = base
+    try:
+        kind = pool.of
+    except BadInput as error:
+        raise BadInput(f"{where}: {error.message}", hint=error.hint) from None
+    own = {key: value for key, value in entry.items() if key not in COMMON}
+    pool.settings = _converted(own, kind.settings, where, pool.kind)
+    if time_scale is not None and "time_scale" in kind.settings.__struct_fields__:
+        pool.settings.time_scale = time_scale
+    _check(pool, where)
+    return pool
 
 
 def _check(pool: PoolConfig, where: str) -> None:
     if not is_name(pool.name):
         raise BadInput(f"{where}: not a name", hint="letters, digits, '.', '_' and '-', at most 60")
-    if pool.kind not in KINDS:
-        near = get_close_matches(pool.kind, KINDS, n=1)
-        hint = f'did you mean kind = "{near[0]}"?' if near else f"the kinds are: {', '.join(KINDS)}"
-        raise BadInput(f"{where}: there is no kind '{pool.kind}'", hint=hint)
     for name, least, most in (("limit", 1, 100_000), ("slots", 1, 4096), ("price", 0, 1e6), ("per_minute", 0.01, 1e6)):
         value = getattr(pool, name)
         if value is not None and not least <= value <= most:
             raise BadInput(f"{where}: {name} = {value}", hint=f"it is a number from {least:g} to {most:g}")
     try:
-        idle_exit_s = pool.idle_exit_s
-    except BadInput as error:
-        raise BadInput(f"{where}: {error.message}", hint=error.hint) from None
-    if idle_exit_s < 1:
-        raise BadInput(f"{where}: idle_exit = {pool.idle_exit}", hint="at least one second")
-    if pool.kind == EMULATED:
-        _check_cloud(pool, where)
-    elif pool.offer:
-        raise BadInput(f"{where}: only a cloud has offers", hint=f'say kind = "{EMULATED}", or leave `offer` out')
-    if pool.kind == SITE:
-        check_site(pool.site, where)
-    elif pool.instance:
-        raise BadInput(f"{where}: only a site has instances", hint='say kind = "site", or leave `instance` out')
-
-
-def _check_cloud(pool: PoolConfig, where: str) -> None:
-    if not 1e-3 <= pool.time_scale <= 1e6:
-        raise BadInput(f"{where}: time_scale = {pool.time_scale}", hint="as in 60: a minute of the cloud in a second")
-    try:
-        offers = pool.cloud(where).offers
+        if pool.idle_exit_s < 1:
+            raise BadInput(f"{where}: idle_exit = {pool.idle_exit}", hint="at least one second")
+        pool.of.check(pool, where)
     except BadInput as error:
         message = error.message if error.message.startswith(where) else f"{where}: {error.message}"
         raise BadInput(message, hint=error.hint) from None
-    if not offers:
-        raise BadInput(f"{where}: it rents nothing", hint="begin an offer with [[pool.offer]]; see docs/howto/cloud.md")
-    names = [offer.name for offer in offers]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise BadInput(f"{where}: two offers are called '{twice}'", hint="give one of them another name")
 
 
-def _worded(error: msgspec.ValidationError, table: dict[str, Any], path: Path) -> BadInput:
+def _converted(table: dict[str, Any], into: type[Any], where: str, kind: str) -> Any:
+    try:
+        return msgspec.convert(table, into)
+    except msgspec.ValidationError as error:
+        raise _worded(error, into, where, kind) from None
+
+
+def _worded(error: msgspec.ValidationError, into: type[Any], where: str, kind: str) -> BadInput:
     message = str(error)
+    if unknown := _FIELD.search(message):
+        return _unknown(unknown["name"], into, where, kind)
     place = _PATH.search(message)
-    numbered = re.match(r"pool\[(\d+)\](?:\.(?P<field>\w+))?", place["path"] if place else "")
-    where = str(path)
-    if numbered:
-        entry = table["pool"][int(numbered[1])]
-        name = f" '{entry['name']}'" if isinstance(entry, dict) and "name" in entry else ""
-        where = f"{path}: pool {int(numbered[1]) + 1}{name}"
-    unknown = _FIELD.search(message)
-    if unknown:
-        fields = PoolConfig.__struct_fields__ if numbered else ("pool",)
-        near = get_close_matches(unknown["name"], fields, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"what it may say: {', '.join(fields)}"
-        return BadInput(f"{where}: unknown field '{unknown['name']}'", hint=hint)
     what = message.split(" - at ")[0]
-    field = f": {numbered['field']}" if numbered and numbered["field"] else ""
+    field = f": {place['path']}" if place and place["path"] else ""
     return BadInput(f"{where}{field}: {what[0].lower()}{what[1:]}", hint="see docs/howto/pools.md")
+
+
+def _unknown(field: str, into: type[Any], where: str, kind: str) -> BadInput:
+    fields = [*COMMON, *into.__struct_fields__]
+    if elsewhere := kinds_with_field(field):
+        hint = f'only a pool of kind = "{elsewhere[0]}" has it'
+    elif near := get_close_matches(field, fields, n=1):
+        hint = f"did you mean '{near[0]}'?"
+    else:
+        hint = f"what a pool of kind '{kind}' may say: {', '.join(fields)}"
+    return BadInput(f"{where}: unknown field '{field}'", hint=hint)

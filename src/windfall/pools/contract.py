@@ -1,43 +1,117 @@
-"""The contract of a pool: start workers, list them, stop them. Types only; touches nothing."""
+"""The contract of every pool: start a worker somewhere, list what there is, stop one. Types only; touches nothing.
+
+There is one contract, and two keepers use it. The keeper of workers (`drivers/pools.py`) orders workers when tasks
+wait; the keeper of machines (`drivers/machines.py`) orders what a plan rents, and such an order names an offer. A pool
+carries out one call at a time and decides nothing: how often to try again, how long to wait after an error and what to
+give up belongs to the keepers and to the engine.
+"""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
+
+from windfall.planning.offers import Offer
+
+PENDING, RUNNING, HIBERNATED, ENDED = "pending", "running", "hibernated", "ended"
+RELEASED, TAKEN, FAILED = "released", "taken", "failed"
+
+CAPACITY, QUOTA, CREDENTIALS, INVALID, TRANSIENT = "capacity", "quota", "credentials", "invalid", "transient"
+KINDS_OF_ERROR = (CAPACITY, QUOTA, CREDENTIALS, INVALID, TRANSIENT)
 
 
-class PoolWorker(Struct, frozen=True):
-    """A worker that a pool has started. `host` is the name under which it asks the server for work."""
+class Order(Struct, frozen=True):
+    """Start one worker that asks the server for work under the name `host`.
+
+    The name is the client token: it is unique in a state, and an order that comes twice starts one worker.
+    """
 
     host: str
-    alive: bool = True
+    slots: int = 1
+    machine: int | None = None
+    """Number of the rented machine, which the worker's ad must show; None for a worker that no plan rents."""
+    offer: Offer | None = None
+    """What to rent; None for the only thing that the pool has."""
+
+
+class PoolError(Struct, frozen=True):
+    """Why a call failed: the provider's own words, and of which kind the error is.
+
+    capacity: nothing is free now. quota: a limit of ours is reached. credentials: we are not let in. invalid: the same
+    call will never succeed. transient: it may succeed in a while.
+    """
+
+    error: str
+    kind: str = CAPACITY
+
+    @property
+    def is_capacity(self) -> bool:
+        return self.kind in (CAPACITY, QUOTA)
+
+
+class Seen(Struct, frozen=True):
+    """One worker or machine as the provider shows it; `since_t` is when its phase began, in Unix seconds."""
+
+    id: str
+    phase: str
+    since_t: float = 0.0
+    host: str | None = None
+    """The name in the order; None if this server's state did not order it."""
+    cause: str = ""
+    """Cause of its end: released, taken, failed; empty for a worker that ended in good order."""
+    taken_at_t: float | None = None
+    """Unix time at which the provider will reclaim it, if notice was given."""
+    about: str = ""
+    """Last words of one that failed; whose it is, of one that is not ours."""
+
+
+class Check(Struct, frozen=True):
+    """One finding of `doctor`: what was looked at, what is wrong (empty: nothing), and what to do about it."""
+
+    what: str
     error: str = ""
-    """Why the worker failed; empty if it ended in good order."""
+    hint: str = ""
 
 
-class Started(Struct):
-    """Answer to a request: the hosts that were started, and the error if there are fewer than asked for."""
-
-    hosts: list[str] = field(default_factory=list)
-    error: str = ""
+Rows = list[Seen]  # `list` is also the name of a method
+Checks = list[Check]
 
 
 class Pool(Protocol):
-    """A provider of workers. Calls block and are made from one thread at a time; none of them raises.
+    """A provider. Calls block and are made from one thread at a time; none of them raises.
 
-    Workers get the server's address from the pool, which gets it when it is made. A worker without work ends by itself
-    after a while, so no worker of a forgotten pool runs for long.
+    Whatever a pool starts carries the name of the order and the id of the state, so that the next server finds it. A
+    worker without work, or without its server, ends by itself: nothing that was forgotten runs for long.
     """
 
-    def start(self, count: int) -> Started:
-        """Start up to `count` workers; return when they have been accepted, not when they ask for work."""
+    offers: tuple[Offer, ...]
+    """What plans can rent here; empty if the pool only starts workers."""
+    interval_s: float
+    """Seconds between two calls of `list`, at least."""
+
+    def start(self, order: Order) -> str | PoolError:
+        """Start a worker; return the provider's id when it has been accepted, not when it asks for work."""
         ...
 
-    def list(self) -> list[PoolWorker]:
-        """All living workers, and, once, those that have ended since the last call."""
+    def stop(self, id: str, gently: bool = False) -> PoolError | None:
+        """End one; no error if it has ended already. Gently: let it finish its running tasks, if the pool can.
+
+        It is called again until `list` shows the end.
+        """
         ...
 
-    def stop(self, grace_s: float = 10.0) -> None:
-        """End all workers: tasks may finish within `grace_s`, then they are handed back. May be called twice."""
+    def list(self) -> Rows | PoolError:
+        """All there are, the truth: an accepted order that is not listed has ended.
+
+        One that has ended is listed for at least a minute, with its last words if it failed.
+        """
+        ...
+
+    def doctor(self) -> Checks:
+        """Look at everything that a worker needs, without starting one."""
+        ...
+
+    def close(self) -> None:
+        """The server stops. What was started keeps running, and the next server finds it."""
         ...

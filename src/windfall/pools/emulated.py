@@ -25,10 +25,32 @@ from msgspec import Struct
 
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
-from windfall.pools.emulated_config import HIBERNATE, TERMINATE, Cloud, Rented
-from windfall.pools.emulated_process import Tree, find, spawn
-from windfall.pools.local import Place
-from windfall.pools.machines import ENDED, FAILED, HIBERNATED, PENDING, RELEASED, RUNNING, TAKEN, Order, Refused, Seen
+from windfall.pools.contract import (
+    ENDED,
+    FAILED,
+    HIBERNATED,
+    INVALID,
+    PENDING,
+    RELEASED,
+    RUNNING,
+    TAKEN,
+    TRANSIENT,
+    Check,
+    Order,
+    PoolError,
+    Seen,
+)
+from windfall.pools.emulated_config import (
+    HIBERNATE,
+    TERMINATE,
+    Cloud,
+    CloudSettings,
+    Rented,
+    check_cloud,
+    cloud_of,
+)
+from windfall.pools.kinds import MACHINES, Kind, Place, PoolConfig
+from windfall.pools.process_tree import Tree, find, spawn
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +63,11 @@ _STRANGERS_S = 2.0
 _AGAIN_S = 1.0
 _SHORTEST_NAP_S = 0.005
 _LAST_WORDS_BYTES = 2000
+
+
+Rows = list[Seen]  # `list` is also the name of a method
+Checks = list[Check]
+Words = list[str]
 
 
 class Machine(Struct):
@@ -67,8 +94,13 @@ class Machine(Struct):
     born: int = 0
 
 
+Machines = list[Machine]
+
+
 class EmulatedPool:
-    """See windfall.pools.machines.MachinePool. A thread of its own carries out boots and interruptions on time."""
+    """See windfall.pools.contract.Pool. A thread of its own carries out boots and interruptions on time."""
+
+    interval_s = 0.25
 
     def __init__(self, cloud: Cloud, place: Place, owner: str = "", clock: Callable[[], float] = time.time) -> None:
         self.offers: tuple[Offer, ...] = cloud.offers
@@ -79,7 +111,7 @@ class EmulatedPool:
         self._trees: dict[str, Tree] = {}
         self._lock = threading.Condition()
         self._closed = False
-        self._strangers_t, self._known_strangers = 0.0, list[Seen]()
+        self._strangers_t, self._known_strangers = 0.0, Rows()
         place.directory.mkdir(parents=True, exist_ok=True)
         self._epoch_t = self._founded()
         with self._lock:
@@ -89,36 +121,38 @@ class EmulatedPool:
 
     # --- the contract ---
 
-    def start(self, order: Order) -> str | Refused:
+    def start(self, order: Order) -> str | PoolError:
+        if order.offer is None or order.machine is None:
+            return PoolError("this pool rents machines for the plans of jobs only", INVALID)
         with self._lock:
-            known = next((machine for machine in self._ours() if machine.number == order.number), None)
+            known = next((machine for machine in self._ours() if machine.host == order.host), None)
             if known is not None:
                 return known.id
             rented = self._rented.get(order.offer.name)
             if rented is None:
-                return Refused(f"there is no offer '{order.offer.name}' any more", capacity=False)
-            if self._is_full(rented, order.number):
-                return Refused(f"no capacity for {order.offer.name}")
-            machine = self._ordered(order, rented)
+                return PoolError(f"there is no offer '{order.offer.name}' any more", INVALID)
+            if self._is_full(rented, order.machine):
+                return PoolError(f"no capacity for {order.offer.name}")
+            machine = self._ordered(order.host, order.machine, order.offer, rented)
             try:
                 self._folder(machine).mkdir(parents=True, exist_ok=True)
                 self._write(machine)
             except OSError as error:
-                return Refused(f"the machine cannot be written down: {error.strerror or error}", capacity=False)
+                return PoolError(f"the machine cannot be written down: {error.strerror or error}", TRANSIENT)
             self._machines[machine.id] = machine
             self._lock.notify()
             return machine.id
 
-    def _ordered(self, order: Order, rented: Rented) -> Machine:
-        now, offer = self._clock(), order.offer
+    def _ordered(self, host: str, number: int, offer: Offer, rented: Rented) -> Machine:
+        now = self._clock()
         return Machine(
-            id=f"{self._cloud.name}-{order.number}-{token_hex(2)}",
-            number=order.number,
+            id=f"{self._cloud.name}-{number}-{token_hex(2)}",
+            number=number,
             owner=self._owner,
             offer=offer.name,
             cores=offer.cores,
             memory_mb=None if math.isinf(offer.memory_gb) else max(1, round(offer.memory_gb * 1024)),
-            host=order.host,
+            host=host,
             url=self._place.url,
             phase=PENDING,
             since_t=now,
@@ -126,15 +160,18 @@ class EmulatedPool:
             due_t=now + rented.boot_s,
         )
 
-    def stop(self, id: str) -> None:
+    def stop(self, id: str, gently: bool = False) -> None:
         with self._lock:
             machine = self._machines.get(id)
             if machine is not None and machine.phase != ENDED:
                 self._end(machine, RELEASED, "")
 
-    def look(self) -> list[Seen]:
+    def list(self) -> Rows:
         with self._lock:
             return [_seen(machine) for machine in self._machines.values()] + self._strangers()
+
+    def doctor(self) -> Checks:
+        return [Check(f"{self._place.directory} can be written")]  # the constructor has written to it
 
     def close(self) -> None:
         with self._lock:
@@ -292,7 +329,7 @@ class EmulatedPool:
         machine.pid, machine.born = tree.pid, tree.born
         self._keep(machine)
 
-    def _command(self, machine: Machine) -> list[str]:
+    def _command(self, machine: Machine) -> Words:
         place = self._place
         command = [sys.executable, "-m", "windfall.worker", "--server", place.url, "--name", machine.host]
         command += ["--token-file", str(place.token_file), "--slots", str(machine.cores), "--pool", self._cloud.name]
@@ -333,22 +370,22 @@ class EmulatedPool:
     # --- the directory ---
 
     def _ours(self) -> Iterator[Machine]:
-        return iter(list(self._machines.values()))
+        return iter([*self._machines.values()])
 
-    def _strangers(self) -> list[Seen]:
+    def _strangers(self) -> Rows:
         """Machines in the directory that other servers ordered; read only now and then."""
         if self._clock() - self._strangers_t > _STRANGERS_S:
             self._strangers_t, self._known_strangers = self._clock(), self._read_strangers()
         return self._known_strangers
 
-    def _read_strangers(self) -> list[Seen]:
+    def _read_strangers(self) -> Rows:
         return [
             Seen(machine.id, machine.phase, machine.since_t, about=f"{machine.offer}, ordered by {machine.owner}")
             for machine in self._read()
             if machine.owner != self._owner and machine.phase != ENDED
         ]
 
-    def _read(self) -> list[Machine]:
+    def _read(self) -> Machines:
         found = []
         for path in sorted(self._place.directory.glob("*/machine.json")):
             try:
@@ -392,4 +429,11 @@ class EmulatedPool:
 
 def _seen(machine: Machine) -> Seen:
     taken_at_t = machine.due_t if machine.notified else None
-    return Seen(machine.id, machine.phase, machine.since_t, machine.number, machine.cause, taken_at_t, machine.about)
+    return Seen(machine.id, machine.phase, machine.since_t, machine.host, machine.cause, taken_at_t, machine.about)
+
+
+def _open(pool: PoolConfig, place: Place) -> EmulatedPool:
+    return EmulatedPool(cloud_of(pool), place, place.owner)
+
+
+KIND = Kind(gives=MACHINES, settings=CloudSettings, open=_open, check=check_cloud, limit=1000, idle_exit="1h")

@@ -17,6 +17,8 @@ from msgspec.structs import replace
 
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
+from windfall.pools.kinds import PoolConfig
+from windfall.units import parse_duration
 from windfall.workflows.offers import offer_from
 
 HIBERNATE, TERMINATE = "hibernate", "terminate"
@@ -76,6 +78,41 @@ class Cloud(Struct, frozen=True):
     @property
     def offers(self) -> tuple[Offer, ...]:
         return tuple(rented.offer for rented in self.rented)
+
+
+class CloudSettings(Struct, forbid_unknown_fields=True):
+    """Fields of a [[pool]] of kind `emulated`."""
+
+    offer: list[dict[str, Any]] = []
+    """Its offers, each with a `law` that says how machines are interrupted."""
+    time_scale: float = 1.0
+    """Seconds of the cloud per real second."""
+    notice: str | float = "0s"
+    """Time between the notice and the interruption of a machine."""
+    seed: int = 0
+
+
+def cloud_of(pool: PoolConfig, where: str = "") -> Cloud:
+    """The provider that a [[pool]] describes, with times in real seconds."""
+    settings: CloudSettings = pool.settings
+    rented = tuple(
+        rented_from(table, pool.name, settings.time_scale, pool.base, f"{where}: offer {number}")
+        for number, table in enumerate(settings.offer, 1)
+    )
+    notice_s = parse_duration(settings.notice, "notice") / settings.time_scale
+    return Cloud(pool.name, rented, pool.most, notice_s, settings.seed, pool.idle_exit_s)
+
+
+def check_cloud(pool: PoolConfig, where: str) -> None:
+    scale = pool.settings.time_scale
+    if not 1e-3 <= scale <= 1e6:
+        raise BadInput(f"{where}: time_scale = {scale}", hint="as in 60: a minute of the cloud in a second")
+    offers = cloud_of(pool, where).offers
+    if not offers:
+        raise BadInput(f"{where}: it rents nothing", hint="begin an offer with [[pool.offer]]; see docs/howto/cloud.md")
+    names = [offer.name for offer in offers]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadInput(f"{where}: two offers are called '{twice}'", hint="give one of them another name")
 
 
 def rented_from(table: Any, pool: str, scale: float, base: Path, where: str) -> Rented:

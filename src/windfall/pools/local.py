@@ -1,111 +1,189 @@
-"""The pool of this host: starts `windfall worker` processes. Touches processes and one directory."""
+"""Kind `local`: worker processes on this host, each in a session and a folder of its own. Touches both.
+
+They outlive a killed server: the next one finds them by their folders, and without work they end by themselves.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import secrets
+import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
-from itertools import count as numbers
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
-from windfall.pools.contract import PoolWorker, Started
+from windfall.planning.offers import Offer
+from windfall.pools.contract import ENDED, FAILED, RELEASED, RUNNING, TRANSIENT, Check, Order, PoolError, Seen
+from windfall.pools.kinds import WORKERS, Kind, Place, PoolConfig
+from windfall.pools.process_tree import Tree, find, spawn
 
+SHOWN_S = 600.0
+"""Seconds for which a worker is listed after its end."""
+HAND_BACK_S = 5.0
+"""Seconds that a worker has to hand its tasks back; then it is killed."""
 _LAST_WORDS_BYTES = 2000
-_HAND_BACK_S = 5.0
 
 
-class Place(Struct, frozen=True):
-    """The server's address for workers, and the folder for their files."""
+class Kept(Struct):
+    """What is written in the folder of one worker."""
 
-    url: str
-    token_file: Path
-    directory: Path
-    cafile: str = ""
+    pid: int
+    born: int
+    ended_t: float = 0.0
+    cause: str = ""
+    about: str = ""
+    told_t: float = 0.0
+    """When it was first told to hand back its tasks."""
+
+
+Rows = list[Seen]  # `list` is also the name of a method
+Checks = list[Check]
+Words = list[str]
 
 
 class LocalPool:
-    """Workers on this host, each in a session and a directory of its own.
+    """See windfall.pools.contract.Pool. The id of a worker is the name of its host."""
 
-    They outlive a killed server: they ask its successor for work, or end by themselves without work.
-    """
+    offers: tuple[Offer, ...] = ()
+    interval_s = 1.0
 
-    def __init__(self, name: str, slots: int, place: Place, idle_exit_s: float = 60.0) -> None:
-        self._name, self._slots, self._place, self._idle_exit_s = name, slots, place, idle_exit_s
-        self._run = secrets.token_hex(2)  # a random part: names of an earlier run may still be in use
-        self._numbers = numbers(1)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+    def __init__(self, name: str, place: Place, idle_exit_s: float = 60.0, clock: Callable[[], float] = time.time):
+        self._name, self._place, self._idle_exit_s, self._clock = name, place, idle_exit_s, clock
+        self._kept: dict[str, Kept] = {}
+        self._trees: dict[str, Tree] = {}
+        for path in sorted(place.directory.glob("*/worker.json")):
+            self._find_again(path)
 
-    def start(self, count: int) -> Started:
-        started = Started()
-        for _ in range(count):
-            host = f"{self._name}-{self._run}-{next(self._numbers)}"
-            try:
-                self._processes[host] = self._spawn(host)
-            except OSError as error:
-                started.error = f"a worker cannot be started: {error.strerror or error}"
-                break
-            started.hosts.append(host)
-        return started
+    def _find_again(self, path: Path) -> None:
+        try:
+            kept = msgspec.json.decode(path.read_bytes(), type=Kept)
+        except (OSError, msgspec.DecodeError):
+            kept = Kept(0, 0)  # the server was killed while it wrote: the process is found by its folder
+        host, folder = path.parent.name, path.parent
+        self._kept[host] = kept
+        if not kept.ended_t and (tree := find(kept.pid, kept.born, folder)):
+            self._trees[host] = tree
 
-    def _spawn(self, host: str) -> subprocess.Popen[bytes]:
-        place, folder = self._place, self._folder(host)
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "windfall.worker", "--server", place.url, "--name", host]
-        command += ["--token-file", str(place.token_file), "--slots", str(self._slots), "--pool", self._name]
+    def start(self, order: Order) -> str | PoolError:
+        if order.host in self._kept:
+            return order.host
+        folder = self._folder(order.host)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "worker.json").touch()
+            self._trees[order.host] = tree = spawn(self._command(order, folder), folder)
+        except OSError as error:
+            return PoolError(f"a worker cannot be started: {error.strerror or error}", TRANSIENT)
+        self._kept[order.host] = Kept(tree.pid, tree.born)
+        self._write(order.host)
+        return order.host
+
+    def _command(self, order: Order, folder: Path) -> Words:
+        place = self._place
+        command = [sys.executable, "-m", "windfall.worker", "--server", place.url, "--name", order.host]
+        command += ["--token-file", str(place.token_file), "--slots", str(order.slots), "--pool", self._name]
         command += ["--idle-exit", f"{self._idle_exit_s:g}", "--dir", str(folder)]
-        command += ["--cafile", place.cafile] if place.cafile else []
-        with open(folder / "worker.log", "ab") as log:
-            return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=folder
-            )
+        command += ["--machine", str(order.machine)] if order.machine is not None else []
+        return command + (["--cafile", place.cafile] if place.cafile else [])
+
+    def list(self) -> Rows:
+        for host in [*self._kept]:
+            self._look_at(host)
+        return [
+            Seen(host, ENDED if kept.ended_t else RUNNING, kept.ended_t, host, kept.cause, None, kept.about)
+            for host, kept in self._kept.items()
+        ]
+
+    def _look_at(self, host: str) -> None:
+        kept, tree = self._kept[host], self._trees.get(host)
+        if kept.ended_t:
+            if self._clock() > kept.ended_t + SHOWN_S:
+                shutil.rmtree(self._folder(host), ignore_errors=True)
+                del self._kept[host]
+        elif tree is None or not tree.alive:
+            kept.ended_t = self._clock()
+            if kept.told_t:
+                kept.cause = RELEASED
+            elif tree is not None and tree.code:
+                kept.cause, kept.about = FAILED, f"worker {host} ended with {tree.how}{self._last_words(host)}"
+            self._write(host)
+            self._trees.pop(host, None)
+            self._tidy(host)
+
+    def _last_words(self, host: str) -> str:
+        with contextlib.suppress(OSError):
+            text = (self._folder(host) / "worker.log").read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace")
+            if lines := text.strip().splitlines():
+                return ": " + " ".join(line.strip() for line in lines[-2:])
+        return ""
+
+    def _tidy(self, host: str) -> None:
+        """Of a worker that has ended only its last words are kept."""
+        for path in self._folder(host).iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+
+    def stop(self, id: str, gently: bool = False) -> None:
+        """Gently: one SIGTERM. Else a second one, by which tasks are handed back, and SIGKILL some seconds later."""
+        kept, tree = self._kept.get(id), self._trees.get(id)
+        if kept is None or tree is None or not tree.alive:
+            return
+        if kept.told_t and self._clock() > kept.told_t + HAND_BACK_S:
+            tree.kill()
+            return
+        if not gently and not kept.told_t:
+            _tell(tree)
+            time.sleep(0.05)  # two signals at once would count as one
+        if not kept.told_t or not gently:
+            _tell(tree)
+        if not kept.told_t:
+            kept.told_t = self._clock()
+            self._write(id)
+
+    def doctor(self) -> Checks:
+        return [_writable(self._place.directory), _readable(self._place.token_file)]
+
+    def close(self) -> None:
+        pass
+
+    def _write(self, host: str) -> None:
+        path = self._folder(host) / "worker.json"
+        with contextlib.suppress(OSError):  # on a full disk the process is found by its folder
+            path.with_suffix(".new").write_bytes(msgspec.json.encode(self._kept[host]))
+            path.with_suffix(".new").replace(path)
 
     def _folder(self, host: str) -> Path:
         return self._place.directory / host
 
-    def list(self) -> list[PoolWorker]:
-        found = []
-        for host, process in list(self._processes.items()):
-            code = process.poll()
-            if code is None:
-                found.append(PoolWorker(host))
-                continue
-            del self._processes[host]
-            found.append(PoolWorker(host, alive=False, error="" if code == 0 else self._last_words(host, code)))
-            shutil.rmtree(self._folder(host), ignore_errors=True)
-        return found
 
-    def _last_words(self, host: str, code: int) -> str:
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        try:
-            text = (self._folder(host) / "worker.log").read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace")
-        except OSError:
-            text = ""
-        lines = text.strip().splitlines()
-        return f"worker {host} ended with {how}" + (f": {lines[-1]}" if lines else "")
+def _tell(tree: Tree) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(tree.pid, signal.SIGTERM)
 
-    def stop(self, grace_s: float = 10.0) -> None:
-        # First signal: end after the running tasks. Second: hand them back. A worker that does not react is killed.
-        for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGTERM, _HAND_BACK_S), (signal.SIGKILL, 5.0)):
-            self._tell(number)
-            self._await(seconds)
-        for host in self._processes:
-            shutil.rmtree(self._folder(host), ignore_errors=True)
-        self._processes.clear()
 
-    def _tell(self, number: int) -> None:
-        for process in self._processes.values():
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.send_signal(number)
+def _writable(folder: Path) -> Check:
+    what = f"{folder} can be written"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".doctor").write_text("")
+        (folder / ".doctor").unlink()
+    except OSError as error:
+        return Check(what, error.strerror or str(error), "make space there, or start the server with another --state")
+    return Check(what)
 
-    def _await(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        for process in self._processes.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
+
+def _readable(file: Path) -> Check:
+    what = f"the token {file} can be read"
+    return Check(what) if os.access(file, os.R_OK) else Check(what, "it cannot", "restart the server: it makes one")
+
+
+def _open(pool: PoolConfig, place: Place) -> LocalPool:
+    return LocalPool(pool.name, place, pool.idle_exit_s)
+
+
+KIND = Kind(gives=WORKERS, open=_open)

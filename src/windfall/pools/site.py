@@ -1,15 +1,42 @@
-"""The rules of a site, checked wherever they come from: a pools.toml or a request. Pure."""
+"""Kind `site`, and the rules of a site, checked wherever they come from: a pools.toml or a request. Pure."""
 
 from __future__ import annotations
 
 from math import isfinite
 
+from msgspec import Struct
+
 from windfall.core.sites.instances import SiteRules
 from windfall.core.sites.site import COSTS
 from windfall.errors import BadInput
 from windfall.placement.model import LARGEST_AMOUNT
+from windfall.pools.kinds import INSTANCES, Kind, PoolConfig
+from windfall.units import parse_duration
 
 MOST_RESOURCES = 64
+
+
+class SiteSettings(Struct, forbid_unknown_fields=True):
+    """Fields of a [[pool]] of kind `site`."""
+
+    instance: dict[str, float] = {}
+    """Resources of one preemptible instance."""
+    grace: str | float = "10s"
+    cost: str = "work"
+
+
+def site_rules(pool: PoolConfig) -> SiteRules:
+    settings: SiteSettings = pool.settings
+    return SiteRules(
+        pool.name,
+        settings.instance,
+        pool.most,
+        parse_duration(settings.grace, "grace"),
+        settings.cost,
+        pool.idle_exit_s,
+        float(pool.price),
+        float(pool.per_minute),
+    )
 
 
 def check_amounts(amounts: dict[str, float], where: str) -> dict[str, float]:
@@ -39,3 +66,10 @@ def check_site(rules: SiteRules, where: str) -> SiteRules:
         if not least <= value <= most:
             raise BadInput(f"{where}: {name} = {value:g}", hint=f"it is a number from {least:g} to {most:g}")
     return rules
+
+
+def _check(pool: PoolConfig, where: str) -> None:
+    check_site(site_rules(pool), where)
+
+
+KIND = Kind(gives=INSTANCES, settings=SiteSettings, check=_check, limit=1000)

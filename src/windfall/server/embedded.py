@@ -12,6 +12,7 @@ import ipaddress
 import json
 import logging
 import os
+import secrets
 import socket
 import ssl
 import threading
@@ -30,11 +31,11 @@ from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.plans import PlanKeeper
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
+from windfall.drivers.supply import OrderedWorkers
 from windfall.errors import BadCredentials, BadInput, WindfallError
-from windfall.pools.config import EMULATED, LOCAL, RENTS, SITE, PoolConfig
 from windfall.pools.contract import Pool
-from windfall.pools.emulated import EmulatedPool
-from windfall.pools.local import LocalPool, Place
+from windfall.pools.kinds import INSTANCES, MACHINES, Place, PoolConfig
+from windfall.pools.site import site_rules
 from windfall.server.http.app import Application
 from windfall.server.http.submission import known_policies
 from windfall.server.http.uploads import Uploads
@@ -49,6 +50,8 @@ from windfall.store.location import StateLocation
 log = logging.getLogger(__name__)
 
 OWNER = "owner of the state directory"
+POOL_TOKEN = "pool "
+"""Names of tokens that the server made for the workers of its pools begin with this."""
 DEFAULT_PORT = 7272
 
 
@@ -223,10 +226,15 @@ class Server:
         """Start what runs beside the web server: the announcement, and the keepers of sites, pools and machines."""
         pools = self.options.pools
         driver.background(self._announce(), "the announcement of the server's address", ends=True)
-        service.owned = SiteKeeper(driver, [pool.site for pool in pools if pool.kind == SITE])
-        site_rules, site_pools = await service.owned.begin()
-        rules = [pool.rules for pool in pools if pool.kind not in (SITE, *RENTS)]
-        self._keeper = PoolKeeper(driver, [*rules, *site_rules], {**self._providers(), **site_pools})
+        service.owned = SiteKeeper(driver, [site_rules(pool) for pool in pools if pool.of.gives == INSTANCES])
+        rules_of_sites, site_pools = await service.owned.begin()
+        rules = [pool.rules for pool in pools if pool.of.gives not in (INSTANCES, MACHINES)]
+        sources = {
+            pool.name: OrderedWorkers(pool.name, pool.slots, provider)
+            for pool in pools
+            if pool.of.gives != MACHINES and (provider := self._opened(pool, service)) is not None
+        }
+        self._keeper = PoolKeeper(driver, [*rules, *rules_of_sites], {**sources, **site_pools})
         await self._keeper.start()
         service.owned.start(self._keeper)
         self._planning = await self._rent(service)
@@ -255,7 +263,7 @@ class Server:
 
     def _admit(self, service: Service) -> None:
         """The owner's token, and the refusal to be reachable from elsewhere before anybody was given one."""
-        others = [row for row in service.tokens.listing() if row["name"] != OWNER]
+        others = [row for row in service.tokens.listing() if not _is_own(str(row["name"]))]
         if not is_loopback(self.host) and not others:
             location = StateLocation(self.options.state, self.options.store)
             raise BadInput(
@@ -278,29 +286,29 @@ class Server:
         port = self._socket.getsockname()[1]
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def _place(self, directory: Path) -> Place:
+    def _opened(self, pool: PoolConfig, service: Service) -> Pool | None:
+        """The provider of a pool; None if its workers come in another way."""
+        if pool.of.open is None:
+            return None
+        state = self.options.state.resolve()
         nearby = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return Place(self._url(nearby), self.options.state / "token", directory, self.options.tls_cert)
-
-    def _providers(self) -> dict[str, Pool]:
-        """The pools that can be asked for clients."""
-        place = self._place(self.options.state / "pools")
-        return {
-            pool.name: LocalPool(pool.name, pool.slots, place, pool.idle_exit_s)
-            for pool in self.options.pools
-            if pool.kind == LOCAL
-        }
+        outside = "" if is_loopback(self.host) else self._url(socket.getfqdn() if nearby != self.host else self.host)
+        folder = state / ("cloud" if pool.of.gives == MACHINES else "pools") / pool.name
+        token_file = state / "pool-tokens" / pool.name
+        _pool_token(service, token_file, pool.name)
+        place = Place(self._url(nearby), token_file, folder, self.options.tls_cert, _state_id(state), outside)
+        return pool.of.open(pool, place)
 
     async def _rent(self, service: Service) -> PlanKeeper:
         """Begin to keep rented machines and the plans that rent them, if there is anything to rent."""
-        state, driver, planning = self.options.state.resolve(), service.driver, PlanKeeper(service.driver)
+        planning = PlanKeeper(service.driver)
         clouds = {
-            pool.name: EmulatedPool(pool.cloud(), self._place(state / "cloud" / pool.name), str(state), driver.clock)
+            pool.name: provider
             for pool in self.options.pools
-            if pool.kind == EMULATED
+            if pool.of.gives == MACHINES and (provider := self._opened(pool, service)) is not None
         }
         if clouds:
-            service.rented = MachineKeeper(driver, clouds)
+            service.rented = MachineKeeper(service.driver, clouds)
             await service.rented.start()
             await planning.start()
         return planning
@@ -345,14 +353,38 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _owner_token(service: Service, state: Path) -> str:
-    path = state / "token"
+    return _token_in(state / "token", "admin", OWNER, service)
+
+
+def _pool_token(service: Service, path: Path, pool: str) -> None:
+    """Workers of a pool may do what a worker does, and no more. They outlive a server, and so does their token."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    _token_in(path, "worker", f"{POOL_TOKEN}{pool}", service)
+
+
+def _token_in(path: Path, role: str, name: str, service: Service) -> str:
     with contextlib.suppress(FileNotFoundError, BadCredentials):
         token = path.read_text().strip()
         service.tokens.role_of(f"Bearer {token}")
         return token
-    token = service.tokens.create("admin", OWNER, service.driver.clock())
+    token = service.tokens.create(role, name, service.driver.clock())
     _write_private(path, token)
     return token
+
+
+def _is_own(name: str) -> bool:
+    """Whether the server itself made a token of this name."""
+    return name == OWNER or name.startswith(POOL_TOKEN)
+
+
+def _state_id(state: Path) -> str:
+    """Id of this state, made once: it marks what its servers order from pools."""
+    path = state / "id"
+    with contextlib.suppress(FileNotFoundError):
+        if known := path.read_text().strip():
+            return known
+    _write_private(path, secrets.token_hex(6))
+    return path.read_text().strip()
 
 
 def run(serving: Coroutine[Any, Any, None]) -> None:

@@ -15,7 +15,7 @@ from windfall.core.events import PoolsConfigured
 from windfall.core.state.pools import PoolRules
 from windfall.core.wishes import Wishes, wishes
 from windfall.drivers import asking
-from windfall.pools.contract import PoolWorker, Started
+from windfall.drivers.asking import PoolWorker, Started
 from windfall.sim.hosts import Ground, Host
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from windfall.core.events import InstanceRequested, InstancesWanted, Record, SiteCreated, SiteHostReported, SiteSettled
 from windfall.core.sites.instances import LEAVING, PLACED, Instance, InstanceEnd, SiteRules, SiteState, Wish
 from windfall.drivers import asking
-from windfall.pools.contract import PoolWorker, Started
+from windfall.drivers.asking import PoolWorker, Started
 from windfall.sim import schema
 from windfall.sim.chance import stream
 from windfall.sim.hosts import Ground, Host

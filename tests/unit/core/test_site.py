@@ -23,6 +23,7 @@ from windfall.core.sites.site import GIVEN_UP, OVERTAKEN, why_now
 from windfall.core.supply.pools import outlook
 from windfall.errors import BadInput
 from windfall.pools.config import read_pools
+from windfall.pools.site import site_rules
 from windfall.server.sites.exchange import order, version_of
 
 WORKER = {"vcpu": 1.0, "ram_mb": 1000.0}
@@ -234,13 +235,13 @@ def test_a_bag_that_waits_for_a_full_site_is_told_so():
 def test_a_site_of_a_pools_file_has_instances_and_nothing_else_has(tmp_path: Path):
     file = tmp_path / "pools.toml"
     file.write_text('[[pool]]\nname = "lab"\nkind = "site"\ngrace = "30s"\ninstance = {vcpu = 2, ram_mb = 1000}\n')
-    rules = read_pools(file)[0].site
+    rules = site_rules(read_pools(file)[0])
     assert (rules.grace_s, rules.slots, rules.limit) == (30.0, 2, 1000)
     for text, what in (
         ('name = "lab"\nkind = "site"', "names no resource"),
         ('name = "lab"\nkind = "site"\ninstance = {vcpu = -1}', "instance.vcpu: -1"),
         ('name = "lab"\nkind = "site"\ninstance = {vcpu = 1}\ncost = "time"', "no cost 'time'"),
-        ('name = "here"\ninstance = {vcpu = 1}', "only a site has instances"),
+        ('name = "here"\ninstance = {vcpu = 1}', "unknown field 'instance'"),
     ):
         file.write_text(f"[[pool]]\n{text}\n")
         with pytest.raises(BadInput, match=what):

@@ -21,7 +21,7 @@ from windfall.core.state.fleet import ENDED, FAILED, HIBERNATED, PENDING, REFUSE
 from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.planning.contract import Plan, Start
-from windfall.pools.machines import Order, Refused
+from windfall.pools.contract import Order, PoolError
 from windfall.store.memory import MemoryStore
 
 
@@ -81,7 +81,7 @@ def test_what_a_plan_starts_is_ordered_once_and_known_by_the_providers_name():
         await world.plan(SPOT, STEADY)
         await world.look()
         await world.look()
-        assert [(order.number, order.host) for order in world.cloud.orders] == [(1, "cloud-m1"), (2, "cloud-m2")]
+        assert [(order.machine, order.host) for order in world.cloud.orders] == [(1, "cloud-m1"), (2, "cloud-m2")]
         assert (world.machine(1).id, world.machine(2).id) == ("i-1", "i-2")
 
     play(story)
@@ -99,7 +99,7 @@ def test_offers_are_told_once_and_again_only_when_they_have_changed():
 
 def test_a_refusal_ends_the_machine_and_costs_nothing():
     async def story(world):
-        world.cloud.error = Refused("no capacity")
+        world.cloud.error = PoolError("no capacity")
         await world.plan(SPOT)
         await world.look()
         assert (world.machine(1).phase, world.machine(1).cause, world.machine(1).error) == (
@@ -175,7 +175,8 @@ def test_an_order_whose_answer_was_lost_is_found_again_by_its_number():
     async def story(world):
         await world.plan(SPOT)
         machine = world.machine(1)
-        assert world.cloud.start(Order(1, machine.offer, machine.host_name)) == "i-1"  # and then the server was killed
+        order = Order(machine.host_name, machine.offer.cores, 1, machine.offer)
+        assert world.cloud.start(order) == "i-1"  # and then the server was killed
         world.crash()
         await world.begin()
         await world.look()
@@ -230,7 +231,7 @@ def test_one_of_ours_that_the_engine_believes_ended_is_stopped_and_shown():
 def test_strangers_are_shown_when_they_change_and_left_alone():
     async def story(world):
         other = FakeCloud(world.account, "somebody")
-        other.start(Order(1, SPOT, "x"))
+        other.start(Order("x", 2, 1, SPOT))
         for _ in range(3):
             await world.look()
         assert world.driver.state.fleet.strangers["cloud"] == [("i-1", "of somebody")]

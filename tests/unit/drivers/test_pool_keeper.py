@@ -19,14 +19,17 @@ from windfall.core.events import (
 )
 from windfall.core.state.pools import PoolRules
 from windfall.core.supply.overlay import ERRORS_TO_OPEN
+from windfall.core.wishes import AskWish
+from windfall.drivers.asking import PoolWorker, Started
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
-from windfall.pools.contract import PoolWorker, Started
 from windfall.store.memory import MemoryStore
 
 
 class FakePool:
     """A pool that does as it is told: `mood` is how start answers, `clients` what list tells."""
+
+    interval_s = 0.05
 
     def __init__(self) -> None:
         self.error = ""
@@ -34,7 +37,8 @@ class FakePool:
         self.clients: list[PoolWorker] = []
         self.stopped = 0
 
-    def start(self, count: int) -> Started:
+    def start(self, ask: AskWish) -> Started:
+        count = ask.count
         self.requests.append(count)
         if self.error:
             return Started([], self.error)
@@ -46,7 +50,7 @@ class FakePool:
         told, self.clients = self.clients, [client for client in self.clients if client.alive]
         return told
 
-    def stop(self, grace_s: float = 10.0) -> None:
+    def stop(self, grace_s: float) -> None:
         self.stopped += 1
 
 

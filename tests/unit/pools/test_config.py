@@ -11,7 +11,7 @@ from windfall.core.state.pools import PoolRules
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.pools.config import read_pools
-from windfall.pools.emulated_config import STARTS_S, InterruptionLaw
+from windfall.pools.emulated_config import STARTS_S, InterruptionLaw, cloud_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -76,7 +76,7 @@ law = { hibernations_per_h = 2, resumes_per_h = 6 }
 
 def test_a_cloud_is_told_in_real_seconds_and_its_prices_stay(tmp_path):
     (pool,) = read(tmp_path, CLOUD)
-    cloud = pool.cloud()
+    cloud = cloud_of(pool)
     (offer,) = cloud.offers
     assert (offer.key, offer.price_usd, offer.cycle_s, offer.minimum_s) == ("cloud/spot", 0.03, 60.0, 1.0)
     assert offer.lag_s == 2.0 + STARTS_S and cloud.rented[0].boot_s == 2.0
@@ -98,7 +98,7 @@ def test_a_cloud_is_told_in_real_seconds_and_its_prices_stay(tmp_path):
         ('notice = "2m" -> notice = "soon"', "pool 1 'cloud': notice", ""),
         ("law = -> #", "", ""),
         ("hibernations_per_h = 2, resumes_per_h = 6 -> trace = 'none.json'", "law: trace: ", "relative to pools.toml"),
-        ("kind = \"emulated\" -> kind = \"local\"", "only a cloud has offers", "emulated"),
+        ('kind = "emulated" -> kind = "local"', "unknown field 'time_scale'", 'kind = "emulated" has it'),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_cloud_is_named_with_its_offer_and_field(tmp_path, change, message, hint):
@@ -124,7 +124,7 @@ def test_a_trace_is_read_relative_to_the_file_and_runs_in_the_clouds_time(tmp_pa
     (tmp_path / "t.json").write_text('{"metadata": {"gap_seconds": 300}, "data": [3, 0, 1]}')
     law = "hibernations_per_h = 2, resumes_per_h = 6"
     (pool,) = read(tmp_path, CLOUD.replace(law, "trace = 't.json', trace_from = 1"))
-    trace = pool.cloud().rented[0].trace
+    trace = cloud_of(pool).rented[0].trace
     assert trace.gap_s == 5.0
     assert [trace.at(t) for t in (0.0, 4.9, 5.0, 10.0, 15.0)] == [0, 0, 1, 3, 0], "it begins anew at its end"
 
@@ -143,7 +143,7 @@ def test_the_examples_that_people_copy_can_be_read(tmp_path):
     page = (ROOT / "docs" / "howto" / "cloud.md").read_text()
     (block,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     written, example = read(tmp_path, block), read_pools(ROOT / "examples" / "cloud.toml")
-    assert [pool.cloud() for pool in written] == [pool.cloud() for pool in example]
+    assert [cloud_of(pool) for pool in written] == [cloud_of(pool) for pool in example]
 
 
 def test_the_page_names_every_field_of_a_law_and_of_a_cloud():

@@ -438,15 +438,15 @@ def _from_pools(file: str, names: tuple[str, ...], assumed: list[str]) -> tuple[
 
 def supplies_of(configured: Sequence[Any], names: tuple[str, ...], file: str, assumed: list[str]) -> tuple[Supply, ...]:
     """The markets of the emulated clouds among pools; of those with these names, if any are given."""
-    from windfall.pools.config import EMULATED
+    from windfall.pools.emulated_config import CloudSettings, cloud_of
 
-    pools = {pool.name: pool for pool in configured if pool.kind == EMULATED}
+    pools = {pool.name: pool for pool in configured if isinstance(pool.settings, CloudSettings)}
     if missing := next((name for name in names if name not in pools), None):
         raise BadInput(
             f"{file}: there is no emulated cloud '{missing}'", hint=f"there is: {', '.join(pools) or 'none'}"
         )
     chosen = names or tuple(pools)
-    rented = [each for name in chosen for each in pools[name].cloud(file).rented]
+    rented = [each for name in chosen for each in cloud_of(pools[name], file).rented]
     both = [each.offer.name for each in rented if each.hibernations and each.terminations]
     if both:
         assumed.append(f"{', '.join(both)}: hibernated only; that it is terminated as well is not simulated")

@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 from windfall.core.events import InstancesWanted, SiteCreated, SiteSettled
 from windfall.core.sites.instances import SiteRules
 from windfall.core.state.pools import PoolRules
+from windfall.core.wishes import AskWish
 from windfall.drivers import asking
+from windfall.drivers.asking import PoolWorker, Started
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
-from windfall.pools.contract import Pool, PoolWorker, Started
+from windfall.drivers.supply import WorkerSource
 
 ANSWER_S = 30.0
 T = TypeVar("T")
@@ -26,17 +28,19 @@ Clients = list[PoolWorker]  # `list` is also the name of a method of pools
 class SitePool:
     """The preemptible instances of a site, as the overlay asks for them."""
 
+    interval_s = 2.0
+
     def __init__(self, name: str, driver: Realtime, loop: asyncio.AbstractEventLoop) -> None:
         self._name, self._driver, self._loop = name, driver, loop
         self._reported: set[int] = set()
 
-    def start(self, count: int) -> Started:
-        return self._on_loop(self._want(count), Started([], "the server did not come to it"))
+    def start(self, ask: AskWish) -> Started:
+        return self._on_loop(self._want(ask.count), Started([], "the server did not come to it"))
 
     def list(self) -> Clients:
         return self._on_loop(self._look(), [])
 
-    def stop(self, grace_s: float = 10.0) -> None:
+    def stop(self, grace_s: float) -> None:
         """Nothing: instances belong to their hosts' agents, and outlive a server that is restarted."""
 
     def _on_loop(self, work: Coroutine[Any, Any, T], otherwise: T) -> T:
@@ -64,7 +68,7 @@ class SiteKeeper:
         self._configured = configured
         self._pools: PoolKeeper | None = None
 
-    async def begin(self) -> tuple[list[PoolRules], dict[str, Pool]]:
+    async def begin(self) -> tuple[list[PoolRules], dict[str, WorkerSource]]:
         """Make the configured sites known; all sites as pools."""
         for rules in self._configured:
             known = self._driver.state.sites.get(rules.name)

@@ -1,4 +1,4 @@
-"""A machine of the emulated cloud as a tree of processes: started, frozen, thawed, killed. Touches processes, /proc.
+"""A worker started by this host as a tree of processes: started, frozen, thawed, killed. Touches processes, /proc.
 
 Freezing is SIGSTOP to every member until none runs: it needs no privileges and works on every kernel. Tasks have
 process groups of their own, and their threads may start processes, so members are found through their parents.
@@ -35,11 +35,18 @@ class Tree:
         return self._code is None and born == self.born and state not in _DEAD
 
     @property
-    def ending(self) -> str:
+    def code(self) -> int | None:
+        """Exit code of the root, or minus the signal; None while it runs, and if another process started it."""
+        return self._code
+
+    @property
+    def how(self) -> str:
         """How the root ended, as far as known."""
-        if self._code is None:
-            return "its worker has ended"
-        return f"its worker ended with {_name(self._code)}"
+        return "an unknown exit code" if self._code is None else _name(self._code)
+
+    @property
+    def ending(self) -> str:
+        return "its worker has ended" if self._code is None else f"its worker ended with {self.how}"
 
     def freeze(self) -> None:
         self._tell(signal.SIGSTOP, spare=_STOPPED + _DEAD)
@@ -107,7 +114,7 @@ def find(pid: int, born: int, folder: Path) -> Tree | None:
 
 
 def _name(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def _pids() -> list[int]:

@@ -1,0 +1,132 @@
+"""Workers for the keeper of pools: orders made from requests, and a guard around providers. Touches pools.
+
+A provider that raises, although no call may, has failed for a while: its bug must not end the keeper.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from windfall.core.wishes import AskWish
+from windfall.drivers.asking import PoolWorker, Started
+from windfall.pools.contract import ENDED, FAILED, TRANSIENT, Order, Pool, PoolError, Seen
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 300.0
+_POLL_S = 0.1
+_END_S = 15.0
+T = TypeVar("T")
+
+
+Workers = list[PoolWorker]  # `list` is also the name of a method
+Rows = list[Seen]
+
+
+class WorkerSource(Protocol):
+    """Where the keeper of pools gets workers: from a provider (`OrderedWorkers`), or as instances of a site."""
+
+    @property
+    def interval_s(self) -> float: ...
+
+    def start(self, ask: AskWish) -> Started: ...
+
+    def list(self) -> Workers | PoolError:
+        """All living workers, and, once, those that have ended since the last call."""
+        ...
+
+    def stop(self, grace_s: float) -> None:
+        """The server stops: end all workers; tasks may finish within `grace_s`, then they are handed back."""
+        ...
+
+
+class Backoff:
+    """How long to wait for the next call: the pool's interval, doubled with each failure in a row."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s, self._failures = interval_s, 0
+
+    def note(self, failed: bool) -> bool:
+        """Remember how a call went; True if it is the first failure of a row."""
+        self._failures = self._failures + 1 if failed else 0
+        return self._failures == 1
+
+    @property
+    def wait_s(self) -> float:
+        # Longer intervals than the bound are the pool's own wish.
+        doubled = max(self._interval_s, 0.5) * 2.0 ** min(self._failures, 16) if self._failures else self._interval_s
+        return max(self._interval_s, min(doubled, LONGEST_WAIT_S))
+
+
+def guarded(call: Callable[..., T], *args: object) -> T | PoolError:
+    """The answer of a provider; one that raises has failed."""
+    try:
+        return call(*args)
+    except Exception as error:
+        log.exception("a pool failed where it must not")
+        return PoolError(f"{type(error).__name__}: {error}", TRANSIENT)
+
+
+class OrderedWorkers:
+    """A provider as a source of workers. Worker i of request n has the name POOL-n-i, whoever asks again."""
+
+    def __init__(self, name: str, slots: int, pool: Pool) -> None:
+        self._name, self._slots, self.pool = name, slots, pool
+        self._reported: set[str] = set()
+
+    @property
+    def interval_s(self) -> float:
+        return self.pool.interval_s
+
+    def start(self, ask: AskWish) -> Started:
+        started = Started()
+        for index in range(1, ask.count + 1):
+            order = Order(f"{self._name}-{ask.number}-{index}", self._slots)
+            answer = guarded(self.pool.start, order)
+            if isinstance(answer, PoolError):
+                started.error = answer.error or f"pool {self._name}: {answer.kind} error"
+                break
+            started.hosts.append(order.host)
+        return started
+
+    def list(self) -> Workers | PoolError:
+        rows = guarded(self.pool.list)
+        if isinstance(rows, PoolError):
+            return rows
+        mine = {row.host: row for row in rows if row.host is not None}
+        self._reported &= mine.keys()
+        ended = [host for host, row in mine.items() if row.phase == ENDED and host not in self._reported]
+        self._reported.update(ended)
+        living = [PoolWorker(host) for host, row in mine.items() if row.phase != ENDED]
+        return living + [PoolWorker(host, False, _error(mine[host])) for host in ended]
+
+    def stop(self, grace_s: float) -> None:
+        if self._end(True, grace_s) and self._end(False, _END_S):
+            log.warning("workers of pool %s could not be ended; without work they end by themselves", self._name)
+        guarded(self.pool.close)
+
+    def _end(self, gently: bool, seconds: float) -> bool:
+        """Stop all, again and again; True if some are left after so many seconds."""
+        until = time.monotonic() + seconds
+        left = self._living()
+        while left:
+            for row in left:
+                guarded(self.pool.stop, row.id, gently)
+            time.sleep(max(_POLL_S, min(self.interval_s / 4, until - time.monotonic())))
+            left = self._living()
+            if time.monotonic() >= until:
+                break
+        return bool(left)
+
+    def _living(self) -> Rows:
+        rows = guarded(self.pool.list)
+        if isinstance(rows, PoolError):
+            return []
+        return [row for row in rows if row.host is not None and row.phase != ENDED]
+
+
+def _error(row: Seen) -> str:
+    return row.about or ("it failed" if row.cause == FAILED else "")

@@ -1,0 +1,136 @@
+"""Kinds of pools and their registry: the entry points of group `windfall.pools`. Touches the installed packages only.
+
+A kind is one module with a `Kind`. Another package adds one by an entry point of its own; nothing else names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from windfall.core.state.pools import PoolRules
+from windfall.errors import BadInput
+from windfall.pools.contract import Pool
+from windfall.units import parse_duration
+
+GROUP = "windfall.pools"
+WORKERS, MACHINES, INSTANCES, NOTHING = "workers", "machines", "instances", "nothing"
+"""What a kind gives: workers when tasks wait, machines for plans, instances of a site, or nothing (workers come)."""
+
+
+class Place(Struct, frozen=True):
+    """Where workers find the server, and the folder for the pool's files."""
+
+    url: str
+    token_file: Path
+    """Holds a token of role worker; readable by its owner only."""
+    directory: Path
+    cafile: str = ""
+    owner: str = ""
+    """Id of the state: marks what this server has ordered."""
+    outside_url: str = ""
+    """The server as other hosts see it; empty if only this host reaches it."""
+
+
+class NoSettings(Struct, forbid_unknown_fields=True):
+    """A kind without fields of its own."""
+
+
+class PoolConfig(Struct):
+    """One [[pool]] of a pools.toml: the fields that every kind has, and those of its kind in `settings`."""
+
+    name: str
+    kind: str = "local"
+    limit: int | None = None
+    """Most workers or machines; None: the kind's default."""
+    slots: int = 1
+    price: float = 0.0
+    """Dollars per hour of one worker."""
+    per_minute: float = 60.0
+    idle_exit: str | float | None = None
+    """Time without work after which a worker ends; None: the kind's default."""
+    settings: Any = None
+    base: Path = Path()
+    """Folder of the file: paths in it are relative to this folder."""
+
+    @property
+    def of(self) -> Kind:
+        return kind_named(self.kind)
+
+    @property
+    def most(self) -> int:
+        return self.of.limit if self.limit is None else self.limit
+
+    @property
+    def idle_exit_s(self) -> float:
+        return parse_duration(self.of.idle_exit if self.idle_exit is None else self.idle_exit, "idle_exit")
+
+    @property
+    def rules(self) -> PoolRules:
+        joins_itself = self.of.gives == NOTHING
+        return PoolRules(
+            self.name, self.kind, self.most, self.slots, float(self.price), float(self.per_minute), joins_itself
+        )
+
+
+def _no_check(pool: PoolConfig, where: str) -> None:
+    pass
+
+
+class Kind(Struct, frozen=True):
+    """How pools of one kind are read, checked and opened."""
+
+    gives: str
+    settings: type[Struct] = NoSettings
+    open: Callable[[PoolConfig, Place], Pool] | None = None
+    """None if the server itself brings the workers, or nobody does."""
+    check: Callable[[PoolConfig, str], None] = _no_check
+    """BadInput says what is wrong with the settings; `where` names file and pool."""
+    limit: int = 1
+    idle_exit: str = "1m"
+
+
+@cache
+def _entries() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+
+
+def kind_names() -> tuple[str, ...]:
+    return tuple(_entries())
+
+
+@cache
+def kind_named(name: str) -> Kind:
+    """The kind; BadInput if there is none of this name, or if it cannot be loaded."""
+    entry = _entries().get(name)
+    if entry is None:
+        near = get_close_matches(name, kind_names(), n=1)
+        hint = f'did you mean kind = "{near[0]}"?' if near else f"the kinds are: {', '.join(kind_names())}"
+        if not kind_names():
+            hint = "no kind is registered: install the package again (make .venv/.installed, or pip install)"
+        raise BadInput(f"there is no kind '{name}'", hint=hint)
+    try:
+        kind = entry.load()
+    except Exception as error:
+        raise BadInput(f"kind '{name}' cannot be loaded: {error}", hint=f"it comes from {entry.value}") from None
+    if not isinstance(kind, Kind):
+        raise BadInput(f"kind '{name}' is not a windfall.pools.kinds.Kind", hint=f"it comes from {entry.value}")
+    return kind
+
+
+def kinds_with_field(field: str) -> list[str]:
+    """Kinds whose settings have such a field."""
+    found = []
+    for name in kind_names():
+        try:
+            if field in kind_named(name).settings.__struct_fields__:
+                found.append(name)
+        except BadInput:
+            continue
+    return found

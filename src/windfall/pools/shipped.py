@@ -1,0 +1,63 @@
+"""What a worker beyond this host is given: the worker's file, its token, a script that runs it. Touches one folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from windfall.pools.contract import Order
+from windfall.pools.kinds import Place
+from windfall.pools.workerfile import worker_pyz
+
+WORKER, TOKEN, CERTIFICATE, SCRIPT, LOG = "worker.pyz", "token", "ca.pem", "worker.sh", "worker.log"
+_SCRIPT = """\
+#!/bin/sh
+# Runs one worker in the folder of this script. What it says goes to worker.log there.
+cd "$(dirname "$0")" || exit 1
+exec {command} "$@" >>worker.log 2>&1
+"""
+
+
+def server_of(place: Place, stated: str) -> str:
+    """The address that workers on other hosts use: as the pool states it, or as the server listens."""
+    return stated or place.outside_url or place.url
+
+
+def worker_options(order: Order, pool: str, idle_exit_s: float) -> list[str]:
+    """Options of a worker that say nothing secret and name no place."""
+    options = ["--name", order.host, "--pool", pool, "--slots", str(order.slots), "--idle-exit", f"{idle_exit_s:g}"]
+    return options + (["--machine", str(order.machine)] if order.machine is not None else [])
+
+
+def lay_out(folder: Path, place: Place, server: str, options: Sequence[str], python: str = "python3") -> None:
+    """Make a folder that holds all that a worker needs; the owner alone may read it. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (folder / WORKER).write_bytes(worker_pyz())
+    write_private(folder / TOKEN, place.token_file.read_text())
+    command = [python, WORKER, "--server", server, "--token-file", TOKEN, "--dir", ".", *options]
+    if place.cafile:
+        shutil.copyfile(place.cafile, folder / CERTIFICATE)
+        command += ["--cafile", CERTIFICATE]
+    write_private(folder / SCRIPT, _SCRIPT.format(command=shlex.join(command)), 0o700)
+
+
+def write_private(path: Path, text: str, mode: int = 0o600) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
+        file.write(text)
+
+
+def last_words(path: Path, lines: int = 3, most_bytes: int = 2000) -> str:
+    """The end of a log, in one line; empty if there is none."""
+    try:
+        text = path.read_bytes()[-most_bytes:].decode(errors="replace")
+    except OSError:
+        return ""
+    return one_line(text, lines)
+
+
+def one_line(text: str, lines: int = 3) -> str:
+    found = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(found[-lines:])
