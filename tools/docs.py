@@ -65,7 +65,7 @@ def _exists(path: str) -> bool:
 def _in_package(name: str) -> bool:
     """Whether a dotted name begins with `windfall` or a package of it. `client` is also a variable of examples."""
     first, _, rest = name.partition(".")
-    if rest in ("toml", "json", "md", "py"):
+    if rest in ("toml", "json", "md", "py", "pyz", "sh", "log"):
         return False
     return bool(rest) and (first == "windfall" or (first != "client" and (PACKAGE / first).is_dir()))
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -226,6 +228,17 @@ class Client:
         """Do to a machine of an emulated cloud what a provider would do: hibernate, resume, terminate, notice."""
         path = f"/v1/pools/{quote(pool, safe='')}/machines/{quote(machine, safe='')}/{what}"
         return dict(self._transport.post(path))
+
+    def doctor(self, pool: str, trial: bool = True, wait_s: float = 30.0) -> Json:
+        """What a pool needs and what is wrong with it; `trial` starts a worker, which has to come within `wait_s`."""
+        path, word = f"/v1/pools/{quote(pool, safe='')}/doctor", token_hex(3) if trial else ""
+        until = time.monotonic() + wait_s
+        while True:
+            left_s = max(0.0, until - time.monotonic())
+            body = {"trial": word, "wait_s": min(left_s, 10.0), "last": left_s <= 10.0}
+            found: Json = self._transport.post(path, body)
+            if not found.pop("waits"):
+                return found
 
     def tell_host(self, name: str, action: str, **body: Any) -> Json:
         """`block` (reason, for_s), `unblock` or `drain` a host."""

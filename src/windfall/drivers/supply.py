@@ -6,6 +6,7 @@ A provider that raises, although no call may, has failed for a while: its bug mu
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -74,26 +75,43 @@ class OrderedWorkers:
     """A provider as a source of workers. Worker i of request n has the name POOL-n-i, whoever asks again."""
 
     def __init__(self, name: str, slots: int, pool: Pool) -> None:
-        self._name, self._slots, self.pool = name, slots, pool
+        self.name, self._slots, self.pool = name, slots, pool
         self._reported: set[str] = set()
+        self._lock = threading.Lock()  # a pool is called from one thread at a time
 
     @property
     def interval_s(self) -> float:
         return self.pool.interval_s
 
+    # --- one call ---
+
+    def order(self, order: Order) -> str | PoolError:
+        with self._lock:
+            return guarded(self.pool.start, order)
+
+    def rows(self) -> Rows | PoolError:
+        with self._lock:
+            return guarded(self.pool.list)
+
+    def end(self, id: str, gently: bool) -> PoolError | None:
+        with self._lock:
+            return guarded(self.pool.stop, id, gently)
+
+    # --- what the keeper asks for ---
+
     def start(self, ask: AskWish) -> Started:
         started = Started()
         for index in range(1, ask.count + 1):
-            order = Order(f"{self._name}-{ask.number}-{index}", self._slots)
-            answer = guarded(self.pool.start, order)
+            order = Order(f"{self.name}-{ask.number}-{index}", self._slots)
+            answer = self.order(order)
             if isinstance(answer, PoolError):
-                started.error = answer.error or f"pool {self._name}: {answer.kind} error"
+                started.error = answer.error or f"pool {self.name}: {answer.kind} error"
                 break
             started.hosts.append(order.host)
         return started
 
     def list(self) -> Workers | PoolError:
-        rows = guarded(self.pool.list)
+        rows = self.rows()
         if isinstance(rows, PoolError):
             return rows
         mine = {row.host: row for row in rows if row.host is not None}
@@ -105,7 +123,7 @@ class OrderedWorkers:
 
     def stop(self, grace_s: float) -> None:
         if self._end(True, grace_s) and self._end(False, _END_S):
-            log.warning("workers of pool %s could not be ended; without work they end by themselves", self._name)
+            log.warning("workers of pool %s could not be ended; without work they end by themselves", self.name)
         guarded(self.pool.close)
 
     def _end(self, gently: bool, seconds: float) -> bool:
@@ -114,7 +132,7 @@ class OrderedWorkers:
         left = self._living()
         while left:
             for row in left:
-                guarded(self.pool.stop, row.id, gently)
+                self.end(row.id, gently)
             time.sleep(max(_POLL_S, min(self.interval_s / 4, until - time.monotonic())))
             left = self._living()
             if time.monotonic() >= until:
@@ -122,7 +140,7 @@ class OrderedWorkers:
         return bool(left)
 
     def _living(self) -> Rows:
-        rows = guarded(self.pool.list)
+        rows = self.rows()
         if isinstance(rows, PoolError):
             return []
         return [row for row in rows if row.host is not None and row.phase != ENDED]

@@ -94,6 +94,8 @@ class Kept(Struct):
     cause: str = ""
     about: str = ""
     told: bool = False
+    listed: bool = False
+    """`list` has shown it: from then on, one that is not listed has ended."""
 
 
 class CommandPool:
@@ -194,9 +196,12 @@ class CommandPool:
 
     def _seen(self, kept: Kept, row: ListRow | None, now: float) -> Seen:
         if not kept.ended_t:
+            if row is not None and not kept.listed:
+                kept.listed = True
+                self._write(kept)
             if row is not None and row.state != ENDED:
                 return Seen(kept.id, row.state, kept.started_t, kept.host)
-            if row is None and now < kept.started_t + self._appears_s:
+            if not kept.listed and now < kept.started_t + self._appears_s:
                 return Seen(kept.id or kept.host, PENDING, kept.started_t, kept.host)
             self._end(kept, row, now)
         elif now > kept.ended_t + SHOWN_S:

@@ -109,7 +109,7 @@ class Pool(Protocol):
         ...
 
     def doctor(self) -> Checks:
-        """Look at everything that a worker needs, without starting one."""
+        """Look at everything that a worker needs, without starting one. May be called beside another call."""
         ...
 
     def close(self) -> None:

@@ -236,6 +236,7 @@ class Server:
         }
         self._keeper = PoolKeeper(driver, [*rules, *rules_of_sites], {**sources, **site_pools})
         await self._keeper.start()
+        service.asked = self._keeper
         service.owned.start(self._keeper)
         self._planning = await self._rent(service)
 

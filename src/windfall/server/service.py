@@ -22,6 +22,7 @@ from windfall.core.state.columns import CANCELLED, FAILED, WAITING
 from windfall.core.state.state import State
 from windfall.core.wishes import jobs_touched, machines_to_wake, makes_work, wishes
 from windfall.drivers.machines import MachineKeeper
+from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadInput
 from windfall.server.auth import Tokens
@@ -54,6 +55,7 @@ class Service:
         self.uploads = Uploads(store)
         self.owned = SiteKeeper(driver, [])
         self.rented: MachineKeeper | None = None
+        self.asked: PoolKeeper | None = None
         self._renderers: dict[int, Renderer] = {}
         self._specs: dict[int, JobSpec] = {}
         self._names: dict[int, dict[str, int]] = {}

@@ -246,9 +246,9 @@ def _pools(file: str | None, place: Place, time_scale: float) -> Sequence[Any]:
 
 def _with_pool(bag: Submission | Request | None, pools: Sequence[Any]) -> Submission | Request | None:
     """A bag that names no pool rents from the only one that there is to rent from."""
-    from windfall.pools.config import RENTS
+    from windfall.pools.config import rents
 
-    names = [pool.name for pool in pools if pool.kind in RENTS]
+    names = [pool.name for pool in pools if rents(pool)]
     named = bag.settings.pools if isinstance(bag, Request) else bag.spec.pools if bag is not None else names
     if not names or named:
         return bag

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import note, print_json, print_table
 from windfall.errors import BadInput
-from windfall.units import show_duration, show_price
+from windfall.units import parse_duration, show_duration, show_price
 
 Json = dict[str, Any]
 
@@ -23,6 +24,7 @@ def pool() -> None:
     Examples:
       windfall pool list
       windfall pool info cluster
+      windfall pool doctor cluster
       windfall pool machines
     """
 
@@ -124,6 +126,61 @@ def _print_machines(rented: Json, everything: bool) -> None:
     else:
         click.echo("no machines are rented" + ("" if everything else ".  earlier ones: windfall pool machines --all"))
     _warn_of_strangers(rented["strangers"])
+
+
+@pool.command()
+@click.argument("name")
+@click.option("--pools", "file", metavar="FILE", help="Examine a pool of this file, without a server.")
+@click.option("--no-trial", is_flag=True, help="Start no worker on trial.")
+@click.option("--wait", default="30s", show_default=True, metavar="T", help="Time within which that worker must come.")
+@place_options
+@json_option
+def doctor(name: str, file: str | None, no_trial: bool, wait: str, place: Place, as_json: bool) -> None:
+    """Say in plain words what is wrong with a pool, and what to do.
+
+    Looks at credentials, versions and ways to the server; then starts a worker and ends it again.
+
+    \b
+    Examples:
+      windfall pool doctor lab
+      windfall pool doctor lab --pools pools.toml
+    """
+    wait_s = parse_duration(wait, "--wait")
+    if file is None:
+        with place.open() as client:
+            found = client.doctor(name, not no_trial, wait_s)
+    else:
+        found = _examined(name, Path(file), not no_trial, wait_s)
+    if as_json:
+        print_json(found)
+    else:
+        for check in found["checks"]:
+            click.echo(f"  {'WRONG' if check['error'] else 'ok':<6} {check['what']}")
+            if check["error"]:
+                click.echo(f"         {check['error']}")
+                click.echo(f"         try: {check['hint']}" if check["hint"] else "", nl=bool(check["hint"]))
+        click.echo(f"pool {name} works" if found["ok"] else f"pool {name} does not work yet")
+    if not found["ok"]:
+        raise SystemExit(1)
+
+
+def _examined(name: str, file: Path, trial: bool, wait_s: float) -> Json:
+    """The same with a server of its own, which ends with the examination."""
+    import tempfile
+
+    from windfall.client import Client
+    from windfall.pools.config import read_pools
+    from windfall.server import embedded
+
+    pools = [pool for pool in read_pools(file) if pool.name == name]
+    if not pools:
+        raise BadInput(f"{file}: there is no pool '{name}' in it", hint="its name stands below [[pool]]")
+    with (
+        tempfile.TemporaryDirectory(prefix="windfall-doctor-") as folder,
+        embedded.start(Path(folder) / "state", pools=pools) as server,
+        Client(server.url, server.token) as client,
+    ):
+        return client.doctor(name, trial, wait_s)
 
 
 @pool.command()

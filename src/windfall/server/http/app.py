@@ -21,7 +21,7 @@ from windfall.core import events as ev
 from windfall.drivers.failures import ServerFailed, Uncommitted, Undecided
 from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.server.auth import Forbidden
-from windfall.server.http import blobs, exchange, machines, submission, workflows
+from windfall.server.http import blobs, doctor, exchange, machines, submission, workflows
 from windfall.server.http.bodies import TooLarge, typed_body
 from windfall.server.http.uploads import RETRY_AFTER_S, Stalled
 from windfall.server.queries import jobs as queries
@@ -213,6 +213,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/hosts/{host}/{action}", "POST", host_action, "admin", True),
     ("/v1/pools", "GET", queries.pools, "read", False),
     ("/v1/machines", "GET", machines.machines, "read", False),
+    ("/v1/pools/{pool}/doctor", "POST", doctor.doctor, "admin", True),
     ("/v1/pools/{pool}/machines/{machine}/{what}", "POST", machines.poke, "admin", True),
     ("/v1/sites", "POST", site_api.create, "admin", True),
     ("/v1/sites", "GET", site_api.sites, "read", False),

@@ -1,0 +1,115 @@
+"""`windfall pool doctor`: what a pool needs, and a worker started and ended on trial. Touches that pool, by threads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.requests import Request
+
+from windfall.core.state.hosts import GONE
+from windfall.drivers.supply import OrderedWorkers, guarded
+from windfall.pools.contract import ENDED, INVALID, Check, Order, Pool, PoolError, Seen
+from windfall.server.http.bodies import typed_body
+from windfall.server.service import NotFound, Service
+
+Json = dict[str, Any]
+_POLL_S = 0.25
+_END_S = 20.0
+_GENTLY_S = 3.0
+
+
+class DoctorBody(Struct):
+    """`POST /v1/pools/NAME/doctor`."""
+
+    trial: Annotated[str, Meta(pattern="^[a-z0-9]{0,16}$")] = ""
+    """Start a worker and end it again; the same word waits on for the same worker. Empty: start none."""
+    wait_s: Annotated[float, Meta(ge=0.0, le=20.0)] = 10.0
+    """Seconds to wait for that worker before this answers."""
+    last: bool = True
+    """It is an error if the worker has not come by then; else ask again."""
+
+
+async def doctor(service: Service, request: Request) -> tuple[int, Json]:
+    """What is wrong with a pool, and what to do about it."""
+    name = request.path_params["pool"]
+    body = await typed_body(request, DoctorBody)
+    source = service.asked.sources.get(name) if service.asked is not None else None
+    checks, waits = list[Check](), False
+    if isinstance(source, OrderedWorkers):
+        checks = await asyncio.to_thread(_examined, source.pool)
+        if body.trial and not any(check.error for check in checks):
+            found = await _tried(service, source, body)
+            checks += [] if found is None else [found]
+            waits = found is None
+    elif service.rented is not None and name in service.rented.pools:
+        checks = await asyncio.to_thread(_examined, service.rented.pools[name])
+    elif name in service.state.supply.pools:
+        checks = [Check("its workers come by themselves: nothing is asked of it")]
+    else:
+        raise NotFound(f"there is no pool '{name}'", hint="see them: windfall pool list", code="no-such-pool")
+    ok = not any(check.error for check in checks)
+    return 200, {"pool": name, "ok": ok, "waits": waits, "checks": [msgspec.structs.asdict(check) for check in checks]}
+
+
+def _examined(pool: Pool) -> list[Check]:
+    found = guarded(pool.doctor)
+    return [Check("the pool can be examined", found.error)] if isinstance(found, PoolError) else found
+
+
+async def _tried(service: Service, source: OrderedWorkers, body: DoctorBody) -> Check | None:
+    """Start one worker, wait until it asks this server for work, and end it; None if it is yet to come."""
+    what = "a worker starts and reaches the server"
+    order = Order(f"{source.name}-doctor-{body.trial}", 1)
+    id = await asyncio.to_thread(source.order, order)
+    if isinstance(id, PoolError):
+        return Check(what, id.error, _advice(id))
+    began, error = time.monotonic(), ""
+    while not _has_come(service, order.host):
+        row = await asyncio.to_thread(_row, source, id)
+        if row is not None and row.phase == ENDED and not _has_come(service, order.host):
+            error = row.about or "it ended without a word before it reached the server"
+            break
+        if time.monotonic() > began + body.wait_s:
+            if not body.last:
+                return None
+            error = "it was started and has not come in time"
+            break
+        await asyncio.sleep(max(_POLL_S, min(1.0, source.interval_s / 4)))
+    left = await asyncio.to_thread(_end, source, id)
+    if error:
+        return Check(what, error, "see that its host reaches the server, and what it says when it is started by hand")
+    if left:
+        return Check("a worker ends when it is stopped", f"{order.host} is still there", "end it by hand")
+    return Check(f"{what}, and ends when it is stopped")
+
+
+def _advice(error: PoolError) -> str:
+    if error.kind == INVALID:
+        return "the same request will never succeed: correct the settings in pools.toml"
+    return f"the provider calls this a {error.kind} error"
+
+
+def _has_come(service: Service, name: str) -> bool:
+    host = service.state.host(name)
+    return host is not None and host.state != GONE
+
+
+def _row(source: OrderedWorkers, id: str) -> Seen | None:
+    rows = source.rows()
+    return None if isinstance(rows, PoolError) else next((row for row in rows if row.id == id), None)
+
+
+def _end(source: OrderedWorkers, id: str) -> bool:
+    """Stop a worker until it is gone: gently first, for it may have got a task. True if it is still there."""
+    began = time.monotonic()
+    while time.monotonic() < began + _END_S:
+        source.end(id, gently=time.monotonic() < began + _GENTLY_S)
+        time.sleep(_POLL_S)
+        row = _row(source, id)
+        if row is None or row.phase == ENDED:
+            return False
+    return True

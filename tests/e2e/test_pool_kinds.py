@@ -1,0 +1,120 @@
+"""Bags over pools of kind command and ssh to their end, and what the doctor says of pools that do not work."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.support.sshd import sshd
+from windfall.cli.serve.pools import pool
+from windfall.client import Client
+from windfall.pools.config import read_pools
+from windfall.server import embedded
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "pools"
+TASKS = 40
+
+
+def run_bag(tmp_path: Path, pools: Path) -> list[str]:
+    """Run a bag over the pools of a file; the names of the hosts that ran its tasks."""
+    state = tmp_path / "state"
+    with embedded.start(state, pools=read_pools(pools)) as server, Client(server.url, server.token) as client:
+        job = client.submit(["sh", "-c", "sleep 0.05; echo {}"], range(TASKS), name="bag")
+        assert job.wait(120)["tasks"]["done"] == TASKS
+        assert {task.stdout.strip() for task in job.results()} == {str(n) for n in range(TASKS)}
+        return sorted({row["host"] for row in client.hosts()})
+
+
+@pytest.fixture
+def processes(tmp_path, monkeypatch):
+    """The example of kind `command`, copied, with a list of its own."""
+    shutil.copytree(EXAMPLES / "processes", tmp_path / "processes")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / "processes" / "pools.toml"
+
+
+def kept(tmp_path: Path) -> list[Path]:
+    return [path for path in tmp_path.glob("windfall-processes-*/*") if Path(f"/proc/{path.name}").exists()]
+
+
+def test_the_example_of_processes_runs_a_bag_and_leaves_nothing_behind(tmp_path, processes):
+    assert run_bag(tmp_path, processes) in (["mine-1-1"], ["mine-1-1", "mine-1-2"])
+    assert kept(tmp_path) == []
+
+
+def test_a_bag_runs_over_ssh_with_a_jump_host_and_leaves_nothing_behind(tmp_path):
+    with sshd(tmp_path / "sshd") as server:
+        file = tmp_path / "pools.toml"
+        file.write_text(
+            f'[[pool]]\nname = "lab"\nkind = "ssh"\nhosts = ["node*", "far"]\nslots = 2\nconfig = "{server.config}"\n'
+            f'folder = "{server.home}"\npython = "{sys.executable}"\ninterval = "1s"\n'
+        )
+        hosts = run_bag(tmp_path, file)
+        assert hosts and all(host.startswith("lab-1-") for host in hosts)
+        left = [path.read_text().strip() for path in server.home.rglob("pid")]
+        assert left and [pid for pid in left if Path(f"/proc/{pid}").exists()] == []
+
+
+def doctor(*options: str) -> tuple[int, dict]:
+    ran = CliRunner().invoke(pool, ["doctor", *options, "--json"])
+    assert ran.exception is None or isinstance(ran.exception, SystemExit), ran.output
+    return ran.exit_code, json.loads(ran.stdout)
+
+
+def test_the_doctor_starts_a_worker_and_ends_it(tmp_path, processes):
+    code, found = doctor("mine", "--pools", str(processes))
+    assert (code, found["ok"]) == (0, True), found
+    assert "reaches the server" in found["checks"][-1]["what"] and kept(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "what", "hint"),
+    [
+        ('start = ["false"]', "exit code 1", "transient"),
+        ('start = ["sh", "-c", "echo no such queue >&2; exit 3"]', "exit code 3: no such queue", "transient"),
+        ('start = ["echo", "hello"]', "no valid answer", "correct the settings"),
+        ('start = ["echo", \'{"error": "over your quota", "kind": "quota"}\']', "over your quota", "quota"),
+        ('start = ["/no/such/program"]', "no such program", "whole path"),
+        ('list = ["echo", \'[{"state": "running"}]\']', "missing required field `id`", "docs/howto/command.md"),
+        ('list = ["sleep", "60"]\ntime_limit = "0.5s"', "took longer than 0.5 s", "by hand"),
+        ('start = ["sh", "-c", "echo {\\\\\\"id\\\\\\": 1}"]', "no valid answer", "correct the settings"),
+        ('start = ["echo", \'{"id": "7"}\']\nappears = "0s"', "ended without a word", "by hand"),
+        ('python = "/no/python"\nappears = "1s"', "/no/python", "by hand"),
+    ],
+)
+def test_the_doctor_says_what_is_wrong_with_commands(tmp_path, processes, settings, what, hint):
+    names = {line.split(" = ")[0] for line in settings.splitlines()}
+    lines = [line for line in processes.read_text().splitlines() if line.split(" = ")[0] not in names]
+    processes.write_text("\n".join([*lines, settings]))
+    code, found = doctor("mine", "--pools", str(processes), "--wait", "8s")
+    wrong = [check for check in found["checks"] if check["error"]]
+    assert code == 1 and wrong, found
+    assert what in wrong[-1]["error"] and hint in wrong[-1]["hint"], wrong
+
+
+@pytest.mark.parametrize(
+    ("settings", "what", "hint"),
+    [
+        ('hosts = ["refused"]', "Permission denied", "BatchMode=yes refused"),
+        ('hosts = ["unknown"]', "Host key verification failed", "accept the key"),
+        ('hosts = ["nowhere.invalid"]', "resolve hostname", "by hand"),
+        ('hosts = ["node1"]\npython = "/no/python"', "ended with code 127", "/no/python --version"),
+        ('hosts = ["node1"]\nserver = "http://127.0.0.1:9"', "refused", "how the hosts reach it"),
+        ('hosts = ["node1"]\nfolder = "/proc/none"', "/proc/none", "folder ="),
+    ],
+)
+def test_the_doctor_says_what_is_wrong_with_hosts(tmp_path, settings, what, hint):
+    with sshd(tmp_path / "sshd") as server:
+        lines = [f'[[pool]]\nname = "lab"\nkind = "ssh"\nconfig = "{server.config}"', settings]
+        lines += [] if "python" in settings else [f'python = "{sys.executable}"']
+        lines += [] if "folder" in settings else [f'folder = "{server.home}"']
+        (tmp_path / "pools.toml").write_text("\n".join(lines))
+        code, found = doctor("lab", "--pools", str(tmp_path / "pools.toml"), "--no-trial")
+    wrong = [check for check in found["checks"] if check["error"]]
+    assert code == 1 and len(wrong) == 1, found
+    assert what in wrong[0]["error"] and hint in wrong[0]["hint"], wrong
