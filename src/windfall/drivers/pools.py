@@ -1,8 +1,8 @@
 """The keeper of the pools: tells the engine what they have, and carries out what it asks. Touches pools, by threads.
 
-Each pool has a loop of its own, so that a slow one delays no other: ask for what is wished, then count what there is.
-So nothing is counted while it is being asked for. Requests go out at once; counting obeys the pool's interval, and one
-that fails is repeated less and less often.
+Quick pools share one loop (as in the simulator): ask for what is wished, then count what there is, so that nothing is
+counted while it is being asked for. A pool with a longer interval has a loop of its own and delays no other. Requests
+go out at once; counting obeys the pool's interval, and a count that fails is repeated less and less often.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -41,6 +42,8 @@ class PoolKeeper:
         self._changed: dict[str, asyncio.Event] = {}
         self._backoff = {name: Backoff(source.interval_s) for name, source in self.sources.items()}
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="pool")
+        self._count_at: defaultdict[str, float] = defaultdict(float)
+        """When each pool may be listed again, by the loop's clock."""
         self._tasks: list[asyncio.Task[None]] = []
         self._begun = False
 
@@ -54,12 +57,20 @@ class PoolKeeper:
     def _begin(self) -> None:
         self._driver.on_commit.append(self._committed)
         self._begun = True
+        if quick := [name for name in self.sources if self._is_quick(name)]:
+            self._keep_also(quick)
         for name in self.sources:
-            self._keep_also(name)
+            if not self._is_quick(name):
+                self._keep_also([name])
 
-    def _keep_also(self, name: str) -> None:
-        self._changed[name] = asyncio.Event()
-        self._tasks.append(self._driver.background(self._keep(name), f"the keeper of pool {name}"))
+    def _is_quick(self, name: str) -> bool:
+        return self.sources[name].interval_s <= asking.EVERY_S
+
+    def _keep_also(self, names: list[str]) -> None:
+        changed = asyncio.Event()
+        self._changed |= dict.fromkeys(names, changed)
+        what = f"the keeper of pool {', '.join(names)}"
+        self._tasks.append(self._driver.background(self._keep(names, changed), what))
 
     async def add(self, rules: PoolRules, source: WorkerSource) -> None:
         """A pool that comes while the server runs, or new rules of one that is there."""
@@ -70,7 +81,7 @@ class PoolKeeper:
         if not self._begun:
             self._begin()
         elif is_new:
-            self._keep_also(rules.name)
+            self._keep_also([rules.name])
 
     async def stop(self) -> None:
         """Let the workers go; best while the server still hears them say what becomes of their tasks."""
@@ -86,43 +97,48 @@ class PoolKeeper:
             if pool in self._changed:
                 self._changed[pool].set()
 
-    async def _keep(self, name: str) -> None:
-        clock = asyncio.get_running_loop().time
-        count_at = clock()
+    async def _keep(self, names: list[str], changed: asyncio.Event) -> None:
         while True:
             try:
                 if not self._driver.trouble:
-                    await self._ask_all(name)
-                    if clock() >= count_at:
-                        await self._count(name)
-                        count_at = clock() + self._backoff[name].wait_s
+                    await self.look(names)
             except Exception:
-                log.exception("pool %s could not be looked after; trying again", name)
-                count_at = clock() + self._backoff[name].wait_s
+                log.exception("pool %s could not be looked after; trying again", ", ".join(names))
+            now = asyncio.get_running_loop().time()
+            wait_s = asking.EVERY_S if self._is_quick(names[0]) else max(0.05, self._count_at[names[0]] - now)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed[name].wait(), max(0.05, count_at - clock()))
-            self._changed[name].clear()
+                await asyncio.wait_for(changed.wait(), wait_s)
+            changed.clear()
 
-    async def look(self) -> None:
-        """Ask all pools for what is wished for, then report what they have, in their order."""
-        names = [*self.sources]
-        await asyncio.gather(*(self._ask_all(name) for name in names))
-        listed = await asyncio.gather(*(self._call(self.sources[name].list) for name in names))
-        for name, workers in zip(names, listed, strict=True):
+    async def look(self, names: list[str] | None = None) -> None:
+        """Ask the pools for what is wished for, then report what they have, in their order.
+
+        What was just asked for is counted at once: a worker that cannot start is soon known.
+        """
+        names = [*self.sources] if names is None else names
+        await self._driver.settled()
+        asked = await asyncio.gather(*(self._ask_all(name) for name in names))
+        due = [name for name, some in zip(names, asked, strict=True) if some or self._is_due(name)]
+        listed = await asyncio.gather(*(self._call(self.sources[name].list) for name in due))
+        for name, workers in zip(due, listed, strict=True):
             await self._report(name, workers)
 
-    async def _ask_all(self, name: str) -> None:
-        await self._driver.settled()
-        for ask in wishes(self._driver.state).asks:
-            if ask.pool == name:
-                await self._ask(ask)
+    async def _ask_all(self, name: str) -> bool:
+        """Ask a pool for what is wished for; whether there was anything."""
+        asks = [ask for ask in wishes(self._driver.state).asks if ask.pool == name]
+        for ask in asks:
+            await self._ask(ask)
+        return bool(asks)
 
-    async def _count(self, name: str) -> None:
-        await self._report(name, await self._call(self.sources[name].list))
+    def _is_due(self, name: str) -> bool:
+        if self._is_quick(name) and not self._backoff[name].failing:
+            return True
+        return asyncio.get_running_loop().time() >= self._count_at[name]
 
     async def _report(self, name: str, workers: list[asking.PoolWorker] | PoolError) -> None:
-        now = self._driver.clock()
-        first = self._backoff[name].note(failed=isinstance(workers, PoolError))
+        now, backoff = self._driver.clock(), self._backoff[name]
+        first = backoff.note(failed=isinstance(workers, PoolError))
+        self._count_at[name] = asyncio.get_running_loop().time() + backoff.wait_s
         if isinstance(workers, PoolError):
             if first:
                 log.warning("pool %s cannot be listed: %s", name, workers.error)

@@ -56,6 +56,10 @@ class Backoff:
         return self._failures == 1
 
     @property
+    def failing(self) -> bool:
+        return self._failures > 0
+
+    @property
     def wait_s(self) -> float:
         # Longer intervals than the bound are the pool's own wish.
         doubled = max(self._interval_s, 0.5) * 2.0 ** min(self._failures, 16) if self._failures else self._interval_s

@@ -23,15 +23,15 @@ from windfall.core.sites.instances import HOLDING, InstanceEnd, SiteRules, Wish
 from windfall.core.state.hosts import GONE
 from windfall.core.state.pools import PoolRules
 from windfall.core.state.state import State
-from windfall.core.wishes import PlanWish
+from windfall.core.wishes import AskWish, PlanWish
 from windfall.drivers import asking, planner_process, pools, thinking
+from windfall.drivers.asking import PoolWorker, Started
 from windfall.drivers.plans import PlanKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.drivers.simulated import Simulated
 from windfall.planning.offers import Offer
 from windfall.planning.registry import planner_named
 from windfall.policy import compile_policies
-from windfall.pools.contract import PoolWorker, Started
 from windfall.sim.pools import PoolKeeper
 from windfall.store.memory import MemoryStore
 from windfall.wire.messages import CAUSES, DONE, EXIT, NO_WORK, PREEMPTED
@@ -73,16 +73,25 @@ class FakePool:
         self.workers = {worker.host: worker for worker in told if worker.alive}
         return told
 
-    def stop(self, grace_s: float = 10.0) -> None:
+    def stop(self, grace_s: float) -> None:
         pass
+
+
+class LivePool(FakePool):
+    """The same, as the keeper of a live server asks it."""
+
+    interval_s = COUNT_EVERY_S
+
+    def start(self, ask: AskWish) -> Started:
+        return super().start(ask.count)
 
 
 class Script:
     """The world outside the server, under one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, pool: type[FakePool] = FakePool) -> None:
         self.rng = random.Random(seed)
-        self.pools = {rules.name: FakePool(rules.name) for rules in (CHEAP, DEAR)}
+        self.pools = {rules.name: pool(rules.name) for rules in (CHEAP, DEAR)}
         self.boots: dict[str, int] = {}
         self.exchanges: dict[str, int] = {}
         self.agents: dict[str, int] = {}
@@ -266,7 +275,7 @@ class InlinePlanning:
 
 
 async def live(seed: int) -> list[ev.Record]:
-    script, records, loop = Script(seed), list[ev.Record](), asyncio.get_running_loop()
+    script, records, loop = Script(seed, LivePool), list[ev.Record](), asyncio.get_running_loop()
     driver = Realtime(MemoryStore(), Engine(compile_policies), SETTINGS)
     driver.clock = loop.time
     driver.on_commit.append(records.extend)
