@@ -1,4 +1,4 @@
-"""The ready scenarios that rent machines, made small: they end, in time, with the planner that they name."""
+"""The ready scenarios, made small: they end; those that rent machines in time, with the planner that they name."""
 
 from __future__ import annotations
 
@@ -25,3 +25,12 @@ def test_a_ready_scenario_that_rents_machines_ends_in_time_and_its_bill_is_the_s
     assert outcome.cost_usd > 0
     assert outcome.cost_usd == pytest.approx(sum(offer.cost_usd for offer in outcome.offers))
     assert outcome.cost_usd == pytest.approx(sum(bag.cost_usd for bag in outcome.bags))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("demand", ["bag.tasks=100", "pool.hosts=20"]), ("owners", ["bag.tasks=60", "site.hosts=6", "site.every=30m"])],
+)
+def test_a_ready_scenario_that_asks_for_workers_ends_with_every_task_done(name, changes):
+    outcome, _ = run(read(name, changes), 1)
+    assert outcome.finished and outcome.bags[0].done == outcome.bags[0].tasks
