@@ -44,10 +44,10 @@ realtime.Realtime.__init__.__defaults__ = (None, 3, 1 << 20)
 COMMIT = """exec('''
 import windfall.server.service as service
 touched = service.jobs_touched
-def fails(record):
+def fails(state, record):
     if type(record.event).__name__ == "HostDrained":
         raise KeyError("a bug in a listener")
-    return touched(record)
+    return touched(state, record)
 service.jobs_touched = fails
 ''')"""
 
