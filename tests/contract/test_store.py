@@ -220,6 +220,8 @@ def test_a_value_of_a_wrong_kind_is_a_store_error_that_no_retry_cures(store, bat
         lambda store, n: store.outputs(1, tasks=[1, n]),
         lambda store, n: store.records(after_seq=n),
         lambda store, n: store.records(job=n),
+        lambda store, n: store.records_about(n, 0, 1, ["event"], 1),
+        lambda store, n: store.records_about(1, 0, n, ["event"], 1),
         lambda store, n: store.delete_outputs(n),
         lambda store, n: store.delete_outputs(1, [n]),
     ],
@@ -245,6 +247,17 @@ def test_records_are_found_by_number_job_and_kind(store):
     assert [r.seq for r in store.records(kinds=["even"], after_seq=2)] == [4, 6, 8, 10]
     assert [r.seq for r in store.records(job=2, kinds=("odd", "even"), limit=2)] == [2, 5]
     assert store.records(kinds=[]) == []
+
+
+def test_records_about_a_job_are_found_wherever_they_may_mention_it(store):
+    for seq, job in enumerate((1, 2, 0, None, -1, -2, None), 1):
+        append(store, seq, job=job, kind="odd" if seq % 2 else "even")
+    assert [r.seq for r in store.records_about(1, 0, 9, ["odd", "even"], 9)] == [1, 3, 4, 5, 7]
+    assert [r.seq for r in store.records_about(2, 2, 6, ["odd", "even"], 9)] == [3, 4, 6]
+    assert [r.seq for r in store.records_about(1, 0, 9, ["odd"], 2)] == [1, 3]
+    assert [r.seq for r in store.records(job=1)] == [1]
+    assert store.records(job=-1) == store.records(job=0) == []
+    assert store.records_about(1, 0, 9, [], 9) == store.records_about(1, 7, 9, ["odd"], 9) == []
 
 
 def test_many_records_are_read_back_one_after_the_other(store):

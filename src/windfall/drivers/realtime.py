@@ -30,7 +30,6 @@ from windfall.core.events import (
     ClientsAsked,
     HostAnswered,
     HostAsked,
-    JobTaken,
     Record,
     ServerStarted,
     Settings,
@@ -42,6 +41,7 @@ from windfall.core.events import (
     encode_record,
 )
 from windfall.core.formats import read_record
+from windfall.core.mentions import job_column
 from windfall.core.state.snapshot import load, pieces
 from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at
@@ -493,17 +493,7 @@ def log_row(record: Record) -> LogRow:
         kind = HEARTBEAT
     if isinstance(decided, ClientsAsked) and not decided.asks:
         kind = HEARTBEAT
-    return LogRow(record.seq, event.t, _job_of(record), kind, encode_record(record))
-
-
-def _job_of(record: Record) -> int | None:
-    """The job that a record is about, if it is about one: the one that it changes, makes, or moves into its tail."""
-    decided = record.decided
-    if isinstance(decided, JobTaken):
-        return decided.job
-    if isinstance(decided, HostAnswered) and decided.tails:
-        return decided.tails[0][0]
-    return getattr(record.event, "job", None)
+    return LogRow(record.seq, event.t, job_column(record), kind, encode_record(record))
 
 
 def _promises(decided: AnyDecision) -> bool:

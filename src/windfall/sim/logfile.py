@@ -10,6 +10,7 @@ from typing import IO, Any
 import msgspec
 
 from windfall.core.events import Record
+from windfall.core.mentions import shown_job
 
 
 def spelled(record: Record) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def spelled(record: Record) -> dict[str, Any]:
 
     row = log_row(record)
     named = {"event": spell(record.event), "decided": spell(record.decided)}
-    return {"seq": row.seq, "t": row.t, "type": row.kind, "job": row.job, **named}
+    return {"seq": row.seq, "t": row.t, "type": row.kind, "job": shown_job(row.job), **named}
 
 
 class LogFile:

@@ -90,7 +90,10 @@ class StoreNewer(StoreFailed, BadInput):
 
 
 class Record(NamedTuple):
-    """One entry of the log. `t`, `job` and `kind` are for those who look for it; the engine reads `data` alone."""
+    """One entry of the log. `t`, `job` and `kind` are for those who look for it; the engine reads `data` alone.
+
+    `job` is that which it is about, or as in `records_about`; only numbers above 0 are found by `records(job=...)`.
+    """
 
     seq: int
     t: float
@@ -199,6 +202,15 @@ class Store(Protocol):
         self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
     ) -> list[Record]:
         """Up to `limit` records behind `after_seq` in order, of one job or of all, of some kinds or of all."""
+        ...
+
+    def records_about(
+        self, job: int, after_seq: int, until_seq: int, kinds: Collection[str], limit: int
+    ) -> list[Record]:
+        """Up to `limit` records of these kinds behind `after_seq`, up to `until_seq`, that may mention a job.
+
+        Those of job N and -N (it mentions N alone), 0 (several jobs) and None. Reads no data of others.
+        """
         ...
 
     def prune(self, before_seq: int, kinds: Collection[str]) -> int:

@@ -101,7 +101,17 @@ class MemoryStore:
         with self._lock:
             found = list(self._records.values())
         found = found[bisect_right(found, after_seq, key=lambda r: r.seq) :]
-        return [r for r in found if (job is None or r.job == job) and (kinds is None or r.kind in kinds)][:limit]
+        return [r for r in found if (job is None or r.job == job > 0) and (kinds is None or r.kind in kinds)][:limit]
+
+    def records_about(
+        self, job: int, after_seq: int, until_seq: int, kinds: Collection[str], limit: int
+    ) -> list[Record]:
+        check_numbers(seq=after_seq, until=until_seq, limit=limit, job=job)
+        with self._lock:
+            found = list(self._records.values())
+        found = found[bisect_right(found, after_seq, key=lambda r: r.seq) :]
+        found = found[: bisect_right(found, until_seq, key=lambda r: r.seq)]
+        return [r for r in found if r.job in (None, 0, job, -job) and r.kind in kinds][:limit]
 
     def prune(self, before_seq: int, kinds: Collection[str]) -> int:
         limit = min(before_seq, self._snapshots[0].seq + 1 if len(self._snapshots) == 2 else 0)

@@ -60,7 +60,7 @@ CREATE SCHEMA IF NOT EXISTS windfall;
 CREATE TABLE windfall.meta (key text PRIMARY KEY, value text NOT NULL);
 CREATE TABLE windfall.records (seq bigint PRIMARY KEY, t float8 NOT NULL, job bigint, kind text NOT NULL,
                                crc bigint NOT NULL, data bytea NOT NULL);
-CREATE INDEX records_of_job ON windfall.records (job, seq) WHERE job IS NOT NULL;
+CREATE INDEX records_of_job ON windfall.records (job, seq) WHERE job > 0;
 CREATE TABLE windfall.snapshots (seq bigint PRIMARY KEY, crc bigint NOT NULL, data bytea NOT NULL);
 CREATE TABLE windfall.jobs (job bigint PRIMARY KEY, spec bytea NOT NULL);
 CREATE TABLE windfall.chunks (job bigint, first bigint, count bigint NOT NULL, class int NOT NULL, codec text NOT NULL,
@@ -111,8 +111,11 @@ LAST_RECORD: Sql = "SELECT seq, crc, data FROM windfall.records ORDER BY seq DES
 LAST_SEQ: Sql = "SELECT coalesce(max(seq), 0) FROM windfall.records"
 RECORDS_AFTER: Sql = "SELECT seq, crc, data FROM windfall.records WHERE seq > %s ORDER BY seq LIMIT %s"
 FIND_RECORDS: Sql = """SELECT seq, t, job, kind, data FROM windfall.records
-    WHERE seq > %(after)s AND (%(job)s::bigint IS NULL OR job = %(job)s)
+    WHERE seq > %(after)s AND (%(job)s::bigint IS NULL OR (job = %(job)s AND job > 0))
     AND (%(kinds)s::text[] IS NULL OR kind = ANY(%(kinds)s)) ORDER BY seq LIMIT %(limit)s"""
+RECORDS_ABOUT: Sql = """SELECT seq, t, job, kind, data FROM windfall.records
+    WHERE seq > %(after)s AND seq <= %(until)s AND coalesce(job, 0) IN (0, %(job)s, %(minus)s) AND kind = ANY(%(kinds)s)
+    ORDER BY seq LIMIT %(limit)s"""
 DROP_RECORD: Sql = "DELETE FROM windfall.records WHERE seq = %s"
 PRUNE: Sql = "DELETE FROM windfall.records WHERE seq < %s AND kind = ANY(%s)"
 
@@ -316,6 +319,20 @@ class PostgresStore:
         check_numbers(seq=after_seq, limit=limit, job=job)
         wanted = {"after": after_seq, "job": job, "kinds": None if kinds is None else list(kinds), "limit": limit}
         return [Record(*row) for row in self._read(FIND_RECORDS, wanted)]
+
+    def records_about(
+        self, job: int, after_seq: int, until_seq: int, kinds: Collection[str], limit: int
+    ) -> list[Record]:
+        check_numbers(seq=after_seq, until=until_seq, limit=limit, job=job)
+        wanted = {
+            "after": after_seq,
+            "until": until_seq,
+            "job": job,
+            "minus": -job,
+            "kinds": list(kinds),
+            "limit": limit,
+        }
+        return [Record(*row) for row in self._read(RECORDS_ABOUT, wanted)]
 
     def prune(self, before_seq: int, kinds: Collection[str]) -> int:
         kept = [row[0] for row in self._read(SNAPSHOT_SEQS)]

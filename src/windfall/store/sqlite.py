@@ -46,7 +46,7 @@ SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE records (seq INTEGER PRIMARY KEY, t REAL NOT NULL, job INTEGER, kind TEXT NOT NULL, crc INTEGER NOT NULL,
                       data BLOB NOT NULL);
-CREATE INDEX records_of_job ON records (job, seq) WHERE job IS NOT NULL;
+CREATE INDEX records_of_job ON records (job, seq) WHERE job > 0;
 CREATE TABLE jobs (job INTEGER PRIMARY KEY, spec BLOB NOT NULL);
 CREATE TABLE chunks (job INTEGER, first INTEGER, count INTEGER NOT NULL, class INTEGER NOT NULL, codec TEXT NOT NULL,
                      data BLOB NOT NULL, PRIMARY KEY (job, first)) WITHOUT ROWID;
@@ -69,7 +69,10 @@ LAST_RECORD = "SELECT seq, crc, data FROM records ORDER BY seq DESC LIMIT 1"
 LAST_SEQ = "SELECT max(seq) FROM records"
 RECORDS_AFTER = "SELECT seq, crc, data FROM records WHERE seq > ? ORDER BY seq LIMIT ?"
 FIND_RECORDS = "SELECT seq, t, job, kind, data FROM records WHERE seq > ?{filters} ORDER BY seq LIMIT ?"
-OF_JOB = " AND job = ?"
+# No index: rows without a job stand in none. Only the rows that are found have their data read.
+RECORDS_ABOUT = """SELECT seq, t, job, kind, data FROM records WHERE seq > ? AND seq <= ?
+                   AND ifnull(job, 0) IN (0, ?, ?) AND kind IN (SELECT value FROM json_each(?)) ORDER BY seq LIMIT ?"""
+OF_JOB = " AND job = ? AND job > 0"  # the second for the index
 OF_KINDS = " AND kind IN (SELECT value FROM json_each(?))"
 OF_TASKS = " AND task IN (SELECT value FROM json_each(?))"
 DROP_RECORD = "DELETE FROM records WHERE seq = ?"
@@ -287,6 +290,14 @@ class SqliteStore:
             values.append(_json(kinds))
         rows = self._read(FIND_RECORDS.format(filters=filters), (*values, limit))
         return [Record(*row) for row in rows]
+
+    def records_about(
+        self, job: int, after_seq: int, until_seq: int, kinds: Collection[str], limit: int
+    ) -> list[Record]:
+        check_numbers(seq=after_seq, until=until_seq, limit=limit, job=job)
+        return [
+            Record(*row) for row in self._read(RECORDS_ABOUT, (after_seq, until_seq, job, -job, _json(kinds), limit))
+        ]
 
     def prune(self, before_seq: int, kinds: Collection[str]) -> int:
         limit = min(before_seq, self._snapshots.oldest_seq() + 1)

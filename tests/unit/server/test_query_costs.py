@@ -25,23 +25,63 @@ def work_off(server: InProcess, job: int, tasks: int) -> None:
     assert server.get(f"/v1/jobs/{job}")[1]["state"] == "done"
 
 
-def test_the_story_of_a_task_reads_no_record_from_before_its_job(server, monkeypatch):
-    work_off(server, server.submit(100), 100)
-    job = server.submit(1)
-    work_off(server, job, 1)
-    read: list[bytes] = []
+@pytest.fixture
+def read(monkeypatch) -> list[bytes]:
+    """The records that queries decode."""
+    found: list[bytes] = []
     real = queries.decode_record
 
     def counted(data: bytes):
-        read.append(data)
+        found.append(data)
         return real(data)
 
     monkeypatch.setattr(queries, "decode_record", counted)
+    return found
+
+
+def test_the_story_of_a_task_reads_no_record_from_before_its_job(server, read):
+    work_off(server, server.submit(100), 100)
+    job = server.submit(1)
+    work_off(server, job, 1)
     story = server.get(f"/v1/jobs/{job}/explain?task=0")[1]["story"]
     assert [row["what"] for row in story] == ["sent", "accepted"]
     assert len(read) < 10
     first = server.get("/v1/jobs/1/explain?task=99")[1]["story"]
     assert [row["what"] for row in first] == ["sent", "accepted"]
+
+
+def finish(server: InProcess, rows: list, host: str = "h") -> None:
+    results = [[*row[:3], "done", 0, 0.0, 1.0, 1.0, 0, 0, 0, 0, None] for row in rows]
+    assert server.exchange(host, results=results, want=0)[0] == 200
+
+
+def test_the_story_of_a_task_reads_no_record_of_jobs_that_ran_beside_it(server, read):
+    mine = server.submit(1)
+    held = server.exchange()[1]["tasks"]
+    other = server.submit(100)
+    for _ in range(100):
+        finish(server, server.exchange("i")[1]["tasks"], "i")
+    finish(server, held)
+    story = server.get(f"/v1/jobs/{mine}/explain?task=0")[1]["story"]
+    assert [row["what"] for row in story] == ["sent", "accepted"]
+    assert len(read) < 10
+    assert [row["what"] for row in server.get(f"/v1/jobs/{other}/explain?task=99")[1]["story"]] == ["sent", "accepted"]
+
+
+def test_the_stories_of_two_jobs_that_shared_an_exchange_are_both_told(server):
+    jobs = [server.submit(1), server.submit(1)]
+    rows = server.exchange(want=2, slots=2)[1]["tasks"]
+    assert sorted(row[0] for row in rows) == jobs
+    finish(server, rows)
+    for job in jobs:
+        story = server.get(f"/v1/jobs/{job}/explain?task=0")[1]["story"]
+        assert [row["what"] for row in story] == ["sent", "accepted"]
+        listed = server.get(f"/v1/events?job={job}")[1]["events"]
+        assert [row["type"] for row in listed if row["type"] in ("HostAsked", "ResultsReported")] == [
+            "HostAsked",
+            "ResultsReported",
+        ]
+        assert {row["job"] for row in listed} == {job, None}, "what concerns both names neither"
 
 
 def test_jobs_in_another_state_are_not_described(server, monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from math import inf
 from typing import Any
 
 import msgspec
@@ -16,9 +15,10 @@ from starlette.responses import Response
 from windfall.bags.chunks import add_to_digest
 from windfall.bags.rendering import Renderer
 from windfall.bounds import MAX_INTEGER
-from windfall.core.events import HostAnswered, Record, ResultsReported, decode_record
+from windfall.core.events import Record, decode_record
 from windfall.core.explain import jobs as explaining
 from windfall.core.liveness import timeouts
+from windfall.core.mentions import mentioned_jobs, shown_job
 from windfall.core.state.bags import FINAL, Bag
 from windfall.core.state.columns import FAILED, STATE_NAMES
 from windfall.errors import BadInput
@@ -165,17 +165,28 @@ def _log(service: Service, bag: Bag) -> list[Record]:
     store, job = service.store, bag.number
     submitted = store.records(0, 1, job, ("JobSubmitted",))
     after = submitted[0].seq if submitted else 0
-    # What hosts still report when the job has ended they report within two leases.
-    end_t = inf if bag.finished_t is None else bag.finished_t + 2 * service.state.settings.lease_s
+    until = store.last_seq()
+    if bag.finished_t is not None:
+        # What hosts still report when the job has ended they report within two leases.
+        until = _last_before(store, bag.finished_t + 2 * service.state.settings.lease_s, after, until)
     found: list[Record] = []
-    while rows := store.records(after, 5000, None, STORY_KINDS):
-        mine = [row for row in rows if row.t <= end_t and (row.kind == "HostAsked" or row.job in (None, job))]
-        records = [decode_record(row.data) for row in mine]
-        found += [record for record in records if _touches(record, job) or getattr(record.event, "job", None) == job]
+    while rows := store.records_about(job, after, until, STORY_KINDS, 5000):
+        records = [decode_record(row.data) for row in rows]
+        found += [record for record in records if job in mentioned_jobs(record)]
         after = rows[-1].seq
-        if rows[-1].t > end_t:
-            break
     return found
+
+
+def _last_before(store: Store, t: float, low: int, high: int) -> int:
+    """The number of a record that none up to `t` follows, among those from `low` to `high`, by halving."""
+    while low < high:
+        middle = (low + high) // 2
+        following = store.records(middle, 1)
+        if following and following[0].t <= t:
+            low = following[0].seq
+        else:
+            high = middle
+    return high
 
 
 # --- results --------------------------------------------------------------------------------------------------------
@@ -355,23 +366,12 @@ def _events_from(store: Store, after: int, limit: int, job: int | None) -> tuple
         for row in rows:
             after = row.seq
             record = decode_record(row.data)
-            if job is None or row.job == job or _touches(record, job):
+            if job is None or job in mentioned_jobs(record):
                 spelled = {"event": spell(record.event), "decided": spell(record.decided)}
-                listed.append({"seq": row.seq, "t": row.t, "type": row.kind, "job": row.job, **spelled})
+                listed.append({"seq": row.seq, "t": row.t, "type": row.kind, "job": shown_job(row.job), **spelled})
                 if len(listed) == limit:
                     return listed, after
     return listed, after
-
-
-def _touches(record: Record, job: int) -> bool:
-    """Is anything of a job handed out, reported, cancelled or lost here, perhaps among other jobs' tasks?"""
-    event, decided = record.event, record.decided
-    if isinstance(event, ResultsReported):
-        return any(result.job == job for result in event.results)
-    if isinstance(decided, HostAnswered) and any(piece.job == job for piece in decided.assigned):
-        return True
-    keys = [key for name in ("lost", "cancel", "expired", "tails") for key in getattr(decided, name, ())]
-    return any(key[0] == job for key in keys)
 
 
 def spell(struct: Any) -> Any:
