@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,15 @@ from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show import page
 from windfall.cli.show.money import outcome_lines
 from windfall.cli.show.output import plural, print_json
-from windfall.client import Client, Job
-from windfall.units import show_duration
+from windfall.client import Job
+from windfall.client.results import cause_text
+from windfall.figures.timeline import Axis, Bar, rows_chart, steps_chart
+from windfall.units import show_duration, show_usd
 
 Json = dict[str, Any]
 MOST_ROWS = 60
-COLOURS = {"done": "#4c9f70", "lost": "#8e44ad", "preempted": "#8e44ad", "cancelled": "#bdc3c7"}
-OTHER_COLOUR = "#c0392b"
-MARKETS = {"spot": "#4c9f70", "on-demand": "#2980b9"}
-BOOTS = "#f1c40f"
+KINDS = {"done": "done", "lost": "lost", "preempted": "lost", "cancelled": "cancelled"}
+"""How the end of an attempt is drawn; everything else is a failure."""
 
 
 @click.command()
@@ -40,9 +41,10 @@ def report(job: str, out: str, place: Place, as_json: bool) -> None:
     with place.open() as client:
         found = client.job(job)
         status = found.status()
-        figures = _figures(client, found, status)
+        figures = _figures(found, status)
+        failures = _failures(found.groups() if status["causes"] or status["tasks"]["failed"] else [])
     path = Path(out)
-    page.write(path, f"job {status['job']} '{status['name']}'", _facts(status), figures)
+    page.write(path, f"job {status['job']} '{status['name']}'", _facts(status), figures, failures)
     if as_json:
         print_json({"job": status["job"], "report": str(path.absolute()), "figures": [name for name, _ in figures]})
     else:
@@ -55,92 +57,119 @@ def _facts(status: Json) -> list[str]:
     facts = [f"{status['state']}{lasted}: {tasks['done']:,} of {plural(tasks['total'], 'task')} done"]
     if tasks.get("failed"):
         facts[0] += f", {tasks['failed']:,} failed"
-    return [*facts, *(line.strip() for line in outcome_lines(status))]
+    return [*facts, *(" · ".join(line.strip().split("   ")) for line in outcome_lines(status))]
 
 
-def _figures(client: Client, job: Job, status: Json) -> list[tuple[str, str]]:
-    tasks = [task for task in job.tasks() if task["end_s"]]
+def _figures(job: Job, status: Json) -> list[tuple[str, str]]:
+    """(heading, picture), all over the same time axis."""
+    began_t = status["submitted_s"]
+    tasks = [task for task in job.tasks() if task["end_s"] and task["start_s"]]
+    machines = job.cost()["machines"]
+    ends_t = [task["end_s"] for task in tasks] + [_end_t(row) for row in machines]
+    if not ends_t:
+        return []
+    deadline = status.get("deadline_s")
+    axis = Axis(max(ends_t) - began_t, None if deadline is None else deadline - began_t)
     figures = []
     if tasks:
-        figures.append(("Incomplete tasks over time", _incomplete(tasks, status)))
-        figures.append(("Who ran what", _gantt(tasks, status["submitted_s"])))
-    machines = [row for row in client.machines(job=status["job"])["machines"] if row["cause"] != "refused"]
+        figures.append(("Incomplete tasks over time", _incomplete(tasks, status, axis)))
+        figures.append(("Who ran what", _key(done="done", failed="failed", lost="lost") + _ran(tasks, began_t, axis)))
     if machines:
-        machines.reverse()
-        figures.append(("Rented machines", _rented(machines, status)))
-        figures.append(("Cost over time", _cost(machines, status)))
+        key = _key(boot="boots", spot="spot", **{"on-demand": "on-demand"})
+        figures.append(("Rented machines", key + _rented(machines, began_t, axis)))
+        figures.append(("Cost over time", _cost(machines, status, axis)))
     return figures
 
 
-def _incomplete(tasks: list[Json], status: Json) -> str:
-    from windfall.figures.canvas import new_figure
-
-    began_t, total = status["submitted_s"], status["tasks"]["total"]
-    ends = sorted(task["end_s"] - began_t for task in tasks if task["state"] not in ("waiting", "running"))
-    figure, axes = new_figure(width=9)
-    axes.step([0.0, *ends], [total - place for place in range(len(ends) + 1)], where="post")
-    deadline = status.get("deadline_s")
-    if deadline is not None:
-        axes.axvline(deadline - began_t, color="#c0392b", ls="--", lw=1)
-    axes.set(xlabel="seconds since submission (dashed: deadline)", ylabel="incomplete tasks", ylim=(0, None))
-    axes.grid(alpha=0.3)
-    return page.png(figure)
+def _key(**names: str) -> str:
+    """What the colours mean."""
+    return "<p>" + "".join(f'<i class="key {kind}"></i>{name}' for kind, name in names.items()) + "</p>"
 
 
-def _gantt(tasks: list[Json], began_t: float) -> str:
+def _show_s(seconds: float) -> str:
+    """A tick of the axis: `90 s`, `5m`, `1h30m`."""
+    if seconds < 60 or seconds % 60:
+        return f"{seconds:g} s" if seconds < 600 else show_duration(seconds)
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{minutes}m" if not hours else f"{hours}h" + (f"{minutes:02}m" if minutes else "")
+
+
+def _incomplete(tasks: list[Json], status: Json, axis: Axis) -> str:
+    total = status["tasks"]["total"]
+    ended = (task for task in tasks if task["state"] not in ("waiting", "running"))
+    ends = sorted(task["end_s"] - status["submitted_s"] for task in ended)
+    points = [(0.0, float(total)), *((end, float(total - place)) for place, end in enumerate(ends, 1))]
+    return steps_chart(points, axis, _show_s, lambda value: f"{value:,.0f}")
+
+
+def _ran(tasks: list[Json], began_t: float, axis: Axis) -> str:
     """The last attempt of every task, on some hosts spread evenly over all of them."""
-    from windfall.figures.canvas import new_figure
-
-    hosts = sorted({task["host"] for task in tasks if task["host"]})
-    rows = {host: place for place, host in enumerate(hosts[:: max(1, -(-len(hosts) // MOST_ROWS))])}
-    figure, axes = new_figure(width=9, height=max(2.5, 0.2 * len(rows) + 1))
+    hosts: dict[str, list[Bar]] = {}
     for task in tasks:
-        if task["host"] in rows:
-            bar = (task["start_s"] - began_t, task["end_s"] - task["start_s"])
-            colour = COLOURS.get(task["cause"], OTHER_COLOUR)
-            axes.broken_barh([bar], (rows[task["host"]] + 0.1, 0.8), facecolors=colour, alpha=0.6)
-    axes.set_yticks([place + 0.5 for place in rows.values()], list(rows), fontsize=6)
-    axes.set(xlabel="seconds since submission (green: done, violet: lost, red: failed)")
-    return page.png(figure)
+        if task["host"]:
+            kind = KINDS.get(task["cause"], "failed")
+            title = f"task {task['task']}: {show_duration(task['end_s'] - task['start_s'])}, {task['cause']}"
+            bar = Bar(task["start_s"] - began_t, task["end_s"] - began_t, kind, title)
+            hosts.setdefault(task["host"], []).append(bar)
+    names = sorted(hosts)[:: max(1, -(-len(hosts) // MOST_ROWS))]
+    return rows_chart([(name, hosts[name]) for name in names], axis, _show_s)
 
 
-def _rented(machines: list[Json], status: Json) -> str:
+def _end_t(row: Json) -> float:
+    return float(row["requested_s"] + row["billed_s"] + row["slept_s"] if row["ended_s"] is None else row["ended_s"])
+
+
+def _rented(machines: list[Json], began_t: float, axis: Axis) -> str:
     """Every machine from its order to its end."""
-    from windfall.figures.canvas import new_figure
-
     shown = machines[:: max(1, -(-len(machines) // MOST_ROWS))]
-    figure, axes = new_figure(width=9, height=max(2.5, 0.2 * len(shown) + 1))
-    began_t = status["submitted_s"]
-    for place, row in enumerate(shown):
-        ended_t = row["requested_s"] + row["held_s"]
+    rows = []
+    for row in shown:
+        ended_t = _end_t(row)
         ready_t = ended_t if row["ready_s"] is None else row["ready_s"]
-        for start_t, end_t, colour in (
-            (row["requested_s"], ready_t, BOOTS),
-            (ready_t, ended_t, MARKETS.get(row["market"], OTHER_COLOUR)),
-        ):
-            axes.broken_barh([(start_t - began_t, end_t - start_t)], (place + 0.1, 0.8), facecolors=colour)
-        if row["cause"] == "taken":
-            axes.plot(ended_t - began_t, place + 0.5, "x", color="#c0392b")
-    names = [f"{row['offer']} m{row['machine']}" for row in shown]
-    axes.set_yticks([place + 0.5 for place in range(len(shown))], names, fontsize=6)
-    axes.set(xlabel="seconds since submission (yellow: boots, green: spot, blue: on-demand, cross: taken away)")
-    axes.invert_yaxis()
-    return page.png(figure)
+        title = f"{row['offer']} m{row['machine']}: {show_usd(row['cost_usd'])}, {row['cause'] or row['phase']}"
+        bars = [Bar(row["requested_s"] - began_t, ready_t - began_t, "boot", title)]
+        bars.append(Bar(ready_t - began_t, ended_t - began_t, row["market"], title))
+        rows.append((f"m{row['machine']} {row['offer']}", bars))
+    return rows_chart(rows, axis, _show_s)
 
 
-def _cost(machines: list[Json], status: Json) -> str:
-    """What had been spent by when; what a machine cost is spread over the time that it was held."""
-    from windfall.figures.canvas import new_figure
+def _cost(machines: list[Json], status: Json, axis: Axis) -> str:
+    """What had been committed by when: a cycle is paid in full at its beginning."""
+    paid = sorted(step for row in machines for step in cycles_of(row, status["submitted_s"]))
+    points, spent = [(0.0, 0.0)], 0.0
+    for t_s, usd in paid:
+        spent += usd
+        points.append((t_s, spent))
+    budget = (status.get("money") or {}).get("budget_usd")
+    limit = None if budget is None else (budget, f"budget {show_usd(budget)}")
+    return steps_chart(points, axis, _show_s, show_usd, limit)
 
-    began_t = status["submitted_s"]
-    spans = [(row["requested_s"] - began_t, max(row["held_s"], 1e-9), row["cost_usd"]) for row in machines]
-    moments = sorted({time for start, held, _ in spans for time in (start, start + held)})
-    spent = [sum(cost * min(max((t - start) / held, 0.0), 1.0) for start, held, cost in spans) for t in moments]
-    figure, axes = new_figure(width=9)
-    axes.plot(moments, spent)
-    money = status.get("money") or {}
-    if money.get("budget_usd") is not None:
-        axes.axhline(money["budget_usd"], color="#c0392b", ls="--", lw=1)
-    axes.set(xlabel="seconds since submission (dashed: budget)", ylabel="dollars", ylim=(0, None))
-    axes.grid(alpha=0.3)
-    return page.png(figure)
+
+def cycles_of(row: Json, began_t: float) -> list[tuple[float, float]]:
+    """(seconds since submission, dollars) of every billing cycle; cycles stand still while a machine is hibernated."""
+    if not row["cycles"]:
+        return []
+    held_s = max(row["billed_s"], 1e-9)
+    stretch = (held_s + row["slept_s"]) / held_s
+    start_s, each_usd = row["requested_s"] - began_t, row["cost_usd"] / row["cycles"]
+    return [
+        (min(start_s + number * row["cycle_s"] * stretch, _end_t(row) - began_t), each_usd)
+        for number in range(row["cycles"])
+    ]
+
+
+def _failures(groups: list[Json]) -> str:
+    """Failures by cause as a table; nothing if there were none."""
+    if not groups:
+        return ""
+    rows = []
+    for group in sorted(groups, key=lambda group: (not group["final"], -group["count"])):
+        tasks = ", ".join(map(str, (group.get("names") or group["tasks"])[:5])) + (" …" if group["count"] > 5 else "")
+        said = (group["stderr_tail"] or group["last_line"] or "").strip().splitlines()
+        cells = (
+            f"{group['count']:,}", cause_text(group["cause"], group["exit_code"]),
+            "failed" if group["final"] else "went on", tasks, said[-1][:160] if said else "",
+        )  # fmt: skip
+        rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+    heads = "".join(f"<th>{head}</th>" for head in ("count", "cause", "in the end", "tasks", "last line"))
+    return f"<h2>Failures</h2><div class='chart'><table><tr>{heads}</tr>{''.join(rows)}</table></div>"

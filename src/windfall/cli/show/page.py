@@ -10,8 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from windfall.errors import BadInput
+from windfall.figures.timeline import STYLE as CHARTS
 
-STYLE = "body{font:16px system-ui;max-width:60em;margin:2em auto;padding:0 1em}img{max-width:100%}"
+STYLE = """
+:root{color-scheme:light dark;--back:#fff;--ink:#1d2530;--soft:#5b6675;--line:#dfe4ea;--main:#2f6fb5;--good:#3f8f64;
+--bad:#c0392b;--odd:#8e5bb5;--wait:#d9a514}
+@media(prefers-color-scheme:dark){:root{--back:#14181d;--ink:#e6eaef;--soft:#9aa5b3;--line:#2c343e;--main:#6aa9e9;
+--good:#5cb888;--bad:#ef7a6d;--odd:#b48be0;--wait:#e3bb4a}}
+body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;background:var(--back);
+color:var(--ink)}h1{font-size:1.5em}h2{font-size:1.1em;margin:2em 0 .4em}img{max-width:100%;background:#fff}
+table{border-collapse:collapse;font-size:.9em}td,th{text-align:left;padding:.25em .9em .25em 0;vertical-align:top}
+th{color:var(--soft);font-weight:500}td{border-top:1px solid var(--line)}p{margin:.3em 0}
+""".strip().replace("\n", "")
 
 
 def png(figure: Any) -> str:
@@ -24,15 +34,22 @@ def png(figure: Any) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def write(path: Path, title: str, paragraphs: Sequence[str], figures: Sequence[tuple[str, str]]) -> None:
-    """`figures`: (heading, what `png` made). Missing directories are made."""
+def write(
+    path: Path, title: str, paragraphs: Sequence[str], figures: Sequence[tuple[str, str]], after: str = ""
+) -> None:
+    """`figures`: (heading, what `png` made, or a picture as HTML); `after`: HTML below. Makes missing directories."""
     text = "".join(f"<p>{html.escape(paragraph)}</p>" for paragraph in paragraphs if paragraph)
-    images = "".join(f"<h2>{name}</h2><img alt='{name}' src='data:image/png;base64,{data}'>" for name, data in figures)
+    images = "".join(f"<h2>{name}</h2>{_image(name, data)}" for name, data in figures)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
             f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
-            f"<style>{STYLE}</style><h1>{html.escape(title)}</h1>{text}{images}</html>"
+            f"<meta name=viewport content='width=device-width'><style>{STYLE}{CHARTS}</style>"
+            f"<h1>{html.escape(title)}</h1>{text}{images}{after}</html>"
         )
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", hint="name another file: --out report.html") from None
+
+
+def _image(name: str, data: str) -> str:
+    return data if data.startswith("<") else f"<img alt='{name}' src='data:image/png;base64,{data}'>"
