@@ -81,12 +81,6 @@ def wishes(state: State) -> Wishes:
     return Wishes(wake_at(state), fleet.plans_due, asks, fleet.to_order, fleet.to_end, state.hosts.to_tell)
 
 
-def anything_wanted(state: State) -> bool:
-    """Whether the list holds more than a time to wake at: asked after every one of millions of events."""
-    fleet = state.fleet
-    return bool(fleet.plans_due or fleet.to_order or fleet.to_end or state.supply.asked)
-
-
 def wake_at(state: State) -> float:
     """When something is due by itself: a lease, a deadline of an attempt, a plan, the pools, an agent of a site."""
     at = next_look(state)

@@ -16,7 +16,7 @@ from windfall.core.events import AnyEvent, Record, ServerStarted, Settings
 from windfall.core.state.agenda import Agenda
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
-from windfall.core.wishes import PlanWish, Wishes, anything_wanted, due, plan_wish, wake_at, wishes
+from windfall.core.wishes import PlanWish, Wishes, due, plan_wish, wake_at, wishes
 from windfall.drivers import thinking
 from windfall.planning.contract import Plan, Planner, Snapshot
 
@@ -63,7 +63,15 @@ class Simulated:
         record = self.engine.step(self.state, event)
         if self._keep is not None:
             self._keep(record)
-        if wake_at(self.state) < self._timer_at or anything_wanted(self.state):
+        fleet = self.state.fleet
+        # Asked after every one of millions of events: mostly the list holds nothing but a time.
+        if (
+            wake_at(self.state) < self._timer_at
+            or fleet.plans_due
+            or fleet.to_order
+            or fleet.to_end
+            or self.state.supply.asked
+        ):
             self._carry_out(wishes(self.state))
         return record
 

@@ -93,7 +93,8 @@ def apply_job_changed(state: State, event: JobChanged, decided: JobSettled) -> N
     bag = state.bags[event.job]
     bag.terms = Terms(event.rules, bag.classes if event.classes is None else event.classes, bag.tail)
     attempts.settle(state, bag, event.t)
-    attempts.stop_jobs(state, decided.stopped, event.t)
+    if decided.stopped:
+        attempts.stop_jobs(state, decided.stopped, event.t)
     follow(state, bag, decided)
 
 
@@ -124,7 +125,8 @@ def apply_job_retried(state: State, event: JobRetried, decided: TasksChosen) -> 
                 del bag.tally.causes[cause]
         attempts.requeue(state, bag, task)
     attempts.settle(state, bag, event.t)
-    attempts.stop_jobs(state, decided.stopped, event.t)
+    if decided.stopped:
+        attempts.stop_jobs(state, decided.stopped, event.t)
 
 
 def apply_host_blocked(state: State, event: HostBlocked, decided: Nothing) -> None:
@@ -171,7 +173,8 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
         state.learned.take(advice)
     for bag in touched.values():
         attempts.settle(state, bag, event.t)
-    attempts.stop_jobs(state, decided.stopped, event.t)
+    if decided.stopped:
+        attempts.stop_jobs(state, decided.stopped, event.t)
 
 
 def _learn_run_time(state: State, result: Result, seconds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from windfall.core.events import FAILED_FOR_GOOD, LOST_FOR_GOOD, JobRules, Stop
 from windfall.core.state.bags import Bag
@@ -19,7 +19,9 @@ def after(state: State, verdicts: Iterable[tuple[int, int]]) -> list[Stop]:
     return [stop for stops in found for stop in stops]
 
 
-def after_losses(state: State, losses: Iterable[Loss]) -> list[Stop]:
+def after_losses(state: State, losses: Sequence[Loss]) -> list[Stop]:
+    if not any(loss[3] == LOST_FOR_GOOD for loss in losses):
+        return []
     return after(state, [(job, verdict) for job, _, _, verdict in losses])
 
 

@@ -57,7 +57,7 @@ def lessons_of_results(
             places.append(place)
             if len(places) >= OBSERVED_PER_RECORD:
                 break
-    return places, list(advice.values())
+    return places, list(advice.values()) if advice else []
 
 
 def silence_s(state: State, host: Host, bag: Bag, waited_s: float) -> float | None:
@@ -79,7 +79,11 @@ def _is_enough(state: State, counts: Counts) -> bool:
 
 def _run_s(bag: Bag) -> float:
     """What a task of this bag may run: its wall time if it has one, else a multiple of the mean so far."""
-    wall_s = max((rules.wall_s or 0.0 for rules in bag.classes), default=0.0)
+    classes = bag.classes
+    if len(classes) == 1:
+        wall_s = classes[0].wall_s or 0.0
+    else:
+        wall_s = max((rules.wall_s or 0.0 for rules in classes), default=0.0)
     mean_s = bag.tally.run_s / bag.counts[DONE] if bag.counts[DONE] else 0.0
     return wall_s or RUN_FACTOR * mean_s
 

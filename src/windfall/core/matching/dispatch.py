@@ -76,7 +76,9 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         answer.stop, answer.tell = "" if _still_held(host, event) else DRAINED, False
     elif not answer.tell:
         _answer(state, view, event, policies, answer)
-    return complete(state, view, event, answer)
+    if answer.lost or answer.test or state.supply.pools:
+        return complete(state, view, event, answer)
+    return answer
 
 
 def _still_held(host: Host, event: HostAsked) -> bool:
