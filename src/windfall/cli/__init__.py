@@ -15,6 +15,7 @@ import click
 
 from windfall import __version__
 from windfall.cli.exits import Terminated, good_order, is_about_output, open_closed_streams, output_lost, say
+from windfall.cli.help import teach
 from windfall.errors import WindfallError
 
 Table = dict[str, tuple[str, str, str]]
@@ -64,6 +65,7 @@ SECTIONS: dict[str, Table] = {
     "About Windfall": {
         "lab": ("windfall.lab.command", "lab", "Reproduce the papers' tables and figures."),
         "bench": ("windfall.bench.command", "bench", "Measure speed against floors and peers."),
+        "help": ("windfall.cli.topics", "help_command", "Explain deadlines, policies, pools, exit codes, completion."),
         "version": ("windfall.cli.version", "version", "Print the version."),
     },
 }
@@ -77,6 +79,7 @@ class LazyGroup(click.Group):
         """Commands in `sections`, or in one `table`."""
         super().__init__(*args, **kwargs)
         self.sections = sections or {"Commands": table or {}}
+        self._taught: list[click.Command] = []
         self.table = {name: entry for part in self.sections.values() for name, entry in part.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -87,6 +90,9 @@ class LazyGroup(click.Group):
             return None
         module, attribute, _ = self.table[name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        if command not in self._taught:
+            self._taught.append(command)
+            teach(command, (*ctx.command_path.split()[1:], name))
         return command
 
     def resolve_command(
@@ -104,7 +110,12 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(width), line) for name, (_, _, line) in table.items()])
 
 
-@click.group(cls=LazyGroup, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    sections=SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nExamples:\n  windfall run --range 1-10 -- echo {}\n  windfall help deadlines",
+)
 @click.version_option(__version__, prog_name="windfall")
 def cli() -> None:
     """Finish a bag of tasks or a workflow by a deadline, at the least cost, on machines that may vanish."""

@@ -1,10 +1,14 @@
-"""Help in sections: commands by what they are for, options of a long command by what they concern. Pure."""
+"""Help in sections, with examples at its end. Pure."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping, Sequence
 
 import click
+
+from windfall.cli.examples import EXAMPLES
 
 REST = "Other options"
 """The section of options that no section names."""
@@ -26,3 +30,22 @@ class SectionedCommand(click.Command):
             if found:
                 with formatter.section(section):
                     formatter.write_dl(found)
+
+
+_BLOCK = re.compile(r"\x08\n *Examples?:\n(?P<lines>(?:[ ]+\S.*(?:\n|$))+)")
+
+
+def teach(command: click.Command, words: tuple[str, ...]) -> None:
+    """Let the help of a command, and of those in its group, end with its examples: those of its docstring, then those
+    of the table. `words` name it: ("host", "list")."""
+    text = inspect.cleandoc(command.help or "")
+    lines: list[str] = []
+    while block := _BLOCK.search(text):
+        lines += [line.strip() for line in block["lines"].splitlines()]
+        text = (text[: block.start()].rstrip() + "\n\n" + text[block.end() :].lstrip()).strip()
+    lines += [line for line in EXAMPLES.get(" ".join(words), ()) if line not in lines]
+    if lines:
+        command.help = text
+        command.epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+    for name, inner in getattr(command, "commands", {}).items():
+        teach(inner, (*words, name))

@@ -1,0 +1,103 @@
+"""Examples at the end of help pages, beside those in the docstrings of commands. A test parses every one of them."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "bench": ("windfall bench start", "windfall bench all --json > bench.ndjson"),
+    "bench all": ("windfall bench all", "windfall bench all --json > bench.ndjson"),
+    "bench exchange": ("windfall bench exchange", "windfall bench exchange --hosts 1000 --seconds 5"),
+    "bench match": ("windfall bench match", "windfall bench match --bags 20 --hosts 1000 --json"),
+    "bench noop": ("windfall bench noop", "windfall bench noop --n 10000 --json"),
+    "bench place": ("windfall bench place", "windfall bench place --hosts 1000 --json"),
+    "bench queue": ("windfall bench queue", "windfall bench queue --n 100000 --json"),
+    "bench scs": ("windfall bench scs", "windfall bench scs --jobs 1000 --json"),
+    "bench simulate": ("windfall bench simulate", "windfall bench simulate --scale 0.01 --json"),
+    "bench spawn": ("windfall bench spawn", "windfall bench spawn --n 5000 --json"),
+    "bench timeout": ("windfall bench timeout", "windfall bench timeout --samples 100000 --json"),
+    "bench workflow": ("windfall bench workflow", "windfall bench workflow --tasks 10000 --json"),
+    "demo": ("windfall demo", "windfall demo deadline"),
+    "host block": ("windfall host block node7 --reason 'bad disk'", "windfall host block node7 --for 2h"),
+    "host drain": ("windfall host drain node7", "windfall host drain node7 --json"),
+    "host info": ("windfall host info node7", "windfall host info node7 --json"),
+    "host list": ("windfall host list", "windfall host list --json"),
+    "host unblock": ("windfall host unblock node7", "windfall host unblock node7 --json"),
+    "lab": ("windfall lab --list", "windfall lab opie --quick"),
+    "lab hads": ("windfall lab hads --seeds 5", "windfall lab hads --out figures --json"),
+    "lab opie": ("windfall lab opie --quick", "windfall lab opie --out figures"),
+    "lab scs": ("windfall lab scs --sets 2 --hours 10", "windfall lab scs --out figures --json"),
+    "lab spot": ("windfall lab spot --starts 10", "windfall lab spot --seed 7 --json"),
+    "lab spot-trace": (
+        "windfall lab spot-trace --trace trace.json --work-h 24 --deadline-h 36",
+        "windfall lab spot-trace --trace trace.json --work-h 24 --deadline-h 36 --planner greedy",
+    ),
+    "lab timeouts": ("windfall lab timeouts", "windfall lab timeouts --out figures --seeds 5"),
+    "lab workflows": ("windfall lab workflows", "windfall lab workflows --out figures --json"),
+    "place": (
+        "windfall place decide --hosts hosts.json --request request.json",
+        "windfall place market --hosts hosts.json --bids bids.json",
+    ),
+    "place consolidate": (
+        "windfall place consolidate --hosts hosts.json",
+        "windfall place consolidate --hosts hosts.json --max-moves 5 --json",
+    ),
+    "place decide": (
+        "windfall place decide --hosts hosts.json --request request.json",
+        "windfall place decide --hosts hosts.json --request request.json --json",
+    ),
+    "place explain": (
+        "windfall place explain --hosts hosts.json --request request.json",
+        "windfall place explain --hosts hosts.json --request request.json --json",
+    ),
+    "place headroom": (
+        "windfall place headroom --hosts hosts.json --request request.json",
+        "windfall place headroom --hosts hosts.json --request request.json --copies 3 --json",
+    ),
+    "place market": (
+        "windfall place market --hosts hosts.json --bids bids.json",
+        "windfall place market --hosts hosts.json --bids bids.json --json",
+    ),
+    "policy": ("windfall policy check 'Host.Memory >= 8192'", "windfall policy test --bag bag.toml --host host.json"),
+    "policy check": ("windfall policy check 'Host.Memory >= 8192'", "windfall policy check job.toml --json"),
+    "policy test": (
+        "windfall policy test --bag bag.toml --host host.json",
+        "windfall policy test --bag bag.toml --host host.json --json",
+    ),
+    "pool info": ("windfall pool info cloud", "windfall pool info cloud --json"),
+    "pool list": ("windfall pool list", "windfall pool list --json"),
+    "simulate": ("windfall simulate campus --seed 7", "windfall simulate campus --report campus.html"),
+    "simulate compare": (
+        "windfall simulate compare campus campus --seeds 5",
+        "windfall simulate compare a.toml b.toml --seeds 20",
+    ),
+    "site cancel": ("windfall site cancel 3", "windfall site cancel 3 --reason 'no longer needed'"),
+    "site create": ("windfall site create lab --instance-vcpu 2 --instance-ram 4000 --limit 10",),
+    "site info": ("windfall site info lab", "windfall site info lab --json"),
+    "site list": ("windfall site list", "windfall site list --json"),
+    "site output": ("windfall site output 3", "windfall site output 3 --json"),
+    "site requests": ("windfall site requests", "windfall site requests --site lab --json"),
+    "site why": ("windfall site why 3", "windfall site why 3 --json"),
+    "timeout": ("windfall timeout law lognormal --mu 5 --sigma 1.2", "windfall timeout show"),
+    "timeout curve": (
+        "windfall timeout curve pareto --a 100 --nu 1.5 --submit-cost-s 20",
+        "windfall timeout curve pareto --a 100 --nu 1.5 --plot curve.png",
+    ),
+    "timeout fit": ("windfall timeout fit latencies.csv", "windfall timeout fit latencies.csv --plot fit.png --json"),
+    "timeout law": (
+        "windfall timeout law lognormal --mu 5 --sigma 1.2",
+        "windfall timeout law weibull --shape 0.5 --scale 100 --json",
+    ),
+    "timeout show": ("windfall timeout show", "windfall timeout show cloud --json"),
+    "timeout strategy": (
+        "windfall timeout strategy lognormal --mu 5 --sigma 1.2",
+        "windfall timeout strategy pareto --a 100 --nu 1.5 --json",
+    ),
+    "token create": (
+        "windfall token create --role worker > worker.token",
+        "windfall token create --role read --name dashboard",
+    ),
+    "token list": ("windfall token list", "windfall token list --json"),
+    "token revoke": ("windfall token revoke 1f0c2a77", "windfall token revoke 1f0c2a77 --json"),
+    "version": ("windfall version", "windfall version --json"),
+    "help": ("windfall help deadlines", "windfall help run"),
+    "workflow check": ("windfall workflow check wf.toml", "windfall workflow check wf.json --json"),
+}
