@@ -37,8 +37,11 @@ class Kept(Struct):
     ended_t: float = 0.0
     cause: str = ""
     about: str = ""
-    told_t: float = 0.0
-    """When it was first told to hand back its tasks."""
+    told: bool = False
+    firm_t: float = 0.0
+    """When it was first told to hand back its tasks; 0 if it may finish them."""
+    url: str = ""
+    """The server that it asks for work."""
 
 
 Rows = list[Seen]  # `list` is also the name of a method
@@ -66,8 +69,11 @@ class LocalPool:
             kept = Kept(0, 0)  # the server was killed while it wrote: the process is found by its folder
         host, folder = path.parent.name, path.parent
         self._kept[host] = kept
-        if not kept.ended_t and (tree := find(kept.pid, kept.born, folder)):
+        tree = None if kept.ended_t else find(kept.pid, kept.born, folder)
+        if tree is not None:
             self._trees[host] = tree
+            if kept.url != self._place.url:
+                tree.kill()  # it asks where no server is any more; its results are on disk
 
     def start(self, order: Order) -> str | PoolError:
         if order.host in self._kept:
@@ -79,7 +85,7 @@ class LocalPool:
             self._trees[order.host] = tree = spawn(self._command(order, folder), folder)
         except OSError as error:
             return PoolError(f"a worker cannot be started: {error.strerror or error}", TRANSIENT)
-        self._kept[order.host] = Kept(tree.pid, tree.born)
+        self._kept[order.host] = Kept(tree.pid, tree.born, url=self._place.url)
         self._write(order.host)
         return order.host
 
@@ -107,7 +113,7 @@ class LocalPool:
                 del self._kept[host]
         elif tree is None or not tree.alive:
             kept.ended_t = self._clock()
-            if kept.told_t:
+            if kept.told:
                 kept.cause = RELEASED
             elif tree is not None and tree.code:
                 kept.cause, kept.about = FAILED, f"worker {host} ended with {tree.how}{self._last_words(host)}"
@@ -133,17 +139,19 @@ class LocalPool:
         kept, tree = self._kept.get(id), self._trees.get(id)
         if kept is None or tree is None or not tree.alive:
             return
-        if kept.told_t and self._clock() > kept.told_t + HAND_BACK_S:
+        if gently and kept.told:
+            return
+        if kept.firm_t and self._clock() > kept.firm_t + HAND_BACK_S:
             tree.kill()
             return
-        if not gently and not kept.told_t:
+        if not kept.told:
             _tell(tree)
-            time.sleep(0.05)  # two signals at once would count as one
-        if not kept.told_t or not gently:
+            time.sleep(0.0 if gently else 0.05)  # two signals at once would count as one
+        kept.told = True
+        if not gently:
             _tell(tree)
-        if not kept.told_t:
-            kept.told_t = self._clock()
-            self._write(id)
+            kept.firm_t = kept.firm_t or self._clock()
+        self._write(id)
 
     def doctor(self) -> Checks:
         return [_writable(self._place.directory), _readable(self._place.token_file)]

@@ -49,6 +49,11 @@ def write_private(path: str, data: bytes) -> None:
     os.replace(path + ".new", path)
 
 
+def touch(path: str) -> None:
+    with open(path, "a"):
+        pass
+
+
 def root() -> str:
     base: str = os.path.expanduser(REQUEST["folder"])
     # Hosts may share this folder; each looks only at workers of its own, whose processes it can see.
@@ -72,8 +77,7 @@ def start() -> dict[str, Any]:
         write_private(os.path.join(folder, "ca.pem"), REQUEST["certificate"].encode())
         command += ["--cafile", "ca.pem"]
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a connection that breaks here must not leave half a worker
-    with open(os.path.join(folder, "begun"), "w"):
-        pass
+    touch(os.path.join(folder, "begun"))
     subprocess.Popen(
         ["/bin/sh", "-c", _RUN, "sh", *command],
         cwd=folder,
@@ -108,8 +112,7 @@ def list_() -> dict[str, Any]:
             continue
         marker = os.path.join(folder, "ended")
         if not os.path.exists(marker):
-            with open(marker, "w"):
-                pass
+            touch(marker)
         ended_t = os.stat(marker).st_mtime
         if time.time() > ended_t + REQUEST["shown_s"]:
             shutil.rmtree(folder, ignore_errors=True)
@@ -122,19 +125,20 @@ def list_() -> dict[str, Any]:
 
 def stop() -> dict[str, Any]:
     folder = os.path.join(root(), REQUEST["host"])
-    pid, told = alive(folder), os.path.join(folder, "told")
+    pid = alive(folder)
     if not pid:
         return {}
-    was_told = os.path.exists(told)
-    if was_told and time.time() > os.stat(told).st_mtime + REQUEST["hand_back_s"]:
+    told, firm = os.path.join(folder, "told"), os.path.join(folder, "firm")
+    if os.path.exists(firm) and time.time() > os.stat(firm).st_mtime + REQUEST["hand_back_s"]:
         _kill_session(os.getsid(pid))
         return {}
-    if not was_told:
-        with open(told, "w"):
-            pass
+    if not os.path.exists(told):
+        touch(told)
         os.kill(pid, signal.SIGTERM)
         time.sleep(0.05)  # two signals at once would count as one
     if not REQUEST["gently"]:
+        if not os.path.exists(firm):
+            touch(firm)
         os.kill(pid, signal.SIGTERM)
     return {}
 
