@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 
 import pytest
 
+from tests.support.cluster import Cluster
 from tests.support.typed import Shell
 
 CLOUD = """\
@@ -162,3 +165,104 @@ def test_json_of_a_job_counts_appended_tasks(stopped):
     stopped.write("tasks.txt", "echo one\nsleep 60\necho three\n")
     ended = stopped.windfall("run", "--resume", "1", "tasks.txt", "--json")
     assert json.loads(ended.out)["tasks"] == {"total": 3, "done": 2, "failed": 0, "cancelled": 1}
+
+
+# -- what was left ---------------------------------------------------------------------------------------------------
+
+
+def test_status_without_a_server_says_so_and_as_of_when(shell):
+    shell.write("tasks.txt", "echo one\nsleep 60\nsleep 60\n")
+    process = shell.start("run", "tasks.txt", "--slots", "2")
+    shell.eventually(lambda: "1 done" in shell.windfall("status", "1").out)
+    assert shell.windfall("status", "1", "--json").document["server_runs"] is True
+    shell.finish(process, signal.SIGKILL)
+    one, table = shell.windfall("status", "1"), shell.windfall("status")
+    assert "no server runs; as of " in one.out and " ago): " in one.out
+    assert "host with" not in one.out and "windfall run --resume 1" in one.out
+    assert "stopped" in table.out and "no server runs" in table.out
+    document = shell.windfall("status", "1", "--json").document
+    assert (document["server_runs"], document["hosts"], document["slots"]) == (False, 0, 0)
+
+
+def test_resume_ends_the_job_of_an_executor_whose_program_was_killed(shell):
+    shell.write(
+        "calls.py",
+        "import os, signal, time\nfrom windfall import Client\n"
+        "executor = Client(slots=1).executor()\n"
+        "executor.submit(len, 'ab').result()\n"
+        "executor.submit(time.sleep, 0.5)\n"
+        "time.sleep(0.5)\nos.kill(os.getpid(), signal.SIGKILL)\n",
+    )
+    subprocess.run([sys.executable, "calls.py"], cwd=shell.directory, env=shell.env, check=False, timeout=60)
+    ended = shell.windfall("run", "--resume", "last", "--json")
+    assert ended.code == 0, ended
+    assert (ended.document["state"], ended.document["tasks"]["done"]) == ("done", 2)
+    assert "left by a Python program" in ended.err
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def test_tail_prints_lines_as_they_are_written(shell):
+    process = shell.start("run", "--range", "1-1", "--tail", "--", "sh", "-c",
+                          "echo first; while ! test -e go; do sleep 0.05; done; echo last {}")  # fmt: skip
+    assert process.stdout.readline() == "0 | first\n", "before the task has ended"
+    shell.write("go", "")
+    ended = shell.finish(process)
+    assert ended.code == 0, ended
+    assert "0 | last 1\n" in ended.out
+    assert "1 task: 1 done" in ended.out
+
+
+def test_tasks_are_named_by_ranges_in_every_command(shell):
+    shell.windfall("run", "--range", "0-9", "--max-failures", "1", "--", "sh", "-c", "echo n{}; test {} != 5")
+    assert [row["task"] for row in shell.windfall("results", "1", "2-4,9", "--json").lines] == [2, 3, 4, 9]
+    assert [row["task"] for row in shell.windfall("tasks", "1", "2-4", "7", "--json").lines] == [2, 3, 4, 7]
+    assert shell.windfall("logs", "1", "1-2").out == "1 | n1\n2 | n2\n"
+    assert shell.windfall("retry", "1", "0-9", "--json").document["retried"] == 1
+    shell.windfall("submit", "--range", "0-99", "--name", "c", "--", "echo")
+    assert shell.windfall("cancel", "c", "20-29", "31", "--json").document["cancelled"] == 11
+    reversed_ = shell.windfall("cancel", "c", "9-3")
+    assert reversed_.code == 2 and "write 3-9" in reversed_.err
+    beyond = shell.windfall("cancel", "c", "98-101")
+    assert beyond.code == 2 and "there is no task 100" in beyond.err
+
+
+# -- servers and hosts -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    made = Cluster(tmp_path / "cluster")
+    made.directory.mkdir()
+    made.start_server()
+    yield made
+    made.close()
+
+
+def test_every_command_takes_a_token_from_a_file(shell, cluster):
+    place = ["--server", cluster.url, "--token-file", str(cluster.state / "token")]
+    assert shell.windfall("status", *place).code == 0
+    sent = shell.windfall("submit", "--range", "1-2", *place, "--json", "--", "echo")
+    assert sent.code == 0, sent
+    told = shell.windfall("submit", "--range", "1-2", *place, "--", "echo")
+    assert f"windfall status 2 {' '.join(place)}" in told.err
+    refused = shell.windfall("status", "--server", cluster.url, "--token-file", "nowhere")
+    assert refused.code == 2 and "nowhere: no such file" in refused.err
+    refused = shell.windfall("status", "--server", cluster.url.replace("http:", "https:"), "--cafile", "nowhere")
+    assert refused.code == 2 and "--cafile nowhere: No such file" in refused.err
+
+
+def test_hosts_are_told_in_one_sentence_and_a_drained_worker_that_is_restarted_works_again(shell, cluster):
+    place = ["--server", cluster.url, "--token-file", str(cluster.state / "token")]
+    cluster.start_worker("w1")
+    shell.eventually(lambda: "w1" in shell.windfall("host", "list", *place).out)
+    blocked = shell.windfall("host", "block", "w1", "--for", "1h", *place)
+    assert blocked.out == "host w1 gets no more tasks for 1h00m; it has none now\n"
+    assert shell.windfall("host", "unblock", "w1", *place).out == "host w1 gets tasks again\n"
+    drained = shell.windfall("host", "drain", "w1", *place)
+    assert drained.out == "host w1 gets no more tasks, and its worker ends; it has none now\n"
+    assert cluster.workers["w1"].wait(60) == 0
+    cluster.start_worker("w1")
+    ended = shell.windfall("run", "--range", "1-2", *place, "--", "echo", "{}")
+    assert ended.code == 0, ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import io
 import operator
 import os
 import threading
@@ -11,8 +12,8 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from windfall import Client
-from windfall.client import RemoteTraceback, TaskFailed
+from windfall import Client, progress
+from windfall.client import RemoteTraceback, TaskFailed, UnfinishedJobs
 from windfall.errors import BadInput, Unreachable
 
 
@@ -128,7 +129,7 @@ def test_waiting_has_an_end(client):
 def test_a_bag_that_cannot_be_is_refused(client, command, params, settings, words):
     before = len(client.jobs())
     with pytest.raises(BadInput, match=words):
-        client.submit(command, params, **settings)
+        client.submit(command, params=params, **settings)
     assert len(client.jobs()) == before
 
 
@@ -136,15 +137,15 @@ def test_a_bag_that_cannot_be_is_refused(client, command, params, settings, word
 
 
 def test_a_function_is_called_once_for_each_item(client):
-    assert sorted(task.result() for task in client.submit(square, [1, 2, 3]).as_completed()) == [1, 4, 9]
-    job = client.submit(divmod, [(7, 2)])
+    assert sorted(task.result() for task in client.submit(square, params=[1, 2, 3]).as_completed()) == [1, 4, 9]
+    job = client.submit(divmod, params=[(7, 2)])
     assert [task.result() for task in job.as_completed()] == [(3, 1)]
-    job = client.submit(lambda a, b=0: a - b, [{"a": 5, "b": 3}])
+    job = client.submit(lambda a, b=0: a - b, params=[{"a": 5, "b": 3}])
     assert [task.result() for task in job.as_completed()] == [2]
 
 
 def test_an_exception_comes_back_with_the_traceback_of_the_far_side(client):
-    (task,) = client.submit(picky, [3], max_failures=1).as_completed()
+    (task,) = client.submit(picky, params=[3], max_failures=1).as_completed()
     with pytest.raises(ValueError, match="not 3") as caught:
         task.result()
     assert isinstance(caught.value.__cause__, RemoteTraceback)
@@ -152,8 +153,62 @@ def test_an_exception_comes_back_with_the_traceback_of_the_far_side(client):
 
 
 def test_a_call_sees_the_directory_of_the_caller(client):
-    (task,) = client.submit(os.getcwd).as_completed()
+    (task,) = client.submit(os.getcwd, params=[()]).as_completed()
     assert task.result() == os.getcwd()  # noqa: PTH109
+
+
+def test_submit_of_a_function_calls_it_and_map_and_gather_go_with_it(client):
+    assert client.submit(divmod, 7, 2).result(timeout=60) == (3, 1)
+    assert client.submit(sorted, [2, 1], reverse=True).result(timeout=60) == [2, 1]
+    futures = client.map(square, range(3))
+    assert client.gather([futures, client.submit(square, 5)]) == [[0, 1, 4], 25]
+    assert sorted(future.result() for future in client.as_completed(futures, timeout=60)) == [0, 1, 4]
+
+
+def test_a_call_with_settings_is_refused_and_params_is_named(client):
+    with pytest.raises(BadInput, match="cannot be called so") as refused:
+        client.submit(square, [1, 2], max_failures=1)
+    assert "params=" in refused.value.hint
+
+
+def test_progress_tells_how_far_calls_and_jobs_are(client):
+    told = io.StringIO()
+    job = client.submit("echo {}", params=range(3), name="counted")
+    progress(job, file=told)
+    progress(client.map(square, range(4)), file=told)
+    assert f"job {job.id} 'counted': 3 of 3 ended (100%)" in told.getvalue()
+    assert "calls: 4 of 4 ended (100%)" in told.getvalue()
+
+
+def test_what_is_printed_says_how_it_stands(client):
+    job = client.submit("echo {}", params=range(3), name="shown")
+    assert repr(job) == f"<Job {job.id} 'shown': 3 tasks submitted>"
+    (first, *_) = job.results()
+    assert repr(job) == f"<Job {job.id} 'shown': done, 3 of 3 done>"
+    assert repr(first).startswith("<Task 0: done in ")
+    future = client.submit(square, 2)
+    future.result(timeout=60)
+    assert repr(future) == f"<Future of task {future.task}: done>"
+    assert "in this process" in repr(client)
+
+
+def test_results_straight_after_submit_wait_for_the_job(client):
+    job = client.submit("sh -c 'sleep 0.3; echo late'")
+    assert [task.stdout for task in job.results()] == ["late\n"]
+
+
+def test_results_of_a_paused_job_are_refused_instead_of_being_empty(client):
+    job = client.submit("sleep 30", name="held")
+    job.change(paused=True)
+    with pytest.raises(BadInput, match="is paused"):
+        next(job.results())
+    assert list(job.results(wait=False)) == []
+    job.cancel()
+
+
+def test_a_wrong_address_is_noticed_at_once():
+    with pytest.raises(Unreachable, match="no server answers"):
+        Client("http://127.0.0.1:9", "token")
 
 
 # -- the executor ----------------------------------------------------------------------------------------------------
@@ -299,3 +354,23 @@ def test_what_was_submitted_is_there_for_the_next_client(tmp_path):
     with Client(state=tmp_path, slots=1) as client:
         (task,) = client.job("first").results()
         assert (task.stdout, client.job("first").params(0)) == ("kept\n", "kept")
+
+
+def test_unfinished_jobs_of_an_earlier_program_are_paused_and_named(tmp_path):
+    with Client(state=tmp_path, slots=1) as client:
+        client.submit("sleep {}", params=[60, 60], name="old")
+    with pytest.warns(UnfinishedJobs, match=r"job 1 'old' .* client.job\(1\).resume\(\)"):
+        client = Client(state=tmp_path, slots=1)
+    with client:
+        assert [task.stdout for task in client.submit("echo new").results(timeout=60)] == ["new\n"]
+        assert client.job("old").status()["state"] == "paused"
+        assert client.job("old").resume()["state"] == "running"
+        client.job("old").cancel()
+
+
+def test_the_job_of_an_executor_that_was_not_shut_down_ends_with_its_client(tmp_path):
+    client = Client(state=tmp_path, slots=1)
+    assert client.executor().submit(square, 2).result(timeout=60) == 4
+    client.close()
+    with Client(state=tmp_path, slots=1) as client:
+        assert client.job("calls").status()["state"] == "done"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import getpass
 import os
+import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from msgspec import Struct
 
+from windfall.bounds import MAX_TASKS
 from windfall.cli.help import SectionedCommand
 from windfall.cli.show.output import note
 from windfall.client import Client, Job
@@ -38,6 +41,8 @@ class Place(Struct):
     server: str | None = None
     token: str | None = None
     state: str | None = None
+    cafile: str | None = None
+    token_file: str | None = None  # where the token was read, for commands that are suggested
     typed_in: str = ""  # suggested commands are meant to be typed in this directory, if not here
 
     @property
@@ -48,7 +53,7 @@ class Place(Struct):
     def open(self, patience_s: float = 0.0) -> Client:
         """A client for looking and telling: no worker is started, and no state directory is made."""
         if self.address:
-            client = Client(self.address, self.token, patience_s=patience_s).greet()
+            client = Client(self.address, self.token, patience_s=patience_s, cafile=self.cafile)
         else:
             self.require_jobs()
             client = Client(local=LocalServer(state_location(self.state), worker=False), patience_s=patience_s)
@@ -76,14 +81,16 @@ class Place(Struct):
         if self.typed_in:
             return ""
         if self.server:
-            return f" --server {self.server}"
+            more = {"--token-file": self.token_file, "--cafile": self.cafile}
+            said = [f" {option} {shlex.quote(value)}" for option, value in more.items() if value]
+            return f" --server {self.server}" + "".join(said)
         if not self.state:
             return ""
         return f" --state {shlex.quote(shown(self.state))}"
 
 
 def place_options(command: F) -> F:
-    """`--server`, `--token` and `--state`, given to the command as `place`."""
+    """`--server`, `--token`, `--token-file`, `--cafile` and `--state`, given to the command as `place`."""
     return _place_options(command, "--state", "--state-dir")
 
 
@@ -95,6 +102,8 @@ def place_options_beside_states(command: F) -> F:
 def _place_options(command: F, *names: str) -> F:
     @click.option("--server", metavar="URL", help="Address of the server.  [env: WINDFALL_SERVER]")
     @click.option("--token", metavar="T", help="Access token.  [env: WINDFALL_TOKEN]")
+    @click.option("--token-file", metavar="FILE", help="Read the token from a file: ps does not show it.")
+    @click.option("--cafile", metavar="FILE", help="Certificate of a private authority, for https.")
     @click.option(
         *names,
         "directory",
@@ -102,12 +111,28 @@ def _place_options(command: F, *names: str) -> F:
         help="Directory or postgresql://..., without a server.  [env: WINDFALL_STATE; default: .windfall]",
     )
     @functools.wraps(command)
-    def wrapped(*args: Any, server: str | None, token: str | None, directory: str | None, **kwargs: Any) -> Any:
+    def wrapped(
+        *args: Any, server: str | None, token: str | None, token_file: str | None, cafile: str | None,
+        directory: str | None, **kwargs: Any,
+    ) -> Any:  # fmt: skip
         if server and directory:
             raise BadInput("--server and --state name two places", hint="leave one of them out")
-        return command(*args, place=Place(server, token, directory), **kwargs)
+        if token and token_file:
+            raise BadInput("--token and --token-file say the same", hint="leave one of them out")
+        token = _token_in(token_file) if token_file else token
+        return command(*args, place=Place(server, token, directory, cafile, token_file), **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+def _token_in(file: str) -> str:
+    from windfall.bags.reading import open_file
+
+    with open_file(Path(file)) as stream:
+        token = stream.read(4096).decode(errors="replace").strip()
+    if not token:
+        raise BadInput(f"--token-file {file}: the file is empty", hint="windfall token create prints a token")
+    return token
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -149,7 +174,8 @@ class BehindDashes(SectionedCommand):
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
         "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "planner", "confidence"),
         "Policies": ("priority", *POLICY_NAMES, "attributes"),
-        "Server and output": ("server", "token", "directory", "max_wait_s", "as_json", "help"),
+        "Server and output": ("server", "token", "token_file", "cafile", "directory", "tail", "max_wait_s",
+                              "as_json", "help"),
     }  # fmt: skip
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -389,6 +415,29 @@ def task_name(text: str) -> int | str:
     if text.startswith("-"):
         raise click.BadParameter(f"{text} is no task")
     return int(text) if text.isdecimal() else text
+
+
+_TASKS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*\Z")
+
+
+def task_names(text: str) -> list[int | str]:
+    """The type of an argument TASK that may name several: `17`, `20-29`, `3,20-29`, or a name."""
+    if not _TASKS.match(text):
+        return [task_name(text)]
+    numbers: list[int | str] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if dash and int(last) < int(first):
+            raise click.BadParameter(f"{part} is reversed: write {last}-{first}")
+        if dash and int(last) - int(first) >= MAX_TASKS:
+            raise click.BadParameter(f"{part} names more tasks than any job has")
+        numbers += range(int(first), int(last if dash else first) + 1)
+    return numbers
+
+
+def all_tasks(given: Iterable[list[int | str]]) -> list[int | str]:
+    """The tasks of several arguments, each once."""
+    return list(dict.fromkeys(task for tasks in given for task in tasks))
 
 
 def find_task(client: Client, reference: str, task: int | str | None) -> tuple[Job, int | None]:

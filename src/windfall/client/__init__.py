@@ -6,15 +6,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from windfall.client.calls import RemoteTraceback
-from windfall.client.client import Client
+from windfall.client.client import Client, UnfinishedJobs
 from windfall.client.job import Job
+from windfall.client.milestones import progress
 from windfall.client.results import Task, TaskFailed
 
 if TYPE_CHECKING:
     from windfall.client.executor import Executor, Future
     from windfall.client.sending import Sent
 
-__all__ = ["Client", "Executor", "Future", "Job", "RemoteTraceback", "Sent", "Task", "TaskFailed"]
+__all__ = [
+    "Client",
+    "Executor",
+    "Future",
+    "Job",
+    "RemoteTraceback",
+    "Sent",
+    "Task",
+    "TaskFailed",
+    "UnfinishedJobs",
+    "progress",
+]
 
 _LATER = {"Executor": "executor", "Future": "executor", "Sent": "sending"}
 """Loaded when they are asked for: `windfall status` needs neither processes nor job files."""

@@ -6,31 +6,38 @@ it, else one in this process with a worker on this host, both gone when the clie
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
 import time
+import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote
 
 from windfall.client.calls import Calls
 from windfall.client.job import Job
 from windfall.client.local import LocalServer, here, state_location
 from windfall.client.transport import Transport
-from windfall.errors import Unreachable
+from windfall.errors import BadInput, Unreachable
 
 if TYPE_CHECKING:
     from windfall.bags.submission import Submission
-    from windfall.client.executor import Executor
+    from windfall.client.executor import Executor, Future
     from windfall.client.sending import Sent
     from windfall.client.workflow import Workflow
 
 Json = dict[str, Any]
 _GREETING_S = 8.0
 """A server that has not answered by then is taken for hung."""
+
+
+class UnfinishedJobs(UserWarning):
+    """Jobs that an earlier program had left were found; they are paused."""
 
 
 class Client:
@@ -41,7 +48,12 @@ class Client:
                     (WINDFALL_STATE, else `.windfall`)
     slots           tasks at once on this host, if a worker is started here (one per core)
     pools           without a server: a pools.toml; tasks then run on what its pools give, and not here
-    patience_s      how long to keep trying while the server is away
+    patience_s      how long to keep trying while the server is away; an address at which none answers is refused at
+                    once
+    cafile          certificate of a private authority, for a server with https
+
+    Unfinished jobs of earlier programs are paused when the server is started here, and a warning names them:
+    `client.job(7).resume()` continues one.
     """
 
     def __init__(
@@ -53,17 +65,43 @@ class Client:
         slots: int | None = None,
         pools: str | os.PathLike[str] | None = None,
         patience_s: float = 60.0,
+        cafile: str | None = None,
         local: LocalServer | None = None,
     ) -> None:
         self._executors: list[Executor] = []
+        self._calls_here: Executor | None = None
         url = server or (None if state or local else os.environ.get("WINDFALL_SERVER"))
         self._local: LocalServer | None = None
         if url:
-            self._transport = Transport(url, token or os.environ.get("WINDFALL_TOKEN", ""), patience_s=patience_s)
+            token = token or os.environ.get("WINDFALL_TOKEN", "")
+            self._transport = Transport(url, token, patience_s=patience_s, cafile=cafile)
+            self.greet()
         else:
             self._local = local or _local_server(state, slots, pools)
             self._transport = Transport(*self._local.address(), patience_s=patience_s, renew=self._local.address)
         self._calls = Calls(self._put_blob)
+        _clients.add(self)
+        if self._local is not None and local is None:
+            self._begin_work(self._local)
+
+    def _begin_work(self, local: LocalServer) -> None:
+        """Start the worker, once the jobs that nobody asked for here are paused."""
+        if local.is_ours:
+            for status in self.jobs("running"):
+                self.job(status["job"]).change(paused=True)
+                warnings.warn(
+                    f"job {status['job']} '{status['name']}' of an earlier program is unfinished, and paused now;"
+                    f" continue it: client.job({status['job']}).resume()",
+                    UnfinishedJobs,
+                    stacklevel=4,
+                )
+        local.start_work()
+
+    def __repr__(self) -> str:
+        if self._local is None:
+            return f"<Client of {self._transport.url}>"
+        where = "in this process" if self._local.is_ours else f"at {self._transport.url}"
+        return f"<Client of the server {where}, state {self._local.state}>"
 
     def greet(self) -> Client:
         """Connect at once, without patience; raises Unreachable if there is no server or it refuses the token."""
@@ -71,7 +109,6 @@ class Client:
         patience_s, transport.patience_s = transport.patience_s, 0.0
         timeout_s, transport.timeout_s = transport.timeout_s, _GREETING_S
         try:
-            self._transport.get("/healthz")
             self._transport.get("/v1/jobs", state="none")
         except BaseException:
             self.close()
@@ -104,28 +141,48 @@ class Client:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Let go: executors end, and so do a server and a worker that were started here."""
+    def close(self, *, now: bool = False) -> None:
+        """Let go: executors end, and so do a server and a worker that were started here (`now`: with their tasks)."""
+        _clients.discard(self)
         for executor in self._executors:
             executor.abandon()
         if self._local is not None:
-            self._local.close()
+            self._local.close(now=now)
         self._transport.close()
 
     # -- submitting --------------------------------------------------------------------------------------------------
 
-    def submit(
-        self,
-        command: str | list[str] | Callable[..., Any] | None,
-        params: Iterable[Any] | None = None,
-        **settings: Any,
-    ) -> Job:
-        """Submit a bag: a command with placeholders, or a function, once for each item of `params`.
+    @overload
+    def submit(self, command: str | list[str] | None, params: Iterable[Any] | None = None, **settings: Any) -> Job: ...
+    @overload
+    def submit(self, command: Callable[..., Any], *, params: Iterable[Any], **settings: Any) -> Job: ...
+    @overload
+    def submit(self, command: Callable[..., Any], *args: Any, **kwargs: Any) -> Future: ...
 
-        Items of a command are values (`{}`) or dicts (`{name}`); of a function values, tuples (arguments) or dicts
-        (keyword arguments). `settings` are those of `windfall run`: name, deadline, budget, memory, wall, cpus, env,
-        cwd, inputs, outputs, max_failures, max_losses, max_failed_tasks, priority, policies, ...
+    def submit(self, command: str | list[str] | Callable[..., Any] | None, *args: Any, **settings: Any) -> Job | Future:
+        """`submit("cmd {}", params)` submits a bag of commands; `submit(f, x)` calls a function, and is a future.
+
+        A bag: a command with placeholders, or with `params=` a function, once for each item. Items of a command are
+        values (`{}`) or dicts (`{name}`); of a function values, tuples (arguments) or dicts (keyword arguments).
+        `settings` are those of `windfall run`: name, deadline, budget, memory, wall, cpus, env, cwd, inputs, outputs,
+        max_failures, max_losses, max_failed_tasks, priority, policies, ...
+
+        A call: `submit(f, x, key=y)` calls `f(x, key=y)` on a host; `executor` has settings for its calls.
         """
+        if callable(command) and "params" not in settings:
+            from windfall.client.making import refuse_wrong_call
+
+            refuse_wrong_call(command, args, settings)
+            return self._caller.submit(command, *args, **settings)
+        if len(args) > (0 if callable(command) else 1):
+            raise BadInput(
+                "a bag takes its parameters as one list",
+                hint="as in: client.submit('./sim {}', range(10)), or client.submit(f, params=[1, 2])",
+            )
+        params = args[0] if args else settings.pop("params", None)
+        return self._submit_bag(command, params, settings)
+
+    def _submit_bag(self, command: Any, params: Iterable[Any] | None, settings: dict[str, Any]) -> Job:
         from windfall.client.making import call_bag, command_bag
 
         if params is not None and not isinstance(params, list | range):
@@ -143,7 +200,40 @@ class Client:
         def given(task: int) -> Any:
             return known[task] if known is not None else None
 
-        return Job(self._transport, sent.job, bag.spec.name, params=given, check=self.check)
+        return Job(self._transport, sent.job, bag.spec.name, params=given, check=self.check, total=bag.count)
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _caller(self) -> Executor:
+        """The executor of calls that name none."""
+        if self._calls_here is None:
+            self._calls_here = self.executor()
+        return self._calls_here
+
+    def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Future]:
+        """A future for each call of a function, with an item of each iterable as its arguments."""
+        return [self._caller.submit(function, *items) for items in zip(*iterables, strict=False)]
+
+    def gather(self, futures: Future | Iterable[Any]) -> Any:
+        """The results of futures, lists of them in lists; waits, and raises what a call raised."""
+        from windfall.client.executor import Future
+
+        if isinstance(futures, Future):
+            return futures.result()
+        return [self.gather(future) for future in futures]
+
+    def as_completed(self, futures: Iterable[Future], timeout: float | None = None) -> Iterator[Future]:
+        """Futures as they end."""
+        from concurrent.futures import as_completed
+
+        yield from as_completed(futures, timeout)  # type: ignore[misc]
+
+    def progress(self, what: Job | Iterable[Future], timeout: float | None = None) -> None:
+        """Wait for a job or for futures, and show on standard error how far they are."""
+        from windfall.client.milestones import progress
+
+        progress(what, timeout)
 
     def _put_blob(self, sha256: str, data: bytes) -> None:
         from windfall.client.sending import put_blob
@@ -276,15 +366,26 @@ class Client:
             raise problem
 
 
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A program that ends without closing its clients leaves nothing running, and no job that waits for more calls."""
+    for client in list(_clients):
+        with contextlib.suppress(Exception):
+            client.close(now=True)
+
+
 def _local_server(
     state: str | os.PathLike[str] | None, slots: int | None, pools: str | os.PathLike[str] | None
 ) -> LocalServer:
     env = {"PYTHONPATH": _importable_here()}
     if pools is None:
-        return LocalServer(state_location(state), worker=True, slots=slots, env=env)
+        return LocalServer(state_location(state), worker=True, slots=slots, env=env, idle=True)
     from windfall.pools.config import read_pools
 
-    return LocalServer(state_location(state), worker=False, env=env, pools=read_pools(Path(pools)))
+    return LocalServer(state_location(state), worker=False, env=env, idle=True, pools=read_pools(Path(pools)))
 
 
 def _importable_here() -> str:

@@ -7,6 +7,7 @@ was under way travels in the next one: the more calls a second, the larger the c
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import itertools
 import pickle
 import threading
@@ -39,6 +40,12 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
 
     task: int | None = None
     _owner: Executor | None = None
+
+    def __repr__(self) -> str:
+        how = "cancelled" if self.cancelled() else "pending" if not self.done() else "done"
+        if self.done() and not self.cancelled() and (error := self.exception()) is not None:
+            how = f"raised {type(error).__name__}"
+        return f"<Future of task {'not sent yet' if self.task is None else self.task}: {how}>"
 
     def cancel(self) -> bool:
         if self.done():
@@ -124,13 +131,23 @@ class Executor(concurrent.futures.Executor):
             for thread in self._threads:
                 thread.join()
 
+    def __repr__(self) -> str:
+        how = "broken" if self._broken else "shut down" if self._shut else "open"
+        return f"<Executor {self._spec.name!r}, job {self.job}: {how}, {self._open:,} calls not ended>"
+
     def abandon(self) -> None:
-        """The client goes: what has no result yet will have none."""
+        """The client goes: what has no result yet will have none, and the job takes no more calls."""
         with self._news:
-            if not self._threads or not any(thread.is_alive() for thread in self._threads):
+            alive = any(thread.is_alive() for thread in self._threads)
+            if self._shut and not alive:
                 return
             self._shut = True
-        self._break(Unreachable("the client was closed before this call had ended"))
+        if alive:
+            self._break(Unreachable("the client was closed before this call had ended"))
+        # A job that was never sealed would wait for more calls for ever.
+        self._transport.patience_s = 0.0
+        with contextlib.suppress(WindfallError):
+            self._seal()
 
     # -- threads -----------------------------------------------------------------------------------------------------
 

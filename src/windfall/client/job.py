@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 POLL_S = 25.0
 """How long a request waits for news before it asks again. The server waits 30 s at most."""
 ENDED = ("done", "failed", "cancelled")
+_ASKED_AT_ONCE = 500
+"""Tasks named in one request: an address has its length."""
 Json = dict[str, Any]
 
 
@@ -31,6 +33,7 @@ class Job:
         *,
         params: Callable[[int], Any] | None = None,
         check: Callable[[], None] = lambda: None,
+        total: int | None = None,
     ) -> None:
         self.id = number
         self.name = name
@@ -38,17 +41,25 @@ class Job:
         self._params = params
         self.check = check
         self._path = f"/v1/jobs/{number}"
+        self._seen = f"{total:,} tasks submitted" if total is not None else ""
 
     def __repr__(self) -> str:
-        return f"<Job {self.id} {self.name!r}>"
+        """With its state as it was last asked for."""
+        return f"<Job {self.id} {self.name!r}{': ' * bool(self._seen)}{self._seen}>"
+
+    def _see(self, status: Json) -> Json:
+        tasks = status["tasks"]
+        failed = f", {tasks['failed']:,} failed" if tasks["failed"] else ""
+        self._seen = f"{status['state']}, {tasks['done']:,} of {tasks['total']:,} done{failed}"
+        return status
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def status(self, *, newer_than: int | None = None, wait_s: float = 0.0) -> Json:
         """Where it stands (docs/reference/http-api.md). With `newer_than` (a version), waits until there is news."""
         if newer_than is None:
-            return dict(self.transport.get(self._path))
-        return dict(self.transport.get(self._path, version=newer_than, wait_s=round(wait_s, 3)))
+            return self._see(dict(self.transport.get(self._path)))
+        return self._see(dict(self.transport.get(self._path, version=newer_than, wait_s=round(wait_s, 3))))
 
     def spec(self) -> Json:
         return dict(self.transport.get(f"{self._path}/spec"))
@@ -158,10 +169,29 @@ class Job:
                 return
             self.check()
 
-    def results(self, tasks: Sequence[int | str] | None = None) -> Iterator[Task]:
-        """Its ended tasks by number (or those asked for), fetched as they are looked at."""
+    def results(
+        self, tasks: Sequence[int | str] | None = None, *, wait: bool = True, timeout: float | None = None
+    ) -> Iterator[Task]:
+        """Its tasks by number (or those asked for), once it has ended; fetched as they are looked at.
+
+        `wait=False`: those that have ended by now. BadInput if it is paused, `TimeoutError` after `timeout` seconds.
+        """
+        if wait:
+            if self.status()["state"] == "paused":
+                raise BadInput(
+                    f"job {self.id} '{self.name}' is paused",
+                    hint="continue it with job.resume(), or see what it has so far: job.results(wait=False)",
+                )
+            self.wait(timeout)
+        if tasks is None:
+            yield from self._results(None)
+            return
+        numbers = [self.number_of(task) for task in tasks]
+        for at in range(0, len(numbers), _ASKED_AT_ONCE):
+            yield from self._results(",".join(map(str, numbers[at : at + _ASKED_AT_ONCE])))
+
+    def _results(self, chosen: str | None) -> Iterator[Task]:
         after: int | None = 0
-        chosen = None if tasks is None else ",".join(str(self.number_of(task)) for task in tasks)
         while after is not None:
             frame = self.transport.frame(f"{self._path}/results", after=after, limit=1000, tasks=chosen)
             for task in tasks_of(frame):
@@ -223,6 +253,14 @@ class Job:
         numbers = None if tasks is None else [self.number_of(task) for task in tasks]
         answer = self.transport.post(f"{self._path}/cancel", {"tasks": numbers, "reason": reason})
         return int(answer["cancelled"])
+
+    def seal(self) -> None:
+        """No more tasks will come: a job of calls ends with those that it has."""
+        self.transport.post(f"{self._path}/seal")
+
+    def resume(self) -> Json:
+        """Continue a job that is paused. Returns its status."""
+        return self.change(paused=False)
 
     def change(self, **changes: Any) -> Json:
         """Change settings of a job that runs (docs/reference/http-api.md names them). Returns its status."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -66,6 +67,21 @@ def call_bag(
         raise BadInput("params is empty", hint="Nothing was started.")
     digest = hashlib.sha256(b"".join(chunk.data for chunk in chunks)).hexdigest()
     return Submission(spec, sum(chunk.count for chunk in chunks), chunks, {}, digest)
+
+
+def refuse_wrong_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """BadInput if a function cannot be called so, before the call has gone to a host."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # some builtins have none
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise BadInput(
+            f"{getattr(function, '__name__', 'the function')} cannot be called so: {error}",
+            hint="one call: client.submit(f, x); a call for each item, with settings: client.submit(f, params=[1, 2])",
+        ) from None
 
 
 def call_spec(name: str, given: Mapping[str, Any], *, streaming: bool = False) -> JobSpec:

@@ -126,7 +126,8 @@ class Task:
 
     def __repr__(self) -> str:
         end = "done" if self.ok else cause_text(self.cause or self.state, self.exit_code)
-        return f"<Task {self.task}: {end}>"
+        took = f" in {self.end_s - self.start_s:.3g} s on {self.host}" if self.end_s and self.start_s else ""
+        return f"<Task {self.name or self.task}: {end}{took}>"
 
 
 def tasks_of(frame: Frame) -> Iterator[Task]:

@@ -57,7 +57,9 @@ class Transport:
         patience_s: float = 0.0,
         timeout_s: float = 60.0,
         renew: Callable[[], tuple[str, str]] | None = None,
+        cafile: str | None = None,
     ) -> None:
+        self.cafile = cafile
         self.patience_s = patience_s
         self.on_silence: Callable[[WindfallError, float], None] = lambda error, left_s: None
         self.timeout_s = timeout_s
@@ -186,7 +188,7 @@ class Transport:
         except IndexError:
             pass
         if self._scheme == "https":
-            context = ssl.create_default_context()
+            context = _tls(self.cafile)
             return http.client.HTTPSConnection(self._host, self._port, timeout=self.timeout_s, context=context), False
         return http.client.HTTPConnection(self._host, self._port, timeout=self.timeout_s), False
 
@@ -195,7 +197,7 @@ class Transport:
             return _final(
                 Unreachable(
                     f"{self.url}: its certificate is not trusted ({error.verify_message})",
-                    hint="set SSL_CERT_FILE to the certificate of the authority that signed it",
+                    hint="give the certificate of the authority that signed it: --cafile FILE, or SSL_CERT_FILE",
                 )
             )
         if isinstance(error, ssl.SSLError):
@@ -205,6 +207,14 @@ class Transport:
             f"no server answers at {self.url} ({_reason(why)})",
             hint="is it running? try: windfall server, or set --server or WINDFALL_SERVER to another address",
         )
+
+
+def _tls(cafile: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=cafile)
+    except (OSError, ssl.SSLError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "no certificate"
+        raise BadInput(f"--cafile {cafile}: {why}", hint="give a file with the certificate of the authority") from None
 
 
 def _final(error: WindfallError) -> WindfallError:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from windfall.bags.params import from_values
+from windfall.bags.scripts import guard
 from windfall.bags.settings import Needs, words
 from windfall.bags.shell import argv_of, has_shell_words
 from windfall.bags.template import Scope, compile_texts
@@ -108,15 +109,20 @@ class Workflow:
                 f"a command with parameters is not given to a shell: {command[:80]}",
                 hint="""try: ["sh", "-c", "your | command with $1", "sh", "{x}"]""",
             )
-        template = words(command if isinstance(command, str) else list(command), "map")
+        rows = list(items)
+        template, scripts, _ = guard(
+            words(command if isinstance(command, str) else list(command), "map"), _is_placeholder(rows)
+        )
         takes, makes = _files(inputs), _texts(outputs)
         pattern = name or self._free(self._base(template)) + "-{#}"
-        texts = [pattern, *takes, *makes, *template]
-        ends = (1, 1 + len(takes), 1 + len(takes) + len(makes))
+        texts = [pattern, *takes, *makes, *template, *scripts.values()]
+        ends = (1, 1 + len(takes), 1 + len(takes) + len(makes), len(texts) - len(scripts))
         made = []
-        for filled in _filled(texts, items):
+        for filled in _filled(texts, rows):
             own = (filled[ends[0] : ends[1]], filled[ends[1] : ends[2]])
-            made.append(self._add(filled[ends[2] :], filled[0], after, own[0], tuple(own[1]), needs))
+            values = dict(zip(scripts, filled[ends[3] :], strict=True))
+            need = {**needs, "env": {**needs.get("env", {}), **values}} if values else needs
+            made.append(self._add(filled[ends[2] : ends[3]], filled[0], after, own[0], tuple(own[1]), need))
         return made
 
     def submit(self, **settings: Any) -> Job:
@@ -185,7 +191,7 @@ def _refuse_call(command: Any) -> None:
     if callable(command):
         raise BadInput(
             "a task of a workflow is a command, not a function",
-            hint="write it into a script; or submit functions as a bag: client.submit(function, params)",
+            hint="write it into a script; or submit functions as a bag: client.submit(function, params=[...])",
         )
 
 
@@ -203,6 +209,13 @@ def _files(inputs: Any) -> list[str]:
     if isinstance(inputs, Step):
         return list(inputs.outputs)
     return [str(inputs)] if isinstance(inputs, str | Path) else [name for each in inputs for name in _files(each)]
+
+
+def _is_placeholder(rows: list[Any]) -> Callable[[str], bool]:
+    """What may be filled in: the keys of dicts, or `{}` and any name for values, and the number."""
+    if rows and isinstance(rows[0], Mapping):
+        return lambda inner: inner in rows[0] or inner == "#"
+    return lambda inner: inner in ("", "#") or inner.isidentifier()
 
 
 def _filled(texts: list[str], items: Iterable[Any]) -> Iterable[list[str]]:

@@ -32,3 +32,19 @@ def test_a_screen_a_job_without_deadline_and_one_without_plan_are_left_in_peace(
     watch().look(status(None))
     watch().look(status(None) | {"plan": None})
     assert capsys.readouterr().err == ""
+
+
+def test_in_a_pipe_a_line_comes_after_a_tenth_or_half_a_minute_and_not_at_once():
+    from windfall.client.milestones import Milestones
+
+    milestones = Milestones(0.0)
+    assert not milestones.is_due(1.0, 0.9), "a short run stays quiet"
+    milestones = Milestones(0.0)
+    told = [t for t in range(1, 121) if milestones.is_due(float(t), t / 1000)]
+    assert told == [30, 60, 90, 120], "slow: every 30 s"
+    milestones = Milestones(0.0)
+    told = [t for t in range(101) if milestones.is_due(float(t), t / 100)]
+    assert told == [10, 20, 30, 40, 50, 60, 70, 80, 90, 100], "after each tenth"
+    milestones = Milestones(0.0)
+    told = [t for t in range(11) if milestones.is_due(float(t), t / 10)]
+    assert told == [5, 10], "quick: not more often than every 5 s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from itertools import islice
 from typing import Any
 
@@ -10,11 +11,12 @@ import click
 
 from windfall.cli.options import (
     Place,
+    all_tasks,
     json_option,
     max_wait_option,
     place_options,
     place_options_beside_states,
-    task_name,
+    task_names,
 )
 from windfall.cli.show.output import moment, note, plural, print_json, print_table, worked_s
 from windfall.cli.show.summary import document, exit_code, print_groups, print_summary
@@ -45,18 +47,23 @@ def status(job: str | None, watch: bool, place: Place, as_json: bool) -> None:
         if job is None and watch:
             job = "last"
         if job is None:
-            _print_jobs(client.jobs(), as_json)
+            _print_jobs(client.jobs(), as_json, client.is_idle, place)
             return
         found = client.job(job)
         if watch:
             refuse_endless(client, found, place)
             last = _watched(client, found, place, as_json)
         else:
-            last = found.status()
+            last = _as_it_stands(found.status(), client.is_idle)
             if as_json:
                 print_json(last)
         if not as_json:
             _print_status(found, last, place)
+
+
+def _as_it_stands(status: Json, is_idle: bool) -> Json:
+    """The status, and whether a server runs. Without one, nobody is connected, whatever the log says."""
+    return {**status, "server_runs": not is_idle, **({"hosts": 0, "slots": 0} if is_idle else {})}
 
 
 def _watched(client: Client, job: Job, place: Place, as_json: bool) -> Json:
@@ -75,7 +82,8 @@ def _watched(client: Client, job: Job, place: Place, as_json: bool) -> Json:
     return last
 
 
-def _print_jobs(jobs: list[Json], as_json: bool) -> None:
+def _print_jobs(jobs: list[Json], as_json: bool, is_idle: bool, place: Place) -> None:
+    jobs = [_as_it_stands(row, is_idle) for row in jobs]
     if as_json:
         print_json({"jobs": jobs})
         return
@@ -85,15 +93,19 @@ def _print_jobs(jobs: list[Json], as_json: bool) -> None:
     heads = ["job", "name", "state", "tasks", "done", "failed", "running", "submitted", "took"]
     paid = any(row["money"] for row in jobs)
     print_table([*heads, *["$"] * paid], ([*_job_cells(row), *[_dollars(row)] * paid] for row in jobs))
+    left = [row for row in jobs if row["state"] in ("running", "paused")]
+    if is_idle and left:
+        stood = f"unfinished jobs are shown as of {moment(max(row['changed_s'] for row in left))}"
+        click.echo(f"no server runs: {stood}.  continue: windfall run --resume {left[0]['job']}{place.words}")
 
 
 def _job_cells(row: Json) -> list[Any]:
     tasks = row["tasks"]
-    counts = [tasks["total"], tasks["done"], tasks["failed"], tasks["running"]]
+    counts = [tasks["total"], tasks["done"], tasks["failed"], tasks["running"] if row["server_runs"] else 0]
     return [
         row["job"],
         row["name"][:30],
-        row["state"],
+        row["state"] if row["server_runs"] or row["state"] != "running" else "stopped",
         *counts,
         moment(row["submitted_s"]),
         show_duration(worked_s(row)),
@@ -110,6 +122,12 @@ def _print_status(job: Job, last: Json, place: Place) -> None:
     if last["state"] in ENDED:
         return
     tasks = last["tasks"]
+    if not last.get("server_runs", True):
+        since = show_duration(max(0.0, time.time() - last["changed_s"]))
+        then = f"{tasks['running']:,} running, {_waiting(last)}"
+        click.echo(f"  no server runs; as of {moment(last['changed_s'])} ({since} ago): {then}")
+        click.echo(f"  continue: windfall run --resume {job.id}{place.words}")
+        return
     click.echo(
         f"  {last['state']}: {tasks['running']:,} running, {_waiting(last)};"
         f" {plural(last['hosts'], 'host')} with {plural(last['slots'], 'slot')}"
@@ -198,17 +216,29 @@ def _failures_wanted(until: str) -> int | None:
 
 @click.command()
 @click.argument("job", default="last")
+@click.argument("task", type=task_names, nargs=-1)
 @click.option("--state", "wanted", type=click.Choice(STATES), help="Only tasks in this state.")
 @click.option("--group-by", type=click.Choice(["cause"]), help="Failures grouped by cause.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Number of rows at most.  [default: all]")
 @place_options_beside_states
 @json_option
-def tasks(job: str, wanted: str | None, group_by: str | None, limit: int | None, place: Place, as_json: bool) -> None:
-    """List the tasks of a job, or its failures grouped by cause. --json prints one line per task.
+def tasks(
+    job: str,
+    task: tuple[list[int | str], ...],
+    wanted: str | None,
+    group_by: str | None,
+    limit: int | None,
+    place: Place,
+    as_json: bool,
+) -> None:
+    """List the tasks of a job (all, or as in 3,20-29), or its failures grouped by cause.
+
+    --json prints one line per task.
 
     \b
     Examples:
       windfall tasks last --state failed
+      windfall tasks last 20-29
       windfall tasks last --group-by cause
     """
     with place.open() as client:
@@ -223,7 +253,8 @@ def tasks(job: str, wanted: str | None, group_by: str | None, limit: int | None,
             else:
                 click.echo(f"job {found.id} '{found.name}': nothing has failed")
             return
-        rows = islice(found.tasks(wanted), limit)
+        chosen = {found.number_of(each) for each in all_tasks(task)}
+        rows = islice((row for row in found.tasks(wanted) if not chosen or row["task"] in chosen), limit)
         if as_json:
             for row in rows:
                 print_json(row)
@@ -258,7 +289,7 @@ def task_state(row: Json) -> str:
 
 @click.command()
 @click.argument("job")
-@click.argument("task", type=task_name, nargs=-1)
+@click.argument("task", type=task_names, nargs=-1)
 @click.option("--failed", is_flag=True, help="All that failed.")
 @click.option("--cancelled", is_flag=True, help="All that were cancelled.")
 @click.option("--memory", metavar="SIZE", help="Memory per task from now on.  [default: as before]")
@@ -266,7 +297,7 @@ def task_state(row: Json) -> str:
 @json_option
 def retry(
     job: str,
-    task: tuple[int | str, ...],
+    task: tuple[list[int | str], ...],
     failed: bool,
     cancelled: bool,
     memory: str | None,
@@ -278,13 +309,13 @@ def retry(
     \b
     Examples:
       windfall retry last --failed
-      windfall retry sweep 17 18 --memory 4G
+      windfall retry sweep 17 20-29 --memory 4G
     """
     if not (failed or cancelled or task):
         raise BadInput("retry what?", hint=f"try: windfall retry {job} --failed")
     with place.open() as client:
         found = client.job(job)
-        count = found.retry(failed, tasks=list(task) or None, cancelled=cancelled, memory=memory)
+        count = found.retry(failed, tasks=all_tasks(task) or None, cancelled=cancelled, memory=memory)
         idle = client.is_idle
     if as_json:
         print_json({"job": found.id, "retried": count})
@@ -296,21 +327,21 @@ def retry(
 
 @click.command()
 @click.argument("job")
-@click.argument("task", type=task_name, nargs=-1)
+@click.argument("task", type=task_names, nargs=-1)
 @click.option("--reason", default="", metavar="TEXT", help="To be remembered.")
 @place_options
 @json_option
-def cancel(job: str, task: tuple[int | str, ...], reason: str, place: Place, as_json: bool) -> None:
+def cancel(job: str, task: tuple[list[int | str], ...], reason: str, place: Place, as_json: bool) -> None:
     """Cancel a job, or some of its tasks. Waiting tasks are dropped, running ones killed, ended ones kept.
 
     \b
     Examples:
       windfall cancel last
-      windfall cancel sweep 17 18 --reason "wrong input"
+      windfall cancel sweep 17 20-29 --reason "wrong input"
     """
     with place.open() as client:
         found = client.job(job)
-        count = found.cancel(list(task) or None, reason)
+        count = found.cancel(all_tasks(task) or None, reason)
     if as_json:
         print_json({"job": found.id, "cancelled": count})
     else:

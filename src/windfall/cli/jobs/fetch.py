@@ -14,7 +14,7 @@ import click
 
 from windfall.bags.spec import check_relative
 from windfall.cli.jobs.command import refuse_endless
-from windfall.cli.options import Place, find_task, json_option, place_options, task_name
+from windfall.cli.options import Place, all_tasks, find_task, json_option, place_options, task_names
 from windfall.cli.show.output import note, plural, print_json, print_table
 from windfall.client import Client, Job, Task, table
 from windfall.client.results import cause_text
@@ -27,11 +27,11 @@ _FOLLOW_S = 10.0
 
 @click.command()
 @click.argument("job", default="last")
-@click.argument("task", type=task_name, required=False)
+@click.argument("task", type=task_names, required=False)
 @click.option("-f", "--follow", is_flag=True, help="Stay, and print what comes.")
 @place_options
 @json_option
-def logs(job: str, task: int | str | None, follow: bool, place: Place, as_json: bool) -> None:
+def logs(job: str, task: list[int | str] | None, follow: bool, place: Place, as_json: bool) -> None:
     """Print the output of a task as it is; without a task, that of all ended tasks, line by line.
 
     A task's standard output and error go to standard output and error here. JOB.TASK names a task too.
@@ -39,18 +39,22 @@ def logs(job: str, task: int | str | None, follow: bool, place: Place, as_json: 
     \b
     Examples:
       windfall logs last 17
+      windfall logs last 20-29
       windfall logs sweep.17 -f
       windfall logs last | grep -i warning
     """
     with place.open(patience_s=60.0 if follow else 0.0) as client:
-        found, number = find_task(client, job, task)
+        one = task[0] if task is not None and len(task) == 1 else None
+        found, number = find_task(client, job, one)
         if follow:
             refuse_endless(client, found, place)
             found.check = lambda: refuse_endless(client, found, place)
         if number is not None:
             _print_one(found, number, follow, as_json)
             return
-        for ended in found.as_completed() if follow else found.results():
+        if task is not None and follow:
+            raise BadInput("-f follows one task, or all of them", hint=f"try: windfall logs {job} {task[0]} -f")
+        for ended in found.as_completed() if follow else found.results(task, wait=False):
             _print_lines(ended, as_json)
 
 
@@ -113,7 +117,7 @@ def _print_lines(task: Task, as_json: bool) -> None:
 
 @click.command()
 @click.argument("job", default="last")
-@click.argument("task", type=task_name, nargs=-1)
+@click.argument("task", type=task_names, nargs=-1)
 @click.option("--download", metavar="DIR", help="Write output files to DIR/TASK/NAME.")
 @click.option(
     "--csv", "csv_file", metavar="FILE", help="Write a table: parameters, command, host, times, exit, output."
@@ -123,7 +127,7 @@ def _print_lines(task: Task, as_json: bool) -> None:
 @json_option
 def results(
     job: str,
-    task: tuple[int | str, ...],
+    task: tuple[list[int | str], ...],
     download: str | None,
     csv_file: str | None,
     parquet_file: str | None,
@@ -146,11 +150,11 @@ def results(
         raise BadInput("--download, --csv and --parquet are three results", hint="ask for one at a time")
     with place.open(patience_s=5.0) as client:
         found = client.job(job)
-        rows = found.results(list(task) or None)
+        rows = found.results(all_tasks(task) or None, wait=False)
         if download is not None:
             _download(client, rows, Path(download), as_json)
         elif csv_file is not None or parquet_file is not None:
-            _write_table(found.table(list(task) or None), csv_file, parquet_file, as_json)
+            _write_table(found.table(all_tasks(task) or None), csv_file, parquet_file, as_json)
         elif as_json:
             _print_lines_of(found, rows)
         else:

@@ -46,6 +46,7 @@ _RELEASED_S = 10.0
     "--slots", type=click.IntRange(1, 4096), metavar="N", help="Tasks at once on this host.  [default: one per core]"
 )
 @click.option("--pools", "pools_file", metavar="FILE", help="A pools.toml that describes the pools.  [default: none]")
+@click.option("--tail", is_flag=True, help="Print what tasks write, as they write it, instead of a bar.")
 @click.option("--resume", metavar="JOB", help="Continue a stopped job: its number, its name, or last.")
 @click.option("--yes", is_flag=True, help="Start although the forecast lies above the budget.")
 @max_wait_option
@@ -55,6 +56,7 @@ def run(
     request: Request,
     slots: int | None,
     pools_file: str | None,
+    tail: bool,
     resume: str | None,
     yes: bool,
     max_wait_s: float | None,
@@ -83,12 +85,16 @@ def run(
     Exit codes: 0 done, 1 tasks failed, 2 bad input, 3 no server, 4 deadline missed or budget used up,
     130 stopped by Ctrl-C.
     """
+    if tail and as_json:
+        raise BadInput("--tail and --json both write to standard output", hint="leave one of them out")
     pools = _pools(pools_file, place, request.time_scale)
     bag = _with_pool(_prepared(request, resume, place), pools)
     _refuse_missing_directory(bag, pools, place)
     if isinstance(bag, Submission) and not yes:
         check_budget(bag, pools)
-    return run_bag(place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools)
+    return run_bag(
+        place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools, tail=tail
+    )
 
 
 def run_bag(
@@ -101,6 +107,7 @@ def run_bag(
     as_json: bool = False,
     at_end: Callable[[Job], None] | None = None,
     pools: Sequence[Any] = (),
+    tail: bool = False,
 ) -> int:
     """Run a bag, or continue the job that `resume` names. Returns the exit code."""
     with good_order():
@@ -108,7 +115,7 @@ def run_bag(
         if pools and not session.owns_server:
             note("a server runs here already: what can be rented is what it was told, and --pools is not looked at")
         try:
-            status = _run(session, bag, resume, max_wait_s)
+            status = _run(session, bag, resume, max_wait_s, tail)
             code = _finish(session, status, as_json)
             if at_end is not None and session.job is not None:
                 at_end(session.job)
@@ -329,7 +336,9 @@ def _how_to_go_on(job: int, place: Place) -> str:
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
-def _run(session: Session, bag: Submission | Request | None, resume: str | None, max_wait_s: float | None) -> Json:
+def _run(
+    session: Session, bag: Submission | Request | None, resume: str | None, max_wait_s: float | None, tail: bool
+) -> Json:
     client = session.client
     if bag is None:
         job = client.job(resume or "last")
@@ -344,17 +353,21 @@ def _run(session: Session, bag: Submission | Request | None, resume: str | None,
             f"job {job.id} '{job.name}' was interrupted while it was being submitted",
             hint="type the command that submitted it again: it goes on from there",
         )
+    if session.owns_server:
+        if bag is None and job.spec().get("streaming"):
+            # No server ran: the program that could send more calls is gone.
+            job.seal()
+            note(f"job {job.id} '{job.name}' was left by a Python program: the calls that it had sent are run")
+        _pause_leftovers(session, job)
     if status["state"] == "paused":
         status = job.change(paused=False)
-    if session.owns_server:
-        _pause_leftovers(session, job)
     if session.local is not None:
         session.local.start_work()
     if status["state"] in ENDED:
         return status
     session.foresight = Foresight(client.transport.url, client.transport.token, job.id)
     try:
-        return follow(job, max_wait_s, session.foresight, session.keep)
+        return follow(job, max_wait_s, session.foresight, session.keep, tail)
     finally:
         session.foresight.close()
 

@@ -113,7 +113,7 @@ def _set_up(folder: str | None) -> Place:
 
 
 def _tell(job: Job) -> None:
-    estimates = [float(task.stdout) for task in job.results() if task.ok]
+    estimates = [float(task.stdout) for task in job.results(wait=False) if task.ok]
     if estimates:
         mean = sum(estimates) / len(estimates)
         click.echo(f"pi is about {mean:.5f}, going by the {len(estimates):,} tasks that have ended well.")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
+from rich.console import Console
+
 from windfall.cli.run.foresee import Foresight
+from windfall.cli.run.tail import Tail
 from windfall.cli.show.money import plan_words
 from windfall.cli.show.output import note
 from windfall.cli.show.progress import Progress
@@ -117,14 +121,15 @@ def in_one_line(waiting: Json) -> str:
 
 def follow(
     job: Job, max_wait_s: float | None = None, foresight: Foresight | None = None,
-    seen: Callable[[Json], None] = lambda status: None,
+    seen: Callable[[Json], None] = lambda status: None, tail: bool = False,
 ) -> Json:  # fmt: skip
-    """Show progress until the job has ended; `seen` gets every status.
+    """Show progress until the job has ended; `seen` gets every status; `tail`: show what tasks write, and no bar.
 
     Ctrl-C once: start nothing more; twice: `KeyboardInterrupt`.
     """
     status: Json = {}
-    with Progress(job) as progress:
+    screen = Console(stderr=True, quiet=True) if tail else None
+    with Tail(job) if tail else nullcontext(), Progress(job, screen=screen) as progress:
         watch = StuckWatch(job, progress, max_wait_s)
         try:
             for status in statuses(job):

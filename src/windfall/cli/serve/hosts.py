@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from windfall.cli.options import Place, json_option, place_options
-from windfall.cli.show.output import print_json, print_table
+from windfall.cli.show.output import plural, print_json, print_table
 from windfall.units import parse_duration, show_duration
 
 Json = dict[str, Any]
@@ -92,7 +92,9 @@ def block(name: str, reason: str, for_: str | None, place: Place, as_json: bool)
     """Give a host no more tasks; running ones finish."""
     for_s = None if for_ is None else parse_duration(for_, "--for")
     with place.open() as client:
-        _show(client.tell_host(name, "block", reason=reason, for_s=for_s), as_json)
+        row = client.tell_host(name, "block", reason=reason, for_s=for_s)
+    until = f"for {show_duration(for_s)}" if for_s is not None else f"until windfall host unblock {name}"
+    _answer(row, f"host {row['host']} gets no more tasks {until}; {_held(row)}", as_json)
 
 
 @host.command()
@@ -102,7 +104,8 @@ def block(name: str, reason: str, for_: str | None, place: Place, as_json: bool)
 def unblock(name: str, place: Place, as_json: bool) -> None:
     """Give a host tasks again."""
     with place.open() as client:
-        _show(client.tell_host(name, "unblock"), as_json)
+        row = client.tell_host(name, "unblock")
+    _answer(row, f"host {row['host']} gets tasks again", as_json)
 
 
 @host.command()
@@ -112,7 +115,20 @@ def unblock(name: str, place: Place, as_json: bool) -> None:
 def drain(name: str, place: Place, as_json: bool) -> None:
     """Let a host finish its tasks; then its worker ends."""
     with place.open() as client:
-        _show(client.tell_host(name, "drain"), as_json)
+        row = client.tell_host(name, "drain")
+    _answer(row, f"host {row['host']} gets no more tasks, and its worker ends; {_held(row)}", as_json)
+
+
+def _held(row: Json) -> str:
+    """What becomes of the tasks that a host has."""
+    return f"{plural(row['held'], 'task')} that it has will be finished first" if row["held"] else "it has none now"
+
+
+def _answer(row: Json, sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(row)
+    else:
+        click.echo(sentence)
 
 
 def _show(row: Json, as_json: bool) -> None:

@@ -28,13 +28,20 @@ def token() -> None:
     "--role",
     type=click.Choice(ROLES),
     required=True,
-    help="worker: take tasks. submit: send and change jobs. read: look. admin: everything.",
+    help="worker, submit, read or admin; see above.",
 )
 @click.option("--name", default="", help="Whose it is.")
 @place_options
 @json_option
 def create(role: str, name: str, place: Place, as_json: bool) -> None:
     """Make a token. It is printed this once, alone, on standard output.
+
+    \b
+    Roles:
+      worker   for workers: take tasks, send results; no more
+      submit   for people and programs: submit, change, cancel and look at jobs
+      read     for dashboards: look at everything, change nothing
+      admin    for the operator: all of this, tokens, hosts and sites
 
     Works before the first start of a server too: a server that others can reach wants a token to be there.
     """

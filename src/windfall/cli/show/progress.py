@@ -1,4 +1,7 @@
-"""A job's progress on a terminal: how far, how fast, when done, what fails. Draws on standard error, if it is one."""
+"""A job's progress on standard error: how far, how fast, when done, what fails.
+
+On a terminal it is drawn; in a pipe or a log a line comes now and then.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from rich.live import Live
 from rich.text import Text
 
 from windfall.cli.show.money import standing_lines
-from windfall.cli.show.output import console, deadline_words, plural, rate, worked_s
+from windfall.cli.show.output import console, deadline_words, moment, note, plural, rate, worked_s
 from windfall.client import Job
+from windfall.client.milestones import Milestones
 from windfall.client.results import cause_text
 from windfall.units import show_duration
 
@@ -48,12 +52,13 @@ def bar(done: float, failed: float, cells: int = _BAR_CELLS) -> Text:
 
 
 class Progress:
-    """Draws statuses as they come, if standard error is a terminal. Use as a context."""
+    """Draws statuses as they come, if standard error is a terminal; else tells of milestones. Use as a context."""
 
     def __init__(self, job: Job, *, screen: Console | None = None) -> None:
         self._job = job
         self._console = screen or console()
         self._pace = Pace()
+        self._milestones = Milestones(time.monotonic())
         self._groups: list[Json] = []
         self._groups_at_s = 0.0
         self._failed = 0
@@ -77,14 +82,32 @@ class Progress:
             self._live.stop()
 
     def update(self, status: Json) -> None:
-        if not self.is_seen:
-            return
         now_s = time.monotonic()
         tasks = status["tasks"]
-        self._pace.add(now_s, tasks["done"] + tasks["failed"] + tasks["cancelled"])
+        ended = tasks["done"] + tasks["failed"] + tasks["cancelled"]
+        self._pace.add(now_s, ended)
+        if not self.is_seen:
+            is_over = ended == tasks["total"]  # the summary says it
+            if not is_over and self._milestones.is_due(now_s, ended / (tasks["total"] or 1)):
+                note(self.line(status))
+            return
         if tasks["failed"] != self._failed and now_s - self._groups_at_s > _GROUPS_EVERY_S:
             self._groups, self._failed, self._groups_at_s = self._job.groups(), tasks["failed"], now_s
         self._live.update(self.picture(status))
+
+    def line(self, status: Json) -> str:
+        """How far the job is, for a log: one line."""
+        tasks, total = status["tasks"], status["tasks"]["total"] or 1
+        ended = tasks["done"] + tasks["failed"] + tasks["cancelled"]
+        said = [f"{moment(time.time())}  job {status['job']} '{status['name']}': {ended:,} of {total:,} ended"]
+        said[0] += f" ({ended / total:.0%})"
+        said += [f"{tasks['failed']:,} failed"] if tasks["failed"] else []
+        said.append(f"{min(tasks['running'], status['slots'] or 1):,} running")
+        if pace := self._pace.per_second:
+            said += [rate(pace), f"{show_duration((total - ended) / pace)} to go"]
+        if status.get("money"):
+            said.append(standing_lines(status)[0].strip())
+        return ", ".join(said)
 
     def picture(self, status: Json) -> Group:
         """One look answers: how far, how fast, will it make it, is anything wrong."""

@@ -41,6 +41,7 @@ def job_status(service: Service, bag: Bag) -> Json:
         "waste": bag.tally.waste,
         "submitted_s": bag.submitted_t,
         "finished_s": bag.finished_t,
+        "changed_s": changed_t(bag),
         "elapsed_s": max(0.0, end - bag.submitted_t),
         "down_s": within(service.downtimes, bag.submitted_t, end),
         "mean_run_s": bag.tally.run_s / counts[DONE] if counts[DONE] else None,
@@ -56,6 +57,12 @@ def job_status(service: Service, bag: Bag) -> Json:
         "money": money_of(service.state, bag, now),
         "plan": plan_of(service.state, bag),
     }
+
+
+def changed_t(bag: Bag) -> float:
+    """When a task of it was last handed out or reported, or else when it was submitted."""
+    live = next(reversed(bag.attempts.live.values()), None)
+    return max(bag.submitted_t, bag.tally.last_result_t or 0.0, live[-1].sent if live else 0.0)
 
 
 def task_row(service: Service, bag: Bag, task: int) -> Json:
