@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from windfall.bags.spec import parse_memory
 from windfall.errors import BadInput
 from windfall.lab import data
 from windfall.workflows import read
 from windfall.workflows.offers import read_offers
+from windfall.workflows.read import is_workflow_file
 from windfall.workflows.wfformat import class_of
 
 
@@ -183,3 +185,46 @@ def test_every_recorded_workflow_is_understood():
     sizes = [read(path).for_planning().graph.tasks for path in files]
     assert files
     assert min(sizes) >= 5
+
+
+# -- gathering, sizes, scripts ---------------------------------------------------------------------------------------
+
+
+def test_a_pattern_gathers_the_outputs_of_mapped_tasks(tmp_path):
+    path = toml(
+        tmp_path,
+        '[[task]]\nname="merge"\ncommand="true"\ninputs=["fit-*.json"]\noutputs=["fit-all.json"]\n'
+        '[[task]]\nname="fit-{x}"\nmap={x="1-2"}\ncommand="true"\noutputs=["fit-{x}.json"]\n',
+    )
+    merge = read(path).tasks[0]
+    assert merge.inputs == ("fit-1.json", "fit-2.json"), "and not its own output"
+    assert sorted(read(path).graph.parent_rows()[0]) == [1, 2]
+
+
+def test_a_pattern_that_a_task_declares_is_passed_on_as_it_is(tmp_path):
+    path = toml(
+        tmp_path,
+        '[[task]]\nname="split"\ncommand="true"\noutputs=["part-*"]\n'
+        '[[task]]\nname="join"\ncommand="true"\ninputs=["part-*"]\n',
+    )
+    assert read(path).tasks[1].inputs == ("part-*",)
+
+
+def test_memory_has_the_same_units_as_in_a_job_file(tmp_path):
+    (task,) = read(toml(tmp_path, '[[task]]\nname = "a"\ncommand = "true"\nmemory = "4G"\n')).tasks
+    assert task.memory_bytes == parse_memory("4G").bytes_ == 4 << 30
+
+
+def test_a_parameter_of_a_map_is_data_in_a_script(tmp_path):
+    path = toml(tmp_path, '[[task]]\nname="a"\nmap={x=["$(id)"]}\ncommand=["sh", "-c", "echo {x}"]\n')
+    (task,) = read(path).tasks
+    assert task.command == ("sh", "-c", 'echo "${WINDFALL_ARG_1}"')
+    assert task.env == {"WINDFALL_ARG_1": "$(id)"}
+
+
+def test_job_files_and_workflows_are_told_apart(tmp_path):
+    assert is_workflow_file(toml(tmp_path, '[[task]]\nname = "a"\ncommand = "true"\n'))
+    assert not is_workflow_file(toml(tmp_path, '[job]\ncommand = "echo {}"\nrange = "1-2"\n'))
+    assert not is_workflow_file(toml(tmp_path, '[[task]]\ncommand = "true"\n'))
+    assert not is_workflow_file(toml(tmp_path, "[[ not toml"))
+    assert not is_workflow_file(tmp_path / "nowhere.toml")

@@ -90,6 +90,11 @@ def plan(
     Exit code 4: the deadline is impossible (the earliest possible one is named), or it is kept too seldom, or the
     budget is not enough (the least cost found is named).
     """
+    if job is not None and workflow_file is None and job.endswith((".toml", ".json")):
+        from windfall.workflows.read import is_workflow_file
+
+        if is_workflow_file(job):
+            job, workflow_file = None, job
     if (job is None) == (workflow_file is None):
         said = "a job file and a workflow: plan one of them" if job else "plan what? A job file or a workflow is needed"
         raise BadInput(said, hint="try: windfall plan job.toml --offers offers.toml --deadline 2h")
