@@ -88,7 +88,7 @@ class Bookkeeping(Struct, frozen=True, array_like=True):
     host_half_life_s: float = 3600.0
     """After this time a success or an error of a host counts half."""
     host_mean_over: int = 50
-    """A host's mean turnaround fades over so many results."""
+    """Results over which a host's mean turnaround fades."""
     turnaround_cells: int = 16
     """Cells of an octave in which a bag's turnarounds are counted."""
     together_s: float = 60.0
@@ -242,11 +242,11 @@ class PoolsConfigured(Event):
 
 
 class OverlayDue(Event):
-    """Time to see whether clients are missing."""
+    """Time to see whether workers are missing."""
 
 
 class PoolAnswered(Event):
-    """A pool said what came of a request for `count` clients; or, later, that they ended before they came."""
+    """A pool said what came of a request for `count` workers; or, later, that they ended before they came."""
 
     pool: str
     count: int
@@ -256,7 +256,7 @@ class PoolAnswered(Event):
 
 
 class PoolCounted(Event):
-    """A pool was looked at: so many of its clients have been started and have not asked for work yet."""
+    """A pool was looked at: how many of its workers have been started and have not asked for work yet."""
 
     pool: str
     pending: int
@@ -293,7 +293,7 @@ class InstanceRequested(Event):
 
 
 class InstancesWanted(Event):
-    """The overlay wants so many more preemptible instances."""
+    """The overlay wants `count` more preemptible instances."""
 
     site: str
     count: int
@@ -393,7 +393,7 @@ class StrangersSeen(Event):
 
 
 class CheckpointSaved(Event):
-    """A task's progress is safe: so many seconds' worth on a machine of speed 1; in this blob, if it is a live one."""
+    """A task's progress is safe: seconds of it, on a machine of speed 1; in this blob, if it is a live one."""
 
     job: int
     task: int
@@ -538,7 +538,7 @@ class TimeJudged(Decision):
 
 
 class ClientsAsked(Decision):
-    """Clients to ask of pools, and the matching of waiting tasks with pools that this follows from."""
+    """Workers to ask of pools, and the matching of waiting tasks with pools that this follows from."""
 
     asks: list[Ask] = []
     flow: Flow = []
@@ -577,7 +577,7 @@ class PlanTaken(Decision):
     queues: list[tuple[int, list[int]]] = []
     """The whole queue of every machine that changes."""
     moved: list[tuple[int, int, int, int]] = []
-    """(job, task, attempt, verdict) of what is given up on machines that sleep, and starts again elsewhere."""
+    """(job, task, attempt, verdict) of what is given up on hibernated machines, and starts again elsewhere."""
     refused: list[str] = []
     """What of it is not carried out, and why."""
     not_before_t: float = -inf

@@ -29,9 +29,9 @@ from windfall.planning.contract import Plan, Snapshot
 log = logging.getLogger(__name__)
 
 LIMIT_S = 10.0
-"""So long a planner may think."""
+"""Seconds that a planner may think."""
 STARTS_S = 30.0
-"""So long its process may take to start on a busy host, once."""
+"""Seconds that its process may take to start on a busy host, once."""
 
 
 class Asked(Protocol):

@@ -131,7 +131,7 @@ class OrderedWorkers:
         guarded(self.pool.close)
 
     def _end(self, gently: bool, seconds: float) -> bool:
-        """Stop all, again and again; True if some are left after so many seconds."""
+        """Stop all, again and again; True if some are left when the time is over."""
         until = time.monotonic() + seconds
         left = self._living()
         while left:

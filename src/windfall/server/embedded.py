@@ -315,7 +315,7 @@ class Server:
         return planning
 
     def stop(self) -> None:
-        """May be called from any thread, and from a signal handler. Twice: do not wait for the clients of pools."""
+        """May be called from any thread, and from a signal handler. Twice: do not wait for the workers of pools."""
         if self._uvicorn is None or self._loop is None or self._loop.is_closed():
             return
         if self._keeper is None or self._leaving is not None:
@@ -324,7 +324,7 @@ class Server:
             self._leaving = asyncio.run_coroutine_threadsafe(self._leave(self._keeper), self._loop)
 
     async def _leave(self, keeper: PoolKeeper) -> None:
-        """Clients that we started go first, while there is somebody who hears what becomes of their tasks."""
+        """Workers that we started go first, while there is somebody who hears what becomes of their tasks."""
         assert self._driver is not None
         if self._driver.trouble:
             self._exit()  # nobody is heard while nothing can be written

@@ -24,7 +24,7 @@ class CountRules(Struct, frozen=True, array_like=True):
     half_life: int = 2000
     """An attempt counts half after this many newer ones."""
     pseudo_lost: float = 0.5
-    """So many lost attempts are always assumed: a pool that has not lost any yet still gets a timeout."""
+    """Lost attempts that are always assumed: a pool that has not lost any yet still gets a timeout."""
     allowance: float = 0.3
     """Drift: allowance and threshold of the cumulative sum (a false alarm in some 200,000 attempts)."""
     alarm: float = 20.0

@@ -1,4 +1,4 @@
-"""One bag by one deadline on hosts that cost nothing and on a cloud: they share it, and nobody's leaving is felt."""
+"""One bag by one deadline on free hosts and on a cloud: they share it, and nobody's leaving is felt."""
 
 from __future__ import annotations
 

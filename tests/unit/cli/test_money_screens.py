@@ -170,7 +170,7 @@ def test_a_plan_tells_what_it_did_why_and_what_else_would_cost():
         "finish_s": NOW + 60, "rejected": [{"what": "all on-demand", "cost_usd": 1.48}],
     }  # fmt: skip
     lines = "\n".join(explain.plan_lines(told))
-    assert "started 2 spot-2, gave back m5, moved 1 task from machines that sleep; expected $1.19 in all" in lines
+    assert "started 2 spot-2, gave back m5, moved 1 task from hibernated machines; expected $1.19 in all" in lines
     assert "because the cheapest room" in lines
     assert "for comparison, all on-demand: $1.48" in lines
     assert "refused: start od-2: all 4 are rented" in lines

@@ -1,4 +1,4 @@
-"""Hosts that cost nothing and machines that are rented, on one job: who is left what, and until when."""
+"""Free hosts and rented machines on one job: how much is left to free hosts, and until when."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windfall.planning.contract import Snapshot
 
 
 class Mixed(Cloud):
-    """A host of ten slots that costs nothing is there before the job is. Tasks take 300 s, the deadline is an hour."""
+    """A free host of ten slots is there before the job is. Tasks take 300 s, the deadline is an hour."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -27,14 +27,14 @@ from windfall.store.memory import MemoryStore
 
 
 class FakePool:
-    """A pool that does as it is told: `mood` is how start answers, `clients` what list tells."""
+    """A pool that does as it is told: `mood` is how start answers, `workers` what list tells."""
 
     interval_s = 0.05
 
     def __init__(self) -> None:
         self.error = ""
         self.requests: list[int] = []
-        self.clients: list[PoolWorker] = []
+        self.workers: list[PoolWorker] = []
         self.stopped = 0
 
     def start(self, ask: AskWish) -> Started:
@@ -43,11 +43,11 @@ class FakePool:
         if self.error:
             return Started([], self.error)
         hosts = [f"c{len(self.requests)}-{i}" for i in range(count)]
-        self.clients += [PoolWorker(host) for host in hosts]
+        self.workers += [PoolWorker(host) for host in hosts]
         return Started(hosts)
 
     def list(self) -> list[PoolWorker]:
-        told, self.clients = self.clients, [client for client in self.clients if client.alive]
+        told, self.workers = self.workers, [worker for worker in self.workers if worker.alive]
         return told
 
     def stop(self, grace_s: float) -> None:
@@ -110,7 +110,7 @@ def test_clients_that_end_before_they_come_count_as_errors(error, told):
     async def story(driver, keeper):
         for _ in range(20):
             await look(driver, keeper)
-            pool.clients = [PoolWorker(client.host, alive=False, error=error) for client in pool.clients]
+            pool.workers = [PoolWorker(worker.host, alive=False, error=error) for worker in pool.workers]
 
     driver = asyncio.run(kept(pool, story))
     assert len(pool.requests) == ERRORS_TO_OPEN
@@ -123,7 +123,7 @@ def test_a_client_that_ends_after_it_came_is_no_error_of_the_pool():
     async def story(driver, keeper):
         await look(driver, keeper)
         await driver.submit([HostAsked(driver.clock(), "c1-0", "b", 1, 0, 1, {"pool": "p"})])
-        pool.clients[0] = PoolWorker("c1-0", alive=False, error="killed")
+        pool.workers[0] = PoolWorker("c1-0", alive=False, error="killed")
         await look(driver, keeper)
 
     driver = asyncio.run(kept(pool, story))

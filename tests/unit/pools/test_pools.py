@@ -91,14 +91,14 @@ def test_a_pool_that_fails_is_left_alone_and_the_demand_goes_on_being_known():
 def test_clients_that_suit_no_job_do_not_come_and_go_for_ever():
     hand = hand_with(CHEAP)
     hand.submit(8, policies={"JobRequirements": "Host.Memory > 1000000"})
-    clients = 0
+    workers = 0
     for _ in range(240):
         for _ in range(asked(hand).get("cheap", 0)):
-            clients += 1
-            hand.ask(f"c{clients}", want=2, slots=2, pool="cheap", memory_mb=1000)
-            hand.ask(f"c{clients}", want=0, slots=2, leaving="idle")
+            workers += 1
+            hand.ask(f"c{workers}", want=2, slots=2, pool="cheap", memory_mb=1000)
+            hand.ask(f"c{workers}", want=0, slots=2, leaving="idle")
         hand.t += 60
-    assert clients <= 20, "four hours"
+    assert workers <= 20, "four hours"
     assert "no waiting job may run" in hand.state.supply.pools["cheap"].last_error
     hand.submit(4)
     hand.t += 3600

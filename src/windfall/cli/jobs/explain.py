@@ -116,7 +116,7 @@ def plan_lines(plan: Json) -> list[str]:
     started = Counter(row["offer"] for row in plan["started"])
     did = [f"started {count} {offer}" for offer, count in started.items()]
     did += [f"gave back {', '.join(f'm{number}' for number in plan['stopped'])}"] * bool(plan["stopped"])
-    did += [f"moved {plural(len(plan['moved']), 'task')} from machines that sleep"] * bool(plan["moved"])
+    did += [f"moved {plural(len(plan['moved']), 'task')} from hibernated machines"] * bool(plan["moved"])
     expected = f"; expected {show_usd(plan['cost_usd'])} in all" if plan["cost_usd"] is not None else ""
     expected += f", done about {moment(plan['finish_s'])}" if plan["finish_s"] is not None else ""
     found = [f"{moment(plan['t'])}  {', '.join(did) or 'nothing was done'}{expected}"]

@@ -67,7 +67,7 @@ print(4 * hits / throws)
 def demo(what: str, tasks: int, folder: str | None, as_json: bool) -> int:
     """Run a real bag: a few hundred tasks that estimate pi; some fail once, one always fails.
 
-    `windfall demo deadline` runs one by a deadline, on spot machines that fall asleep and machines on demand: a cloud
+    `windfall demo deadline` runs one by a deadline, on spot machines, which hibernate, and on demand: a cloud
     on this host whose machines are processes, in which a minute passes in a second.
 
     Nothing is acted: a server, workers, a log on disk. The exit code is 0 although one task of the bag failed, for that

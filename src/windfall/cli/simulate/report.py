@@ -121,7 +121,7 @@ def _rented(world: World) -> str:
     axes.set_yticks(
         [place + 0.5 for place in range(len(shown))], [f"{m.offer.name} {m.name}" for m in shown], fontsize=5
     )
-    axes.set(xlabel="hours (yellow: boots, green: spot, blue: on-demand, grey: asleep, cross: taken away)")
+    axes.set(xlabel="hours (yellow: boots, green: spot, blue: on-demand, grey: hibernated, cross: reclaimed)")
     axes.invert_yaxis()
     return page.png(figure)
 

@@ -26,7 +26,7 @@ def after_losses(state: State, losses: Sequence[Loss]) -> list[Stop]:
 
 
 def with_failures(bag: Bag, rules: JobRules, more: int, stopped: str | None = None) -> list[Stop]:
-    """The job itself if, with so many more failed tasks, it has more of them than these rules allow."""
+    """The job itself if `more` failed tasks bring it over what these rules allow."""
     limit = rules.max_failed_tasks
     was_stopped = bag.stopped if stopped is None else stopped
     if limit is None or was_stopped or bag.counts[FAILED] + more <= limit:

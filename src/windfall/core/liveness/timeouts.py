@@ -27,7 +27,7 @@ RUN_FACTOR = 3.0
 WELL_KNOWN, LEARN_EVERY = 2000, 8
 """Of a pool that is so well known, only every eighth report is learned from."""
 OBSERVED_PER_RECORD = 4
-"""Of the results that come in one report so many are learned from: short tasks come in hundreds, and are alike."""
+"""Results of one report that are learned from: short tasks come in hundreds, and are alike."""
 
 
 def key_of(pool: str, bag: Bag) -> str:

@@ -182,7 +182,7 @@ POOL: Makers = {
 
 
 class PoolAd(View):
-    """A pool that nobody configured has a name and the clients that came by themselves."""
+    """A pool that nobody configured has a name and the workers that came by themselves."""
 
     __slots__ = ()
     makers = POOL

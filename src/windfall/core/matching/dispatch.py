@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 OTHER_HOST_LOOKAHEAD = 8
 """How far down the returned tasks to look for one that did not just fail on the asking host."""
 AVOID_S = 5.0
-"""So long a failed task waits for another host than the one where it failed."""
+"""Seconds that a failed task waits for another host than the one where it failed."""
 FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
 """A task that failed or was lost so often goes to the fail-over pool, if there is one."""
 
@@ -138,22 +138,22 @@ def complete(state: State, host: Host, event: HostAsked, answer: HostAnswered) -
 
 
 def _breaker(state: State, pool: PoolState, host: Host, event: HostAsked, answer: HostAnswered) -> Breaker | None:
-    """Was it worth while to ask for this client? One that leaves idle while tasks wait that it was never given was not.
+    """Was it worth while to ask for this worker? One that leaves idle while tasks wait that it was never given was not.
 
-    Without this a job that no client of a pool suits would have clients come and go for ever.
+    Without this a job that no worker of a pool suits would have workers come and go for ever.
     """
     if answer.assigned:
         return overlay.after_use(pool)
     record = host.record
     if event.leaving != IDLE or not state.bags.ready or answer.lost or record.done or record.failed or record.lost:
         return None
-    return overlay.after_refusal(pool, "its clients leave without a task: no waiting job may run on them", event.t)
+    return overlay.after_refusal(pool, "its workers leave without a task: no waiting job may run on them", event.t)
 
 
 def _for_machine(
     state: State, machine: MachineState, host: Host, t: float, policies: Policies, want: int
 ) -> list[Assigned]:
-    """What the worker of a rented machine gets: what is reserved for it, then what its job has for anybody.
+    """What the worker of a rented machine gets: what is reserved for it, then what its job has unassigned.
 
     Nothing ahead and nothing of other jobs: who rents a machine has all of it, and its plan can count on that.
     """
@@ -344,7 +344,7 @@ class Matcher:
     def _take_bag(
         self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, room: int, most: int
     ) -> tuple[list[Assigned], int]:
-        """Tasks of a bag for `room` slots, at most so many; and the slots that they take."""
+        """Tasks of a bag for `room` slots, at most `most`; and the slots that they take."""
         picked: list[Assigned] = []
         used, every = 0, bag.classes
         for index in range(len(every)) if classes is None else classes:

@@ -99,7 +99,7 @@ class BagPolicy(Protocol):
         ...
 
     def wants_pool(self, bag: Ad, pool: Ad, now: float, queue: Ad = NOTHING) -> bool:
-        """May clients be asked of this pool on behalf of this bag? (GridPolicy)"""
+        """May workers be asked of this pool on behalf of this bag? (GridPolicy)"""
         ...
 
     def explain(

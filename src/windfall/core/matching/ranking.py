@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 UNLIMITED = 1 << 30
 FEW = 16
-"""So many bags are asked one by one in the time that a crowd takes to be asked at once."""
+"""Bags that can be asked one by one in the time that asking a crowd at once takes."""
 Wants = tuple[Bag, BagPolicy, int, tuple[int, ...] | None]
 """A bag that wants a host, its policy, its Concurrency, and the classes of tasks that it is about (None: all)."""
 Shapes = list[tuple[Ad, tuple[int, ...] | None]]

@@ -108,7 +108,7 @@ def _give_back(state: State, decided: TimeJudged, t: float) -> None:
 
 
 def _give_up(state: State, bag: Bag, decided: PlanTaken, t: float) -> None:
-    """Attempts on machines that sleep: they wait again, and when the machine wakes it is told to drop them."""
+    """Give up attempts on hibernated machines: their tasks wait again; a machine that resumes is told to drop them."""
     for job, task, number, _ in decided.moved:
         attempt = next(a for a in bag.attempts.live[task] if a.number == number)
         host = state.hosts[attempt.host]
@@ -302,7 +302,7 @@ def note_idle(state: State, host: Host) -> None:
 
 
 def reserve(state: State, bag: Bag, queues: list[tuple[int, list[int]]]) -> None:
-    """Give machines new queues. What was reserved for them and is named no more waits for anybody."""
+    """Give machines new queues. What was reserved for them and is named no more becomes unassigned."""
     for number, _ in queues:
         unreserve(state, state.fleet.machines[number])
     for number, tasks in queues:
@@ -334,7 +334,7 @@ def _seen(state: State, machine: MachineState) -> Seen:
 
 
 def note_taken(state: State, host: Host, assigned: list[Assigned]) -> None:
-    """A host that costs nothing has taken the last that was left to them: there may be more to leave to them."""
+    """A free host has taken the last unreserved task: there may be more to leave to free hosts."""
     if machine_of(state, host) is not None:
         return
     for job in {piece.job for piece in assigned if piece.job in state.fleet.plans}:

@@ -1,4 +1,4 @@
-"""What hosts that cost nothing do of a job that rents machines: how much is left to them, and until when. Pure.
+"""How much of a renting job is left to free hosts, and until when. Pure.
 
 A planner plans only with what is not left to them. What runs on them, and as much of what waits as they will do at
 their pace, it is not shown: it rents for the rest. The nearer the deadline, the less is left to them: from `safe_t` on
@@ -28,18 +28,18 @@ from windfall.planning.offers import Offer
 TRUST = 0.8
 """Of what they would do at their pace: they may leave, slow down or serve others."""
 CHANCE_S, CHANCE_SHARE = 30.0, 1 / 50
-"""So long, and not more than this share of its time, a new job is offered to them before anything is rented for it."""
+"""Seconds, and the largest share of its time, for which a new job is offered to free hosts alone."""
 SLOW = 2.0
-"""What runs so many times as long as the slowest task should may begin again on a machine."""
+"""A task that runs this many times as long as the slowest one should may begin again on a machine."""
 SURELY = 1.5
-"""Being surer than the job asks for takes at most so many times as long: of guesses the extremes say little."""
+"""Limit of a higher quantile, as a multiple of that which the job asks for: the extremes of guesses say little."""
 MANY = 20
 LOOKS = 8
 """Times at which their pace is looked at again, until everything must be safe."""
 
 
 class Left(Struct, frozen=True):
-    """What a planner is not shown: tasks that run on hosts that cost nothing, and waiting ones that they will do.
+    """What a planner is not shown: tasks that run on free hosts, and waiting ones that free hosts will do.
 
     `freed` are those of the waiting ones that were reserved for a machine so far, by its number.
     """
@@ -55,7 +55,7 @@ NOTHING = Left()
 
 
 def chance_t(state: State, bag: Bag, rules: JobRules) -> float:
-    """Until when hosts that cost nothing may take what they can of a new job; now, where there are none."""
+    """Until when free hosts may take what they can of a new job; now, where there are none."""
     deadline_s = rules.deadline_s
     if deadline_s is None or bag.shape is not None or not are_there(state):
         return -math.inf
@@ -86,7 +86,7 @@ def left_to_them(state: State, bag: Bag, t: float) -> Left:
 
 
 class Patience(Struct, frozen=True):
-    """Until when something is left to hosts that cost nothing: what waits until `safe_t`, what runs until `last_t` or
+    """Until when something is left to free hosts: what waits until `safe_t`, what runs until `last_t` or
     until it has run so long. `run_s` is what a rented machine takes for a task."""
 
     safe_t: float
@@ -115,7 +115,7 @@ def _longest_s(looks: list[Outlook], surely: list[Outlook]) -> list[float]:
 
 
 def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
-    """Whether a rented machine takes what waits for anybody: all of it where a plan names no tasks, else what it will
+    """Whether a rented machine takes unassigned tasks: all of it where a plan names no tasks, else what it will
     have done in the time that is paid anyway, so that nothing is paid for what costs nothing elsewhere."""
     planned = state.fleet.plans[bag.number].plan if bag.number in state.fleet.plans else None
     if planned is not None and machine.offer.market == SPOT and t > planned.spot_until_t:
@@ -126,7 +126,7 @@ def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
 
 
 def are_there(state: State) -> bool:
-    """Whether there are hosts that cost nothing."""
+    """Whether there are free hosts."""
     return any(machine_of(state, state.hosts[number]) is None for number in state.hosts.live)
 
 
@@ -165,7 +165,7 @@ def _offers(state: State, bag: Bag) -> list[Offer]:
 
 
 def _running(state: State, bag: Bag, t: float, looks: list[Outlook], limits: Patience) -> tuple[frozenset[int], float]:
-    """Tasks that run on hosts that cost nothing alone, not too long yet; and the tasks a second that these hosts do.
+    """Tasks that run on free hosts alone, not too long yet; and the tasks a second that these hosts do.
 
     A slot is thought to do a task in its mean time, or in what the one that it has now has taken, if that is longer.
     What a host holds ready beyond its slots is not at work.
@@ -189,7 +189,7 @@ def _running(state: State, bag: Bag, t: float, looks: list[Outlook], limits: Pat
 
 
 def _freed(state: State, bag: Bag, count: int) -> dict[int, frozenset[int]]:
-    """So many tasks that are reserved for machines and have not begun, from the ends of the longest queues."""
+    """`count` tasks that are reserved for machines and have not begun, from the ends of the longest queues."""
     queues = {machine.number: queue_of(state, machine) for machine in machines_of(state, bag.number) if machine.there}
     longest = [(-len(queue), number) for number, queue in queues.items() if queue]
     heapify(longest)

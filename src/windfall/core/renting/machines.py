@@ -1,6 +1,6 @@
-"""Rented machines in the engine: ordered, booting, busy, asleep, ended, and the tasks that wait for them. Pure.
+"""Rented machines in the engine: ordered, booting, busy, hibernated, ended, and the tasks that wait for them. Pure.
 
-A machine is rented for one job, by its plan (core.plans), and its worker is one host. While a machine sleeps its host's
+A machine is rented for one job, by its plan (`plans`), and its worker is one host. While it is hibernated its host's
 silence means nothing.
 """
 
@@ -37,7 +37,7 @@ from windfall.core.state.state import State
 from windfall.planning.offers import Offer
 
 REFUSED_PAUSE_CYCLES = 1 / 60
-"""So long an offer that was refused for want of capacity counts as not to be had; it doubles with every refusal."""
+"""Seconds for which an offer refused for want of capacity is not asked again; doubles with every refusal."""
 LONGEST_PAUSE_CYCLES = 1 / 2
 LEAST_PAUSE_S = 1.0
 PAUSE_BOOTS = 10.0

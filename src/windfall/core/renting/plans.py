@@ -308,7 +308,7 @@ def _assignments(
 
 
 def _free(state: State, taken: PlanTaken, left: free_hosts.Left) -> None:
-    """What is left to hosts that cost nothing, and was not shown to the planner, is reserved for no machine."""
+    """What is left to free hosts, and was not shown to the planner, is reserved for no machine."""
     queues = {number for number, _ in taken.queues}
     for number, tasks in left.freed.items():
         if number not in queues:
@@ -321,7 +321,7 @@ def _given_up(
 ) -> list[int]:  # fmt: skip
     """The attempts of a task if all of them may be given up for one on this machine.
 
-    They sleep on other machines, or take too long on hosts that nobody pays to be there.
+    They run on hibernated machines, or take too long on free hosts.
     """
     found = []
     for attempt in bag.attempts.live.get(task, ()):

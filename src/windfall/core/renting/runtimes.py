@@ -24,7 +24,7 @@ SHORT, STEP = 0.5, 1.1
 """What has run for less than this share of the mean may still be any task; what has run longer is told in such steps,
 so that many tasks are alike."""
 RUNNING_FACTOR = 1.5
-"""While nothing has ended: so many times as long as the longest has been running."""
+"""While nothing has ended, the estimate is this multiple of the longest running time so far."""
 
 
 def unit_of(bag: Bag, task: int) -> float:

@@ -40,7 +40,7 @@ class SiteRules(Struct, frozen=True, array_like=True):
 
     @property
     def pool(self) -> PoolRules:
-        """The same as a pool of the overlay: its clients are the preemptible instances."""
+        """The same as a pool of the overlay: its workers are the preemptible instances."""
         return PoolRules(self.name, "site", self.limit, self.slots, self.price_usd, self.per_minute)
 
 

@@ -23,9 +23,9 @@ def problems(state: State) -> list[str]:
     slots = sum(host.slots for host in state.hosts.values() if host.state == LIVE)
     if slots != state.hosts.live_slots:
         found.append(f"live slots are {slots}, counted {state.hosts.live_slots}")
-    clients = Counter(host.pool for host in state.hosts.values() if host.state != GONE)
-    if clients != state.hosts.by_pool:
-        found.append(f"clients by pool are {dict(clients)}, counted {state.hosts.by_pool}")
+    workers = Counter(host.pool for host in state.hosts.values() if host.state != GONE)
+    if workers != state.hosts.by_pool:
+        found.append(f"workers by pool are {dict(workers)}, counted {state.hosts.by_pool}")
     found += [problem for site in state.sites.values() for problem in site.problems()]
     if {*state.fleet.there} != {number for number, machine in state.fleet.machines.items() if machine.there}:
         found.append("the machines that are there are not those that have not ended")

@@ -18,18 +18,18 @@ class PoolRules(Struct, frozen=True, array_like=True):
     name: str
     kind: str = "local"
     limit: int = 0
-    """Queued and running clients together, at most."""
+    """Queued and running workers together, at most."""
     slots: int = 1
-    """Tasks that one client runs at once."""
+    """Tasks that one worker runs at once."""
     price_usd: float = 0.0
     per_minute: float = 60.0
-    """At most so many clients are asked for in a minute, however great the demand."""
+    """Workers that are asked for in a minute, at most, however great the demand."""
     joins_itself: bool = False
-    """Clients come of their own accord (volunteers): what they take is supply, nothing is asked of the pool."""
+    """Workers come of their own accord (volunteers): what they take is supply, nothing is asked of the pool."""
 
 
 class Breaker(Struct, frozen=True, array_like=True):
-    """How far a pool is trusted to bring clients: errors in a row, the last of them, and until when it is not asked."""
+    """How far a pool is trusted to bring workers: errors in a row, the last of them, and until when it is not asked."""
 
     errors: int = 0
     closed_until: float | None = None
@@ -43,7 +43,7 @@ class PoolState(Struct, array_like=True):
     queued: int = 0
     asked_t: float = -inf
     allowance: float = 0.0
-    """Clients that may be asked for now; refills with time (a token bucket of one minute)."""
+    """Workers that may be asked for now; refills with time (a token bucket of one minute)."""
     errors: int = 0
     """Failed requests in a row."""
     closed_until: float | None = None
@@ -51,7 +51,7 @@ class PoolState(Struct, array_like=True):
     last_error: str = ""
 
     def saved(self, t: float) -> float:
-        """Clients that may be asked for at `t` by the rate alone."""
+        """Workers that may be asked for at `t` by the rate alone."""
         rate = self.rules.per_minute
         return min(rate, self.allowance + (t - self.asked_t) * rate / 60.0) if self.asked_t > -inf else rate
 
@@ -82,7 +82,7 @@ class Matching(Struct):
 
 
 class Ask(Struct, array_like=True):
-    """Ask `count` clients of a pool. `because` says what they are for; `held_back` what was not asked for, and why."""
+    """Ask `count` workers of a pool. `because` says what they are for; `held_back` what was not asked for, and why."""
 
     pool: str
     count: int

@@ -1,4 +1,4 @@
-"""Pools as records change them: configured, asked for clients, answered, counted. Decides nothing."""
+"""Pools as records change them: configured, asked for workers, answered, counted. Decides nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def apply_pool_answered(state: State, event: PoolAnswered, decided: PoolJudged) 
     pool = state.supply.pools.get(event.pool)
     state.supply.asked.pop(event.ask, None)
     if pool is not None and decided.breaker is not None:
-        # These clients will not come.
+        # These workers will not come.
         pool.queued = max(0, pool.queued - event.count)
         pool.note(decided.breaker)
 
@@ -77,11 +77,11 @@ def note_demand(state: State, event: AnyEvent) -> None:
 
 
 def asked(pool: PoolState, count: int, t: float) -> None:
-    """Note that clients were asked for: they are pending until the pool or the clients themselves say otherwise."""
+    """Note that workers were asked for: they are pending until the pool or the workers themselves say otherwise."""
     pool.allowance, pool.asked_t = pool.saved(t) - count, t
     pool.queued += count
 
 
 def joined(pool: PoolState) -> None:
-    """A client has come: it is pending no more."""
+    """A worker has come: it is pending no more."""
     pool.queued = max(0, pool.queued - 1)

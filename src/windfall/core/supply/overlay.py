@@ -1,6 +1,6 @@
-"""How many pull clients to ask of each pool (GridBot, section 5): a maximum matching with capacities. Pure.
+"""How many workers to ask of each pool (GridBot, section 5): a maximum matching with capacities. Pure.
 
-Bags (tasks that wait, the pools that their GridPolicy admits) against pools (free slots, and clients up to the limit).
+Bags (tasks that wait, the pools that their GridPolicy admits) against pools (free slots, and workers up to the limit).
 Costs stand on the pools alone, so filling the cheapest pools first along augmenting paths, from unmet demand and from
 dearer pools, gives a matching that is maximum and, among those, cheapest. Bags that admit the same pools are one group;
 the flow of the last solution is kept and only mended when demand changes.
@@ -18,9 +18,9 @@ from windfall.units import show_duration
 
 
 class Supply(Struct):
-    """What a pool gives already: its clients that are there, and how many of their slots are busy or free."""
+    """What a pool gives already: its workers that are there, and how many of their slots are busy or free."""
 
-    clients: int = 0
+    workers: int = 0
     busy_slots: int = 0
     free_slots: int = 0
 
@@ -131,35 +131,35 @@ def demand_of(bags: Sequence[tuple[int, Pools]]) -> dict[Pools, int]:
 
 
 def capacity_of(pool: PoolState, supply: Supply, t: float) -> int:
-    """Slots that a pool could give to tasks that wait: those that are free, and those of clients yet to come.
+    """Slots that a pool could give to tasks that wait: those that are free, and those of workers yet to come.
 
     Of a pool that fails no more than its test is to come: others must not be kept from the work by its low price.
     """
     if pool.rules.joins_itself:
         return supply.free_slots
-    to_come = max(0, pool.rules.limit - supply.clients)
+    to_come = max(0, pool.rules.limit - supply.workers)
     if pool.closed_until is not None:
         to_come = min(to_come, pool.queued or int(t >= pool.closed_until))
     return supply.free_slots + to_come * pool.rules.slots
 
 
 def asks(pools: Mapping[str, PoolState], supply: Mapping[str, Supply], matching: Matching, t: float) -> list[Ask]:
-    """How many clients to ask of each pool now: what is missing, within its limit, its rate and its breaker."""
+    """How many workers to ask of each pool now: what is missing, within its limit, its rate and its breaker."""
     found = []
     for name, pool in pools.items():
         rules, given = pool.rules, supply.get(name) or Supply()
         wanted = matching.of_pool(name) - given.free_slots
-        missing = min(ceil(wanted / rules.slots), rules.limit - given.clients) - pool.queued
+        missing = min(ceil(wanted / rules.slots), rules.limit - given.workers) - pool.queued
         if missing <= 0 or rules.joins_itself:
             continue
-        because = f"{wanted} more slots wanted, {given.clients} workers are there, {pool.queued} pending"
+        because = f"{wanted} more slots wanted, {given.workers} workers are there, {pool.queued} pending"
         allowed, held_back = allowance(pool, missing, t)
         found.append(Ask(name, allowed, because, held_back))
     return found
 
 
 def allowance(pool: PoolState, missing: int, t: float) -> tuple[int, str]:
-    """How many of the missing clients may be asked for now, and why not all of them."""
+    """How many of the missing workers may be asked for now, and why not all of them."""
     if pool.closed_until is not None:
         failed = f"the pool failed {pool.errors} times, last: {pool.last_error}"
         if t < pool.closed_until:
@@ -172,7 +172,7 @@ def allowance(pool: PoolState, missing: int, t: float) -> tuple[int, str]:
 
 
 def after_refusal(pool: PoolState, error: str, t: float) -> Breaker:
-    """The breaker of a pool that refused clients, or whose client came for nothing: errors in a row open it, for ever
+    """The breaker of a pool that refused workers, or whose worker came for nothing: errors in a row open it, for ever
     longer."""
     errors, closed_until = pool.errors + 1, pool.closed_until
     if errors >= ERRORS_TO_OPEN or closed_until is not None:
@@ -181,6 +181,6 @@ def after_refusal(pool: PoolState, error: str, t: float) -> Breaker:
 
 
 def after_use(pool: PoolState) -> Breaker | None:
-    """The breaker after a client was given a task, the only proof that asking is worth it: one that was promised may
+    """The breaker after a worker was given a task, the only proof that asking is worth it: one that was promised may
     never come, and one that came may suit nobody. None where the pool had no errors."""
     return Breaker() if pool.errors or pool.closed_until is not None or pool.last_error else None

@@ -1,4 +1,4 @@
-"""The overlay in the engine: clients to ask of pools, and what became of them (GridBot, section 5). Pure."""
+"""The overlay in the engine: workers to ask of pools, and what became of them (GridBot, section 5). Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def look(state: State, policies: Policies, t: float) -> tuple[Matching, list[Ask
 
 
 def _price(pool: PoolState) -> float:
-    """Of a slot. Clients that came by themselves are there in any case: they are used before any is asked for."""
+    """Of a slot. Workers that came by themselves are there in any case: they are used before any is asked for."""
     return -1.0 if pool.rules.joins_itself else pool.rules.price_usd / pool.rules.slots
 
 
@@ -92,7 +92,7 @@ def _is_wide_enough(pool: PoolState, width: int) -> bool:
 
 
 def supply_of(state: State, t: float) -> dict[str, Supply]:
-    """What the clients of each configured pool do. A host that gets nothing has no free slots."""
+    """What the workers of each configured pool do. A host that gets nothing has no free slots."""
     supply = {name: Supply(state.hosts.by_pool.get(name, 0)) for name in state.supply.pools}
     for number in state.hosts.live:
         host = state.hosts[number]
@@ -115,7 +115,7 @@ class Outlook(Struct):
 
 
 def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) -> list[Outlook]:
-    """Of every pool that can be asked: will it give clients for tasks of this bag that take `width` slots?"""
+    """Of every pool that can be asked: will it give workers for tasks of this bag that take `width` slots?"""
     supply = supply_of(state, t)
     ads: dict[str, Ad] = {name: pool_ad(state, name) for name in state.supply.pools}
     admitted = _admitted(policies, bag, ads, queue_ad(state), t)
@@ -130,7 +130,7 @@ def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) ->
             found.append(Outlook(name, f"its workers have {pool.rules.slots} slots, a task takes {width}"))
         elif pool.queued:
             found.append(Outlook(name, f"{pool.queued} workers are on their way", hopeful=True))
-        elif given.clients >= pool.rules.limit:
+        elif given.workers >= pool.rules.limit:
             full = (
                 "its hosts have no room" if name in state.sites else f"all of its {pool.rules.limit} workers are there"
             )

@@ -31,7 +31,7 @@ TURN_S = 5.0
 """How long an upload waits for its turn before its sender is told to come back."""
 RETRY_AFTER_S = 2
 STALLED_S = 60.0
-"""An upload of which nothing has come for so long is given up."""
+"""Seconds without a byte after which an upload is given up."""
 T = TypeVar("T")
 
 

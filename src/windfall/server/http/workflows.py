@@ -26,7 +26,7 @@ Json = dict[str, Any]
 MAX_COLUMN_BYTES = 64 << 20
 """Sixteen million edges."""
 SEARCHED_NAMES = 10_000
-"""Of so many names the nearest is looked for when one is mistyped."""
+"""A mistyped name gets the nearest one suggested in workflows of at most this many tasks."""
 
 
 # --- coming in --------------------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def pool_rows(service: Service) -> list[Json]:
             "slots": pool.rules.slots,
             "price_usd": pool.rules.price_usd,
             "per_minute": None if pool.rules.joins_itself else pool.rules.per_minute,
-            "running": supply[name].clients,
+            "running": supply[name].workers,
             "busy_slots": supply[name].busy_slots,
             "free_slots": supply[name].free_slots,
             "pending": pool.queued,

@@ -22,7 +22,7 @@ from windfall.drivers.supply import WorkerSource
 
 ANSWER_S = 30.0
 T = TypeVar("T")
-Clients = list[PoolWorker]  # `list` is also the name of a method of pools
+Workers = list[PoolWorker]  # `list` is also the name of a method of pools
 
 
 class SitePool:
@@ -37,7 +37,7 @@ class SitePool:
     def start(self, ask: AskWish) -> Started:
         return self._on_loop(self._want(ask.count), Started([], "the server did not come to it"))
 
-    def list(self) -> Clients:
+    def list(self) -> Workers:
         return self._on_loop(self._look(), [])
 
     def stop(self, grace_s: float) -> None:
@@ -56,7 +56,7 @@ class SitePool:
         assert isinstance(decided, SiteSettled)
         return asking.placed(self._driver.state.sites[self._name], decided)
 
-    async def _look(self) -> Clients:
+    async def _look(self) -> Workers:
         return asking.instances(self._driver.state.sites[self._name], self._reported)
 
 
