@@ -48,8 +48,6 @@ def _used(service: Service, job: int, after: int) -> tuple[list[list[Any]], int 
     found: list[list[Any]] = []
     page = service.store.records(after, _LOG_ROWS, None, ("ResultsReported",))
     for row in page:
-        if row.job not in (None, job):
-            continue
         event = decode_record(row.data).event
         assert isinstance(event, ResultsReported)
         found += [
