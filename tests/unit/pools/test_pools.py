@@ -43,16 +43,18 @@ def test_a_bags_grid_policy_chooses_its_pools():
     assert asked(hand) == {"dear": 2, "cheap": 1}
 
 
-def test_a_pool_whose_clients_are_too_narrow_for_a_task_is_not_asked_for_it():
+def test_a_pool_whose_workers_are_too_narrow_for_a_task_is_not_asked_for_it():
     hand = hand_with(CHEAP)
     hand.submit(1, [TaskClass(cpus=3.0)])
     assert asked(hand) == {}
 
 
-def test_a_client_that_comes_is_pending_no_more_and_its_free_slots_are_used_first():
+def test_a_worker_that_comes_is_pending_no_more_and_its_free_slots_are_used_first():
     hand = hand_with(CHEAP)
     hand.submit(3)
     assert asked(hand) == {"cheap": 2}
+    (number,) = hand.state.supply.asked
+    hand.step(PoolAnswered(hand.t, "cheap", 2, ask=number))
     hand.ask("c1", want=0, slots=2, pool="cheap")
     pool = hand.state.supply.pools["cheap"]
     assert pool.queued == 1
