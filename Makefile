@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-fast check bench docs system format clean
+.PHONY: demo test test-fast check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -38,6 +38,10 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python tools/docs.py
+
+# Records the screens of the documentation; needs tmux.
+screens: $(STAMP)
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/screens.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache

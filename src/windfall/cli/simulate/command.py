@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from windfall.cli.show.output import note, plural, print_json, print_table
+from windfall.cli.simulate.calibration import calibration_command
 from windfall.cli.simulate.planners import planners_command
 from windfall.cli.simulate.runs import many, progress, read_scenario, sweep_options
 from windfall.errors import BadInput
@@ -31,6 +32,7 @@ def simulate() -> None:
 
 
 simulate.add_command(planners_command)
+simulate.add_command(calibration_command)
 
 
 @simulate.command("run")
