@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,22 @@ def test_the_doctor_says_what_is_wrong_with_hosts(tmp_path, settings, what, hint
     wrong = [check for check in found["checks"] if check["error"]]
     assert code == 1 and len(wrong) == 1, found
     assert what in wrong[0]["error"] and hint in wrong[0]["hint"], wrong
+
+
+def test_the_last_words_of_workers_that_never_reached_the_server_are_shown(tmp_path):
+    with sshd(tmp_path / "sshd") as there:
+        file = tmp_path / "pools.toml"
+        file.write_text(
+            f'[[pool]]\nname = "lab"\nkind = "ssh"\nhosts = ["node1"]\nconfig = "{there.config}"\ninterval = "1s"\n'
+            f'folder = "{there.home}"\npython = "{sys.executable}"\nserver = "http://127.0.0.1:9"\nidle_exit = "1s"\n'
+        )
+        with (
+            embedded.start(tmp_path / "state", pools=read_pools(file)) as server,
+            Client(server.url, server.token) as client,
+        ):
+            client.submit(["true", "{}"], range(1), name="bag")
+            until = time.monotonic() + 60
+            while not (error := client.pools()[0]["last_error"]):
+                assert time.monotonic() < until, client.pools()
+                time.sleep(0.2)
+    assert "worker lab-1-1 on node1" in error and "the server cannot be reached" in error

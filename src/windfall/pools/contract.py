@@ -63,7 +63,7 @@ class Seen(Struct, frozen=True):
     taken_at_t: float | None = None
     """Unix time at which the provider will reclaim it, if notice was given."""
     about: str = ""
-    """Last words of one that failed; whose it is, of one that is not ours."""
+    """Last words of one that ended by itself; whose it is, of one that is not ours."""
 
 
 class Check(Struct, frozen=True):

@@ -115,8 +115,10 @@ class LocalPool:
             kept.ended_t = self._clock()
             if kept.told:
                 kept.cause = RELEASED
-            elif tree is not None and tree.code:
-                kept.cause, kept.about = FAILED, f"worker {host} ended with {tree.how}{self._last_words(host)}"
+            elif tree is not None:
+                # Its words are kept even if it ended in good order: perhaps it never reached the server.
+                kept.cause = FAILED if tree.code else ""
+                kept.about = f"worker {host} ended with {tree.how}{self._last_words(host)}"
             self._write(host)
             self._trees.pop(host, None)
             self._tidy(host)

@@ -216,7 +216,7 @@ def _seen(row: dict[str, Any], host: str) -> Seen:
     code, failed = row.get("code", ""), row.get("code", "") != "0"
     cause = RELEASED if row.get("told") else FAILED if failed else ""
     words = f"worker {name} on {host} ended with {'exit code ' + code if code else 'its host'}"
-    about = f"{words}: {one_line(str(row.get('said', '')))}" if cause == FAILED else ""
+    about = f"{words}: {one_line(str(row.get('said', '')))}" if cause != RELEASED else ""
     return Seen(id, ENDED, float(row.get("ended_t", 0.0)), name, cause, None, about)
 
 
