@@ -43,13 +43,15 @@ class World:
         return self._pools[-1]
 
     def close(self) -> None:
-        for pool in [self.pool(), self.pool(owner="somebody else")]:
-            for row in rows(pool):
-                if row.host is not None and row.phase != ENDED:
-                    pool.stop(row.id)
-                    until(lambda pool=pool, row=row: _firmly_ended(pool, row.id))
+        # First: a pool that is still open may start what another one has just ended.
         for pool in self._pools:
             pool.close()
+        for owner in ("me", "somebody else"):
+            last = self.pool(owner=owner)
+            for row in rows(last):
+                if row.host is not None and row.phase != ENDED:
+                    until(lambda last=last, row=row: _firmly_ended(last, row.id))
+            last.close()
 
 
 def _firmly_ended(pool: Pool, id: str) -> bool:
