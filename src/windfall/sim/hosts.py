@@ -15,6 +15,8 @@ from windfall.planning.offers import Offer
 from windfall.sim.chance import stream
 from windfall.sim.checkpoints import Saves
 from windfall.sim.scenario import Pool
+from windfall.worker import pace
+from windfall.worker.pace import Durations
 
 LEAST_PRESENCE = 0.01
 LEAST_SPEED = 0.01
@@ -72,7 +74,8 @@ class Host:
     """One simulated host with its worker."""
 
     __slots__ = (
-        "ad", "asked", "away_s", "black_hole", "boot", "boots", "epoch", "errors", "here", "idle_since", "index",
+        "ad", "asked", "away_s", "black_hole", "boot", "boots", "durations", "epoch", "errors", "here", "idle_since",
+        "index",
         "last_s", "n", "name", "offer", "polling", "polls", "pool", "presence", "queue", "rented_s", "results",
         "retries", "retrying", "running", "since_s", "speed",
     )  # fmt: skip
@@ -97,7 +100,16 @@ class Host:
         self.running: dict[Key, Running] = {}
         self.queue: list[Key] = []
         self.results: list[Result] = []
+        self.durations = Durations()
         pool.describe(self)
+
+    def want(self, now: float) -> int:
+        """How many tasks it would take: free slots, and what its worker holds ready of tasks shorter than a second."""
+        held, pool = len(self.running) + len(self.queue), self.pool
+        if not pool.bundles:
+            return pool.hold - held
+        longest_s = now - min((running.start_s for running in self.running.values()), default=now)
+        return pace.want(pool.pool.slots, held, self.durations.mean_s(longest_s))
 
 
 class Ground:
@@ -106,7 +118,9 @@ class Ground:
     def __init__(self, pool: Pool, seed: int) -> None:
         self.pool = pool
         self.books = Books()
-        self.hold = pool.slots + pool.prefetch
+        self.hold = pool.slots + (pool.prefetch or 0)
+        self.bundles = pool.prefetch is None
+        """Hosts hold tasks ready by the rule of the live worker (worker.pace)."""
         self.arrive, self.wait, self.stay = pool.arrive.quantile(), pool.wait.quantile(), pool.stay.quantile()
         self.presence, self.drag = pool.presence.quantile(), pool.straggler_factor.quantile()
         self._speed = pool.speed.quantile()

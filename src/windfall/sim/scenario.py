@@ -36,7 +36,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     on_demand: bool
     per_minute: float
     slots: int
-    prefetch: int
+    prefetch: int | None
     speed: RandomLaw
     memory_mb: int
     arrive: RandomLaw

@@ -353,7 +353,7 @@ class World:
         ground.books.exchanges += 1
         host.n += 1
         host.last_s = now
-        want = ground.hold - len(host.running) - len(host.queue)
+        want = host.want(now) if ground.bundles else ground.hold - len(host.running) - len(host.queue)
         ad = host.ad if host.n == 1 else None
         answer = driver.submit(HostAsked(now, host.name, host.boot, host.n, want, ground.pool.slots, ad)).decided
         if answer.cancel:  # type: ignore[union-attr]
@@ -506,6 +506,8 @@ class World:
         if running is None:
             return
         now, cause = self.driver.now, running.cause
+        if host.pool.bundles:
+            host.durations.add(now - running.start_s - running.slept_s)
         exit_code, start_s = 0 if cause == DONE_CODE else 1, running.start_s + running.slept_s
         host.results.append(Result(*key, cause, exit_code, start_s, now, running.cpu_s))
         if self._watch:

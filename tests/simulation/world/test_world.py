@@ -240,3 +240,11 @@ def test_a_provider_without_capacity_is_asked_again_until_it_has_some():
     free, _ = run(scenario(), 1)
     outcome, _ = run(scenario({"refusals": 0.7, "refusal_pause": "10m"}), 1)
     assert outcome.finished and outcome.turnaround_s > free.turnaround_s
+
+
+@pytest.mark.parametrize(("run", "ahead"), [("0.25s", True), ("60s", False)])
+def test_hosts_hold_short_tasks_ready_by_the_rule_of_the_live_worker(run, ahead):
+    world = World(scenario({"hosts": 1, "slots": 2}, bag={"tasks": 40, "run": run}), 1)
+    held = []
+    world.run(lambda world: held.append(len(world.hosts[0].running) + len(world.hosts[0].queue)), every=1)
+    assert (max(held) > 2) == ahead
