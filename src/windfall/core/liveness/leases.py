@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from math import inf
 from typing import Any
 
 from windfall.core.events import OTHERS_RUN, Key, TimeJudged, TimerFired
@@ -21,24 +20,17 @@ from windfall.core.state.hosts import HIBERNATED, Host
 from windfall.core.state.state import State
 
 
-def next_look(state: State) -> float:
-    """When silence or a deadline will next have a meaning; early is harmless."""
-    # Compared by hand: this is asked after every one of millions of events.
+def is_due(state: State, t: float) -> bool:
+    """Whether a lease, the deadline of an attempt, a plan or a budget has to be looked at by now."""
     fleet, hosts, deadlines = state.fleet, state.hosts, state.bags.deadlines.front
-    at = fleet.replan_t if fleet.replan_t < fleet.budget_t else fleet.budget_t
-    if deadlines and deadlines[0][0] < at:
-        at = deadlines[0][0]
+    if fleet.replan_t <= t or fleet.budget_t <= t or (deadlines and deadlines[0][0] <= t):
+        return True
     lease_s = state.settings.lease_s
-    if lease_s < inf:
-        for number in hosts.live:
-            silent_t = hosts[number].times.seen_t + lease_s
-            at = silent_t if silent_t < at else at
-            break
-        for number in hosts.unknown:
-            lost_t = hosts[number].times.seen_t + 2 * lease_s
-            at = lost_t if lost_t < at else at
-            break
-    return at
+    silent = next(iter(hosts.live), None)
+    unknown = next(iter(hosts.unknown), None)
+    return (silent is not None and hosts[silent].times.seen_t + lease_s <= t) or (
+        unknown is not None and hosts[unknown].times.seen_t + 2 * lease_s <= t
+    )
 
 
 def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged:
@@ -82,7 +74,7 @@ def _is_asleep(state: State, bag: Bag, task: int, number: int) -> bool:
 
 
 def _silent(state: State, numbers: Iterable[int], allowed_s: float, t: float) -> list[int]:
-    """Those that were silent for too long, the longest silent first. Adds up as `next_look` does: a sum that rounds
+    """Those that were silent for too long, the longest silent first. Adds up as `wake_at` does: a sum that rounds
     another way would wake us for ever at a time that is never late enough."""
     found = []
     for number in numbers:

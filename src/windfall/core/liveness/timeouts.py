@@ -50,9 +50,12 @@ def lessons_of_results(
             # Nearly always all are of one job: asked once.
             bag = state.bags[job]
             counts = state.learned.latencies.counts_of(host.pool, bag.rules.name, LEAST)
-            learns = counts is None or not _is_enough(state, counts)
-            if learns and counts is not None and (better := _advise(state, host.pool, bag, counts)) is not None:
-                advice[job] = better
+            if counts is not None:
+                learns = counts.samples <= WELL_KNOWN or not state.seq % LEARN_EVERY
+                if learns and (better := _advise(state, host.pool, bag, counts)) is not None:
+                    advice[job] = better
+            else:
+                learns = True
         if learns:
             places.append(place)
             if len(places) >= OBSERVED_PER_RECORD:
