@@ -365,7 +365,9 @@ def test_a_job_that_cannot_be_rendered_fails_alone_and_says_why(server):
     tasks = server.exchange(want=3, slots=3)[1]["tasks"]
     assert [row[0] for row in tasks] == [good]
     assert server.get(f"/v1/jobs/{bad}")[1]["causes"] == {"bad-task": 2}
-    groups = server.get(f"/v1/jobs/{bad}/groups")[1]["groups"]
+    answered = server.get(f"/v1/jobs/{bad}/groups")
+    assert answered[0] == 200, answered
+    groups = answered[1]["groups"]
     assert "attributes" in groups[0]["text"] and groups[0]["count"] == 2
     assert server.get("/v1/hosts/h")[1]["failed"] == 0
     assert server.exchange(results=[result(good)])[0] == 200

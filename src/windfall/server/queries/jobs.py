@@ -318,7 +318,9 @@ async def groups(service: Service, request: Request) -> tuple[int, Json]:
     read, unread = failures.sample([(task, (CAUSES[bag.columns.cause[task]], exit_code(bag, task))) for task in failed])
     retried = recovered(bag, failures.MOST_READ)
     outputs = await _outputs(service, bag, [*(task for task, _ in read), *retried])
-    renderer = service.renderer(bag.number)
+    renderer: Renderer | None = None
+    with contextlib.suppress(BadInput):  # a specification that cannot be read: its tasks failed for that
+        renderer = service.renderer(bag.number)
     found = failures.Groups()
     for task, kind in read:
         _add(found, task, kind, outputs.get((task, bag.columns.attempt[task]), NO_OUTPUT), renderer, final=True)
@@ -335,12 +337,12 @@ async def groups(service: Service, request: Request) -> tuple[int, Json]:
 
 
 def _add(
-    found: failures.Groups, task: int, kind: failures.Kind, packed: Packed, renderer: Renderer, *, final: bool
+    found: failures.Groups, task: int, kind: failures.Kind, packed: Packed, renderer: Renderer | None, *, final: bool
 ) -> None:
     text = (packed[3] or {}).get("text") or ""
     parameters: str | dict[str, str] | None = None
     with contextlib.suppress(Exception):  # as where it is handed out: whatever keeps a task from being rendered
-        parameters = renderer.parameters(task)
+        parameters = None if renderer is None else renderer.parameters(task)
     found.add(task, kind, packed[1], text, final=final, parameters=parameters)
 
 
