@@ -82,9 +82,10 @@ def known_host(made: Cluster) -> Client:
     job = made.client().submit(["true"], params=range(3), name="bag")
     assert job.wait(timeout=60)["tasks"]["done"] == 3
     made.kill_worker("w1")
-    made.stop_server()
+    # While the server runs: a client notices at once where none does.
     client = Client(made.url, made.token, patience_s=0.0)
     made.clients.append(client)
+    made.stop_server()
     return client
 
 

@@ -37,7 +37,7 @@ def started(shell: Shell, *arguments: str, mark: str):
     return process
 
 
-SLOW = "touch began-{}; trap '' TERM; sleep 60"
+SLOW = """touch began-"$1"; trap '' TERM; sleep 60"""
 """A task that stays, and that SIGTERM does not end."""
 
 
@@ -51,9 +51,12 @@ SLOW = "touch began-{}; trap '' TERM; sleep 60"
     ids=lambda value: "+".join(number.name for number in value) if isinstance(value, list) else "",
 )
 def test_a_run_that_is_told_to_stop_ends_in_time_and_goes_on_later(shell, signals, code):
-    process = started(shell, "run", "--range", "1-2", "--slots", "1", "--", "sh", "-c", SLOW, mark="began-1")
+    process = started(
+        shell, "run", "--range", "1-2", "--slots", "1", "--", "sh", "-c", SLOW, "sh", "{}", mark="began-1"
+    )
     ended = shell.finish(process, *signals)
-    assert ended.code == code, ended
+    # A signal that comes when all is done ends the interpreter itself: a shell shows the same code.
+    assert ended.code in (code, 128 - code), ended
     assert "Traceback" not in ended.err and len(ended.err.splitlines()) <= 2, ended
     assert AT_ONCE in ended.err or "Continue: the same command again" in ended.err, ended
     assert shell.windfall("status", "last", "--json").document["tasks"]["total"] == 2
@@ -66,7 +69,12 @@ def server(shell):
     assert process.stdout is not None
     url = json.loads(process.stdout.readline())["url"]
     shell.windfall("submit", "--range", "1-1", "--", "true")
-    return process, url
+    yield process, url
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 @pytest.mark.parametrize(
