@@ -14,12 +14,7 @@ def main() -> None:
     from windfall.cli import main as run
 
     signal.signal(signal.SIGINT, interrupt)
-    try:
-        run()
-    finally:
-        # The interpreter ends: one more Ctrl-C hits its own code, which would print a traceback.
-        if interrupt is signal.default_int_handler:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    run()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from typing import Any, NamedTuple
 
@@ -34,7 +35,13 @@ def windfall(monkeypatch: pytest.MonkeyPatch, capsys: Any, *arguments: str, stdi
     monkeypatch.setattr(sys, "argv", ["windfall", *arguments])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
     capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main()
+    # A command that has ended ignores signals; the tests that follow must not.
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     out, err = capsys.readouterr()
     return Ended(int(ended.value.code or 0), out, err)

@@ -14,7 +14,15 @@ from typing import Any
 import click
 
 from windfall import __version__
-from windfall.cli.exits import Terminated, good_order, is_about_output, open_closed_streams, output_lost, say
+from windfall.cli.exits import (
+    Terminated,
+    good_order,
+    ignore_signals,
+    is_about_output,
+    open_closed_streams,
+    output_lost,
+    say,
+)
 from windfall.cli.help import teach
 from windfall.errors import WindfallError
 
@@ -131,6 +139,16 @@ def usage_message(error: click.ClickException) -> str:
 def main() -> None:
     """Run the command line: every expected error is two lines at most, and its exit code says its kind."""
     open_closed_streams()
+    try:
+        code = _code()
+    except (KeyboardInterrupt, Terminated) as stop:
+        # One more signal, while the command was saying how it ended.
+        code = stop.exit_code if isinstance(stop, Terminated) else 130
+    ignore_signals()
+    sys.exit(code)
+
+
+def _code() -> int:
     with good_order():
         try:
             code = _run()
@@ -145,7 +163,8 @@ def main() -> None:
         except Terminated as stop:
             say("windfall: terminated")
             code = stop.exit_code
-    sys.exit(code)
+        ignore_signals()
+    return code
 
 
 def _run() -> int:

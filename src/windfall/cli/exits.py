@@ -70,7 +70,14 @@ def _handling(handler: object) -> Iterator[None]:
         yield
     finally:
         for number, earlier in before.items():
-            signal.signal(number, earlier)
+            if signal.getsignal(number) is handler:
+                signal.signal(number, earlier)
+
+
+def ignore_signals() -> None:
+    """The exit code is decided: a signal that comes while the interpreter ends does not change it any more."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def open_closed_streams() -> None:
