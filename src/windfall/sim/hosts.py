@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from windfall.core.events import Key, Result
+from windfall.core.renting import money
 from windfall.planning.offers import Offer
 from windfall.sim.chance import stream
 from windfall.sim.checkpoints import Saves
@@ -201,4 +202,4 @@ class Ground:
 
     def bill(self, lease_s: float) -> int:
         """Cost of a stay in micro-dollars: every begun cycle in full."""
-        return round(self.pool.price_usd * 1_000_000) * self.offer.cycles(lease_s)
+        return round(money.price_microusd(self.pool.price_usd) * self.offer.cycles(lease_s))

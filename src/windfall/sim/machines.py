@@ -84,7 +84,7 @@ class Provider:
     def _report_prices(self, cloud: Cloud) -> None:
         now = self.driver.now
         markets = [self._markets[supply.offer.key] for supply in cloud.supplies if supply.prices is not None]
-        prices = [(market.offer.name, round(market.price_usd(now), 6)) for market in markets]
+        prices = [(market.offer.name, market.price_usd(now)) for market in markets]
         self._tell(lambda t: PricesReported(t, cloud.name, prices))
         self.driver.at(min(market.next_price_t(now) for market in markets), self._report_prices, cloud)
 

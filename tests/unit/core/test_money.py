@@ -78,3 +78,19 @@ def test_a_budget_stops_the_launch_that_would_break_it():
     assert Budget(1_000).allows(900, 100)
     assert not Budget(1_000).allows(901, 100)
     assert Budget().allows(10**12, 10**12)
+
+
+@pytest.mark.parametrize("usd_per_h", [0.0013, 0.0042, 0.031])
+def test_a_price_below_a_micro_dollar_a_cycle_is_billed_exactly_and_rounded_once(usd_per_h: float) -> None:
+    tariff = Tariff(cycle_microusd=money.price_microusd(usd_per_h / 3600), cycle_s=1.0)
+    assert money.owed_microusd(tariff, money.start(0.0), 36_000.0) == round(usd_per_h * 10 * 1_000_000)
+
+
+def test_a_moved_price_below_a_micro_dollar_is_billed_exactly_too() -> None:
+    tariff = Tariff(cycle_microusd=money.price_microusd(0.0013 / 3600), cycle_s=1.0)
+    rates = [(3_600.0, money.price_microusd(0.0042 / 3600))]
+    assert money.owed_at_rates(tariff, money.start(0.0), 7_200.0, rates) == 1_300 + 4_200
+
+
+def test_a_price_of_whole_micro_dollars_stays_a_whole_number() -> None:
+    assert money.price_microusd(0.199) == 199_000 and isinstance(money.price_microusd(0.199), int)

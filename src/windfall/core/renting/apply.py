@@ -167,7 +167,7 @@ def apply_prices_reported(state: State, event: PricesReported, decided: Nothing)
     for machine in state.fleet.there.values():
         if machine.there and machine.offer.pool == event.pool and machine.offer.name in prices:
             held_s = money.held_s(machine.meter, event.t)
-            machine.rates.append((held_s, money.microusd(prices[machine.offer.name])))
+            machine.rates.append((held_s, money.price_microusd(prices[machine.offer.name])))
     for job in state.fleet.plans:
         state.touch(job)
         watch(state, job, event.t)

@@ -1,7 +1,8 @@
-"""What machines cost: meters, billing cycles, an exact ledger and budgets. Pure; money is integer micro-dollars.
+"""What machines cost: meters, billing cycles, an exact ledger and budgets. Pure; bills are integer micro-dollars.
 
 A meter runs while a machine is held and stands still while it is hibernated. Every begun cycle is owed in full, except
-the last one where the provider took the machine and the tariff says that this one is free.
+the last one where the provider took the machine and the tariff says that this one is free. The price of a cycle may be
+a fraction of a micro-dollar (a second of a cheap machine), so the bill of a machine is rounded once, and not its price.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ def microusd(usd: float) -> int:
     return round(usd * 1_000_000)
 
 
+def price_microusd(usd: float) -> float:
+    """The price of a cycle: whole micro-dollars where it is whole but for a rounding error, else the fraction."""
+    exact = usd * 1_000_000
+    return round(exact) if abs(exact - round(exact)) < ROUNDING * max(1.0, exact) else exact
+
+
 def usd(amount_microusd: int) -> float:
     return amount_microusd / 1_000_000
 
@@ -28,7 +35,7 @@ def usd(amount_microusd: int) -> float:
 class Tariff(Struct, frozen=True, kw_only=True):
     """Price of one cycle; `minimum_s` is billed in any case (a second-by-second tariff often has a minute)."""
 
-    cycle_microusd: int
+    cycle_microusd: float
     cycle_s: float
     minimum_s: float = 0.0
     free_if_taken: bool = True
@@ -70,23 +77,28 @@ def end(meter: Meter, t: float, *, taken: bool = False) -> Meter:
 
 
 def owed_microusd(tariff: Tariff, meter: Meter, t: float) -> int:
-    """What is owed at t: all begun cycles, one at least."""
+    """What is owed at t for all begun cycles."""
+    return round(owed_cycles(tariff, meter, t) * tariff.cycle_microusd)
+
+
+def owed_cycles(tariff: Tariff, meter: Meter, t: float) -> int:
+    """The cycles begun up to t, one at least; without the last one where the provider's end makes it free."""
     seconds = max(held_s(meter, t), tariff.minimum_s)
     cycles = seconds / tariff.cycle_s
     if meter.taken and tariff.free_if_taken:
-        return math.floor(cycles + ROUNDING) * tariff.cycle_microusd
-    return max(1, math.ceil(cycles - ROUNDING)) * tariff.cycle_microusd
+        return math.floor(cycles + ROUNDING)
+    return max(1, math.ceil(cycles - ROUNDING))
 
 
-def owed_at_rates(tariff: Tariff, meter: Meter, t: float, rates: Sequence[tuple[float, int]]) -> int:
+def owed_at_rates(tariff: Tariff, meter: Meter, t: float, rates: Sequence[tuple[float, float]]) -> int:
     """The same with prices that move: `rates` are (seconds held, price of a cycle that begins then or later)."""
-    cycles = owed_microusd(replace(tariff, cycle_microusd=1), meter, t)
-    owed, first, price = 0, 0, tariff.cycle_microusd
+    cycles = owed_cycles(tariff, meter, t)
+    owed, first, price = 0.0, 0, tariff.cycle_microusd
     for seconds, rate in rates:
         begins = min(cycles, max(first, math.ceil(seconds / tariff.cycle_s - ROUNDING)))
         owed += (begins - first) * price
         first, price = begins, rate
-    return owed + (cycles - first) * price
+    return round(owed + (cycles - first) * price)
 
 
 def paid_until_t(tariff: Tariff, meter: Meter, t: float) -> float:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from windfall.core.renting import money
 from windfall.core.state.fleet import MachineState, owed_microusd, tariff_of
 
@@ -72,8 +70,8 @@ class _Begun:
     __slots__ = ("cycles", "held_s", "price", "tariff")
 
     def __init__(self, machine: MachineState, t: float) -> None:
-        self.tariff = replace(tariff_of(machine.offer), cycle_microusd=1)
-        self.price = machine.rates[-1][1] if machine.rates else money.microusd(machine.offer.price_usd)
+        self.tariff = tariff_of(machine.offer)
+        self.price = machine.rates[-1][1] if machine.rates else self.tariff.cycle_microusd
         self.held_s = money.held_s(machine.meter, t)
         self.cycles = self._cycles(0.0)
 
@@ -81,7 +79,7 @@ class _Begun:
         seconds = max(self.held_s + more_s, self.tariff.minimum_s)
         return max(1, math.ceil(seconds / self.tariff.cycle_s - money.ROUNDING))
 
-    def more_microusd(self, more_s: float) -> int:
+    def more_microusd(self, more_s: float) -> float:
         """What is owed beyond now after `more_s` further seconds."""
         return (self._cycles(more_s) - self.cycles) * self.price
 

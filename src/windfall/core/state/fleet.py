@@ -35,7 +35,7 @@ class MachineState(Struct, array_like=True):
     id: str = ""
     """Its name at the provider; empty until the order was taken."""
     meter: Meter = field(default_factory=Meter)
-    rates: list[tuple[float, int]] = field(default_factory=list)
+    rates: list[tuple[float, float]] = field(default_factory=list)
     """(seconds held, price of a cycle that begins after that): prices move."""
     ready_t: float | None = None
     host: int = 0
@@ -117,7 +117,7 @@ class PlanState(Struct, array_like=True):
 
 def tariff_of(offer: Offer) -> Tariff:
     return Tariff(
-        cycle_microusd=money.microusd(offer.price_usd),
+        cycle_microusd=money.price_microusd(offer.price_usd),
         cycle_s=offer.cycle_s,
         minimum_s=offer.minimum_s,
         free_if_taken=offer.free_if_taken,

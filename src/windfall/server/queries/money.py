@@ -76,7 +76,6 @@ def strangers(service: Service, bag: Bag) -> list[Json]:
 def _row(machine: MachineState, now: float) -> Json:
     """One machine: how long it was held, the cycles that were begun, what they cost at the prices of their time."""
     end_t = machine.ended_t if machine.ended_t is not None else now
-    unit = replace(tariff_of(machine.offer), cycle_microusd=1)
     owed = owed_microusd(machine, end_t)
     return {
         "machine": machine.number,
@@ -92,7 +91,7 @@ def _row(machine: MachineState, now: float) -> Json:
         "billed_s": money.held_s(machine.meter, end_t),
         "slept_s": machine.slept_s(machine.requested_t, end_t),
         "cycle_s": machine.offer.cycle_s,
-        "cycles": money.owed_microusd(unit, machine.meter, end_t),
+        "cycles": money.owed_cycles(tariff_of(machine.offer), machine.meter, end_t),
         "price_usd": machine.offer.price_usd,
         "cost_microusd": owed,
         "cost_usd": money.usd(owed),
