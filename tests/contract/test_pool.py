@@ -1,128 +1,25 @@
-"""What every pool promises (windfall.pools.contract), held to by all kinds. A new kind is one more line in WORLDS."""
+"""What every pool promises (windfall.pools.contract). How a new kind joins: tests/support/pool_worlds.py."""
 
 from __future__ import annotations
 
 import shutil
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from tests.support.clouds import STEADY, Account, FakeCloud, emulated
-from tests.support.sshd import sshd
+from tests.support.pool_worlds import World, firmly_ended, kinds_of_pools, one, phase, rows, until
 from windfall.client import Client
-from windfall.pools.command import CommandPool, CommandSettings
-from windfall.pools.contract import ENDED, FAILED, RELEASED, RUNNING, Order, Pool, PoolError, Seen
-from windfall.pools.kinds import Place, PoolConfig
-from windfall.pools.local import LocalPool
-from windfall.pools.ssh import SshPool, SshSettings
+from windfall.pools.contract import ENDED, FAILED, RELEASED, RUNNING, PoolError, gap_s
 from windfall.server import embedded
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "pools"
-Open = Callable[[Place], Pool]
+KINDS = kinds_of_pools()
 
 
-class World:
-    """A server whose workers come from one provider. `pool(owner)` is the provider as one server sees it."""
-
-    def __init__(self, open: Open, directory: Path, url: str, offer: bool = False) -> None:
-        self._open, self._offer = open, offer
-        token = directory / "state" / "token"
-        self.place = Place(url, token, directory / "pool", owner="me")
-        self._pools: list[Pool] = []
-
-    def order(self, number: int) -> Order:
-        return Order(f"p-{number}-1", 2, number, STEADY) if self._offer else Order(f"p-{number}-1", 2)
-
-    def pool(self, **place: object) -> Pool:
-        self._pools.append(self._open(msgspec.structs.replace(self.place, **place)))
-        return self._pools[-1]
-
-    def close(self) -> None:
-        # First: a pool that is still open may start what another one has just ended.
-        for pool in self._pools:
-            pool.close()
-        for owner in ("me", "somebody else"):
-            last = self.pool(owner=owner)
-            for row in rows(last):
-                if row.host is not None and row.phase != ENDED:
-                    until(lambda last=last, row=row: _firmly_ended(last, row.id))
-            last.close()
-
-
-def _firmly_ended(pool: Pool, id: str) -> bool:
-    pool.stop(id)
-    return phase(pool, id) == ENDED
-
-
-def rows(pool: Pool) -> list[Seen]:
-    found = pool.list()
-    assert not isinstance(found, PoolError), found
-    return found
-
-
-def phase(pool: Pool, id: str) -> str:
-    return next((row.phase for row in rows(pool) if row.id == id), ENDED)
-
-
-def one(pool: Pool, id: str) -> Seen:
-    return next(row for row in rows(pool) if row.id == id)
-
-
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.1)
-
-
-# --- the providers --------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def local(directory: Path, url: str) -> Iterator[World]:
-    yield World(lambda place: LocalPool("p", place), directory, url)
-
-
-@contextmanager
-def command(directory: Path, url: str) -> Iterator[World]:
-    shutil.copy(EXAMPLES / "processes" / "pool.py", directory / "pool.py")
-    script = (directory / "pool.py").read_text()
-    assert "KEPT = " in script
-    kept = [f"KEPT = pathlib.Path({str(directory / 'kept')!r})" if line.startswith("KEPT = ") else line
-            for line in script.splitlines()]  # fmt: skip
-    (directory / "pool.py").write_text("\n".join(kept))
-    call = [sys.executable, "pool.py"]
-    settings = CommandSettings([*call, "start"], [*call, "list"], [*call, "stop"], python=sys.executable, appears="0s")
-    yield World(lambda place: CommandPool(PoolConfig("p", settings=settings, base=directory), place), directory, url)
-
-
-@contextmanager
-def ssh(directory: Path, url: str) -> Iterator[World]:
-    with sshd(directory / "sshd") as server:
-        settings = SshSettings(
-            ["node1", "node2"], 2, str(server.config), folder=str(server.home), python=sys.executable
-        )
-        yield World(lambda place: SshPool(PoolConfig("p", settings=settings), place), directory, url)
-
-
-@contextmanager
-def emulated_cloud(directory: Path, url: str) -> Iterator[World]:
-    yield World(lambda place: emulated(directory / "cloud", place.owner), directory, url, offer=True)
-
-
-@contextmanager
-def fake(directory: Path, url: str) -> Iterator[World]:
-    account = Account()
-    yield World(lambda place: FakeCloud(account, place.owner), directory, url, offer=True)
-
-
-WORKERS = {"local": local, "command": command, "ssh": ssh}
-WORLDS = {**WORKERS, "emulated": emulated_cloud, "fake": fake}
+def _params(works: bool) -> list:
+    return [pytest.param(name, marks=kind.marks) for name, kind in KINDS.items() if kind.works or not works]
 
 
 @pytest.fixture(scope="module")
@@ -132,12 +29,12 @@ def server(tmp_path_factory):
         yield running, directory
 
 
-@pytest.fixture(params=WORLDS)
+@pytest.fixture(params=_params(works=False))
 def world(request, server, tmp_path):
     yield from _made(request.param, server, tmp_path)
 
 
-@pytest.fixture(params=WORKERS)
+@pytest.fixture(params=_params(works=True))
 def working(request, server, tmp_path):
     """Only kinds whose workers ask a server for work."""
     yield from _made(request.param, server, tmp_path)
@@ -146,10 +43,9 @@ def working(request, server, tmp_path):
 def _made(kind: str, server, tmp_path: Path) -> Iterator[World]:
     running, directory = server
     (tmp_path / "state").mkdir()
-    (tmp_path / "cloud").mkdir()
     shutil.copy(directory / "state" / "token", tmp_path / "state" / "token")
     with ExitStack() as stack:
-        made = stack.enter_context(WORLDS[kind](tmp_path, running.url))
+        made = stack.enter_context(KINDS[kind].world(tmp_path, running.url))
         stack.callback(made.close)
         made.hosts = lambda: _hosts(running)
         yield made
@@ -192,7 +88,7 @@ def test_one_that_is_stopped_ends_and_is_still_listed_and_is_not_started_again(w
     id = pool.start(world.order(4))
     until(lambda: phase(pool, id) == RUNNING)
     pool.stop(id)
-    until(lambda: _firmly_ended(pool, id))
+    until(lambda: firmly_ended(pool, id))
     assert one(pool, id).cause == RELEASED
     assert pool.stop(id) is None and pool.stop("never-heard-of") is None
     assert pool.start(world.order(4)) == id and phase(pool, id) == ENDED
@@ -206,7 +102,7 @@ def test_what_somebody_else_has_started_is_not_ours(world):
     assert [row for row in rows(mine) if row.host is not None] == []
     mine.stop(id)
     assert phase(other, id) != ENDED, "what is not ours is never touched"
-    until(lambda: _firmly_ended(other, id))
+    until(lambda: firmly_ended(other, id))
 
 
 def test_the_doctor_finds_nothing_wrong_with_a_pool_that_works(world):
@@ -214,7 +110,8 @@ def test_the_doctor_finds_nothing_wrong_with_a_pool_that_works(world):
 
 
 def test_a_pool_says_how_often_it_may_be_asked(world):
-    assert world.pool().interval_s > 0
+    pool = world.pool()
+    assert pool.interval_s > 0 and gap_s(pool) >= 0
 
 
 # --- kinds that start workers ---------------------------------------------------------------------------------------
@@ -259,3 +156,14 @@ def test_the_token_is_in_a_file_of_the_owner_and_never_in_a_command_line(working
 def test_a_pool_without_its_folder_says_so_instead_of_raising(working, tmp_path):
     answer = working.pool(directory=tmp_path / "state" / "token", token_file=tmp_path / "none").start(working.order(10))
     assert isinstance(answer, PoolError) and answer.error
+
+
+def test_a_worker_that_cannot_reach_its_server_ends_and_its_machine_with_it(working):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    pool = working.pool({"unreachable_exit": "5s"}, url=nowhere)
+    id = pool.start(working.order(11))
+    until(lambda: phase(pool, id) == RUNNING)
+    until(lambda: phase(pool, id) == ENDED)
+    assert "cannot be reached" in one(pool, id).about

@@ -32,7 +32,16 @@ from windfall.pools.contract import (
     Seen,
 )
 from windfall.pools.kinds import WORKERS, Kind, Place, PoolConfig
-from windfall.pools.shipped import LOG, last_words, lay_out, one_line, server_of, worker_options, write_private
+from windfall.pools.shipped import (
+    LOG,
+    last_words,
+    lay_out,
+    one_line,
+    renew_token,
+    server_of,
+    worker_options,
+    write_private,
+)
 from windfall.units import parse_duration
 
 SHOWN_S = 600.0
@@ -125,7 +134,7 @@ class CommandPool:
             return known.id or order.host
         server = server_of(self._place, self._settings.server)
         try:
-            options = worker_options(order, self._pool.name, self._pool.idle_exit_s)
+            options = worker_options(order, self._pool)
             lay_out(self._folder(order.host), self._place, server, options, self._settings.python)
             kept = self._kept[order.host] = Kept(order.host, started_t=self._clock())
             self._write(kept)
@@ -200,6 +209,8 @@ class CommandPool:
                 kept.listed = True
                 self._write(kept)
             if row is not None and row.state != ENDED:
+                if row.state == PENDING:
+                    renew_token(self._folder(kept.host), self._place)
                 return Seen(kept.id, row.state, kept.started_t, kept.host)
             if not kept.listed and now < kept.started_t + self._appears_s:
                 return Seen(kept.id or kept.host, PENDING, kept.started_t, kept.host)

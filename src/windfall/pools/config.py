@@ -13,7 +13,7 @@ import msgspec
 from windfall.errors import BadInput
 from windfall.pools.kinds import MACHINES, PoolConfig, kinds_with_field
 
-COMMON = ("name", "kind", "limit", "slots", "price", "per_minute", "idle_exit")
+COMMON = ("name", "kind", "limit", "slots", "price", "per_minute", "idle_exit", "unreachable_exit", "token_life")
 """Fields that a pool of every kind has."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}\Z")
 _FIELD = re.compile(r"unknown field `(?P<name>[^`]+)`")
@@ -81,6 +81,9 @@ def _check(pool: PoolConfig, where: str) -> None:
     try:
         if pool.idle_exit_s < 1:
             raise BadInput(f"{where}: idle_exit = {pool.idle_exit}", hint="at least one second")
+        for name, seconds in (("unreachable_exit", pool.unreachable_exit_s), ("token_life", pool.token_life_s)):
+            if seconds < 5:
+                raise BadInput(f"{where}: {name} = {getattr(pool, name)}", hint="at least five seconds")
         pool.of.check(pool, where)
     except BadInput as error:
         message = error.message if error.message.startswith(where) else f"{where}: {error.message}"

@@ -1,5 +1,12 @@
 """The contract of every pool: start a worker somewhere, list what there is, stop one. Types only; touches nothing.
 
+Idempotent start: the name of an order is its client token. Stop until gone: `stop` is called again until `list` shows
+the end. `list` is the truth, and the whole of it: a pool whose provider answers in pages reads all of them, and one
+that could not read a page returns an error, never a part. Budgets: a pool says how often it may be listed
+(`interval_s`), how far apart its other calls must be (`Spaced`), and an error may say when to come back
+(`PoolError.retry_after_s`); the keepers obey, double their waits with every failure in a row, and count no call twice.
+Notices: a pool that is told of changes by its provider (`Told`) tells the keeper, which then need not wait.
+
 There is one contract, and two keepers use it. The keeper of workers (`drivers/pools.py`) orders workers when tasks
 wait; the keeper of machines (`drivers/machines.py`) orders what a plan rents, and such an order names an offer. A pool
 carries out one call at a time and decides nothing: how often to try again, how long to wait after an error and what to
@@ -8,7 +15,8 @@ give up belongs to the keepers and to the engine.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -44,6 +52,8 @@ class PoolError(Struct, frozen=True):
 
     error: str
     kind: str = CAPACITY
+    retry_after_s: float = 0.0
+    """Seconds after which the provider wants to be asked again, if it said so; no call is made before."""
 
     @property
     def is_capacity(self) -> bool:
@@ -115,3 +125,28 @@ class Pool(Protocol):
     def close(self) -> None:
         """The server stops. What was started keeps running, and the next server finds it."""
         ...
+
+
+@runtime_checkable
+class Told(Protocol):
+    """A pool that its provider tells of changes (a watch, a queue of events) need not be asked to know of them."""
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Called once, before any other call: call `changed` whenever `list` would show something new, from any thread.
+
+        The keeper lists soon after, and else as seldom as `interval_s` says: a notice that was lost costs time only.
+        """
+        ...
+
+
+@runtime_checkable
+class Spaced(Protocol):
+    """A pool whose provider limits the rate of calls."""
+
+    gap_s: float
+    """Seconds between two calls of `start` or `stop`, at least."""
+
+
+def gap_s(pool: Pool) -> float:
+    """Seconds between two calls of `start` or `stop` of a pool, at least; 0 where it sets no limit."""
+    return pool.gap_s if isinstance(pool, Spaced) else 0.0

@@ -334,6 +334,7 @@ class EmulatedPool:
         command = [sys.executable, "-m", "windfall.worker", "--server", place.url, "--name", machine.host]
         command += ["--token-file", str(place.token_file), "--slots", str(machine.cores), "--pool", self._cloud.name]
         command += ["--machine", str(machine.number), "--idle-exit", f"{self._cloud.idle_exit_s:g}"]
+        command += ["--unreachable-exit", f"{self._cloud.unreachable_exit_s:g}"]
         command += ["--notice-file", str(self._notice_file(machine)), "--dir", str(self._folder(machine))]
         command += ["--memory", str(machine.memory_mb)] if machine.memory_mb else []
         return command + (["--cafile", place.cafile] if place.cafile else [])

@@ -74,6 +74,7 @@ class Cloud(Struct, frozen=True):
     notice_s: float = 0.0
     seed: int = 0
     idle_exit_s: float = 3600.0
+    unreachable_exit_s: float = 3600.0
 
     @property
     def offers(self) -> tuple[Offer, ...]:
@@ -100,7 +101,7 @@ def cloud_of(pool: PoolConfig, where: str = "") -> Cloud:
         for number, table in enumerate(settings.offer, 1)
     )
     notice_s = parse_duration(settings.notice, "notice") / settings.time_scale
-    return Cloud(pool.name, rented, pool.most, notice_s, settings.seed, pool.idle_exit_s)
+    return Cloud(pool.name, rented, pool.most, notice_s, settings.seed, pool.idle_exit_s, pool.unreachable_exit_s)
 
 
 def check_cloud(pool: PoolConfig, where: str) -> None:

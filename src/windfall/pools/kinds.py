@@ -29,7 +29,8 @@ class Place(Struct, frozen=True):
 
     url: str
     token_file: Path
-    """Holds a token of role worker; readable by its owner only."""
+    """Holds a token that lets a worker join this pool; readable by its owner only. The server renews it there: read it
+    at every start."""
     directory: Path
     cafile: str = ""
     owner: str = ""
@@ -55,6 +56,10 @@ class PoolConfig(Struct):
     per_minute: float = 60.0
     idle_exit: str | float | None = None
     """Time without work after which a worker ends; None: the kind's default."""
+    unreachable_exit: str | float | None = None
+    """Time without its server after which a worker ends, and its machine with it; None: the kind's default."""
+    token_life: str | float | None = None
+    """Time for which a token of its workers is good; renewed while they ask for work. None: the kind's default."""
     settings: Any = None
     base: Path = Path()
     """Folder of the file: paths in it are relative to this folder."""
@@ -70,6 +75,15 @@ class PoolConfig(Struct):
     @property
     def idle_exit_s(self) -> float:
         return parse_duration(self.of.idle_exit if self.idle_exit is None else self.idle_exit, "idle_exit")
+
+    @property
+    def unreachable_exit_s(self) -> float:
+        given = self.of.unreachable_exit if self.unreachable_exit is None else self.unreachable_exit
+        return parse_duration(given, "unreachable_exit")
+
+    @property
+    def token_life_s(self) -> float:
+        return parse_duration(self.of.token_life if self.token_life is None else self.token_life, "token_life")
 
     @property
     def rules(self) -> PoolRules:
@@ -94,6 +108,9 @@ class Kind(Struct, frozen=True):
     """BadInput says what is wrong with the settings; `where` names file and pool."""
     limit: int = 1
     idle_exit: str = "1m"
+    unreachable_exit: str = "1h"
+    token_life: str = "1h"
+    """Where workers may wait longer before they begin, a longer one, or `shipped.renew_token` while they wait."""
 
 
 @cache

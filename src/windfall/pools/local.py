@@ -21,6 +21,7 @@ from windfall.planning.offers import Offer
 from windfall.pools.contract import ENDED, FAILED, RELEASED, RUNNING, TRANSIENT, Check, Order, PoolError, Seen
 from windfall.pools.kinds import WORKERS, Kind, Place, PoolConfig
 from windfall.pools.process_tree import Tree, find, spawn
+from windfall.pools.shipped import worker_options
 
 SHOWN_S = 600.0
 """Seconds for which a worker is listed after its end."""
@@ -55,8 +56,8 @@ class LocalPool:
     offers: tuple[Offer, ...] = ()
     interval_s = 1.0
 
-    def __init__(self, name: str, place: Place, idle_exit_s: float = 60.0, clock: Callable[[], float] = time.time):
-        self._name, self._place, self._idle_exit_s, self._clock = name, place, idle_exit_s, clock
+    def __init__(self, pool: PoolConfig, place: Place, clock: Callable[[], float] = time.time) -> None:
+        self._pool, self._place, self._clock = pool, place, clock
         self._kept: dict[str, Kept] = {}
         self._trees: dict[str, Tree] = {}
         for path in sorted(place.directory.glob("*/worker.json")):
@@ -91,10 +92,8 @@ class LocalPool:
 
     def _command(self, order: Order, folder: Path) -> Words:
         place = self._place
-        command = [sys.executable, "-m", "windfall.worker", "--server", place.url, "--name", order.host]
-        command += ["--token-file", str(place.token_file), "--slots", str(order.slots), "--pool", self._name]
-        command += ["--idle-exit", f"{self._idle_exit_s:g}", "--dir", str(folder)]
-        command += ["--machine", str(order.machine)] if order.machine is not None else []
+        command = [sys.executable, "-m", "windfall.worker", "--server", place.url, "--dir", str(folder)]
+        command += ["--token-file", str(place.token_file), *worker_options(order, self._pool)]
         return command + (["--cafile", place.cafile] if place.cafile else [])
 
     def list(self) -> Rows:
@@ -192,8 +191,4 @@ def _readable(file: Path) -> Check:
     return Check(what) if os.access(file, os.R_OK) else Check(what, "it cannot", "restart the server: it makes one")
 
 
-def _open(pool: PoolConfig, place: Place) -> LocalPool:
-    return LocalPool(pool.name, place, pool.idle_exit_s)
-
-
-KIND = Kind(gives=WORKERS, open=_open)
+KIND = Kind(gives=WORKERS, open=LocalPool)

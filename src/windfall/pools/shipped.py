@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windfall.pools.contract import Order
-from windfall.pools.kinds import Place
+from windfall.pools.kinds import Place, PoolConfig
 from windfall.pools.workerfile import worker_pyz
 
 WORKER, TOKEN, CERTIFICATE, SCRIPT, LOG = "worker.pyz", "token", "ca.pem", "worker.sh", "worker.log"
@@ -26,9 +27,10 @@ def server_of(place: Place, stated: str) -> str:
     return stated or place.outside_url or place.url
 
 
-def worker_options(order: Order, pool: str, idle_exit_s: float) -> list[str]:
+def worker_options(order: Order, pool: PoolConfig) -> list[str]:
     """Options of a worker that say nothing secret and name no place."""
-    options = ["--name", order.host, "--pool", pool, "--slots", str(order.slots), "--idle-exit", f"{idle_exit_s:g}"]
+    options = ["--name", order.host, "--pool", pool.name, "--slots", str(order.slots)]
+    options += ["--idle-exit", f"{pool.idle_exit_s:g}", "--unreachable-exit", f"{pool.unreachable_exit_s:g}"]
     return options + (["--machine", str(order.machine)] if order.machine is not None else [])
 
 
@@ -42,6 +44,16 @@ def lay_out(folder: Path, place: Place, server: str, options: Sequence[str], pyt
         shutil.copyfile(place.cafile, folder / CERTIFICATE)
         command += ["--cafile", CERTIFICATE]
     write_private(folder / SCRIPT, _SCRIPT.format(command=shlex.join(command)), 0o700)
+
+
+def renew_token(folder: Path, place: Place) -> None:
+    """Give a worker that has not begun the pool's token of now: tokens are short-lived, and queues may be long."""
+    with contextlib.suppress(OSError):
+        token, path = place.token_file.read_text(), folder / TOKEN
+        if path.read_text() != token:
+            new = folder / f"{TOKEN}.new"
+            write_private(new, token)
+            new.replace(path)
 
 
 def write_private(path: Path, text: str, mode: int = 0o600) -> None:

@@ -118,7 +118,7 @@ class SshPool:
         return problem
 
     def _start_on(self, host: str, order: Order) -> str | PoolError:
-        options = ["--server", self._server, *worker_options(order, self._pool.name, self._pool.idle_exit_s)]
+        options = ["--server", self._server, *worker_options(order, self._pool)]
         try:
             token = self._place.token_file.read_text()
         except OSError as error:

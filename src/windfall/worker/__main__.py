@@ -99,6 +99,12 @@ def parser(prog: str) -> argparse.ArgumentParser:
     add("--dir", metavar="DIR", help=f"where to keep files (default: {identity.default_folder()})")
     add("--lifetime", type=duration_s, metavar="T", help="end in good order before this time has passed")
     add("--idle-exit", type=duration_s, metavar="T", help="end after this time without a task")
+    add(
+        "--unreachable-exit",
+        type=duration_s,
+        metavar="T",
+        help="end after this time without an answer of the server; results are kept",
+    )
     add("--notice-file", metavar="FILE", help="when this file appears, the machine is about to be reclaimed")
     add("--memory", type=int, metavar="MB", help="memory that tasks may share (default: the host's)")
     add("--grace", type=duration_s, metavar="T", help="grace time of tasks when the worker ends (default: their own)")
@@ -144,6 +150,7 @@ def _options(args: argparse.Namespace) -> Options:
         tags=dict(args.tag),
         lifetime_s=args.lifetime,
         idle_exit_s=args.idle_exit,
+        unreachable_exit_s=args.unreachable_exit,
         parent_pid=os.getppid() if args.die_with_parent else args.parent_pid,
         notice_file=args.notice_file,
         memory_mb=args.memory,

@@ -46,6 +46,7 @@ class Options:
     tags: dict[str, str] = field(default_factory=dict)
     lifetime_s: float | None = None
     idle_exit_s: float | None = None
+    unreachable_exit_s: float | None = None
     parent_pid: int | None = None
     notice_file: str | None = None
     memory_mb: int | None = None
@@ -90,6 +91,8 @@ class Agent:
         self._leave_by_s = 0.0
         self._said_goodbye = False
         self._exit_code: int | None = None
+        self._code = 0
+        """The exit code once the worker has left."""
         self._reported_down = False
         self._signals: list[int] = []
         self._is_child = os.getppid() == options.parent_pid
@@ -127,6 +130,7 @@ class Agent:
             self._slots.was_frozen(slept_s)
             self._last_work_s += slept_s
             self._leave_by_s += slept_s
+            self._link.was_frozen(slept_s)
         return ready
 
     def _timeout_s(self) -> float:
@@ -168,9 +172,12 @@ class Agent:
             self._abandon()
         elif self._leaving:
             if now_s > self._leave_by_s:
-                self._exit_code = 0
+                self._exit_code = self._code
         elif options.notice_file and os.path.exists(options.notice_file):
             self._leave("notice", None, notice=True)
+        elif options.unreachable_exit_s is not None and self._link.silent_s(now_s) > options.unreachable_exit_s:
+            self._code = 3  # what happened is worth a look: nobody heard of it
+            self._leave("the server cannot be reached", None)
         elif self._lifetime_is_over(now_s):
             self._leave("lifetime", None)
         elif options.idle_exit_s is not None and now_s - self._last_work_s > options.idle_exit_s:

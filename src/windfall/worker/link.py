@@ -121,6 +121,15 @@ class Link:
     def fileno(self) -> int:
         return self._wake_read
 
+    def silent_s(self, now_s: float) -> float:
+        """Seconds for which the server has not answered although it was asked; 0 if it answers."""
+        return 0.0 if self.down_since_s is None else now_s - self.down_since_s
+
+    def was_frozen(self, slept_s: float) -> None:
+        """Time in which this host stood still is no silence of the server."""
+        if self.down_since_s is not None:
+            self.down_since_s += slept_s
+
     def send(self, first: bytes, repeat: bytes, hold_s: float) -> None:
         """Start an exchange. `repeat`: body of retries; `hold_s`: how long the server may hold the first answer."""
         self._nudged.clear()
