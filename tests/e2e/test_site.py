@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import WINDFALL, Cluster, cluster
+from windfall.core.decisions import SiteSettled
 from windfall.core.engine import Engine
-from windfall.core.events import InstanceRequested, Record, SiteSettled, decode_record
+from windfall.core.events import InstanceRequested
+from windfall.core.records import Record, decode_record
 from windfall.core.sites.instances import HOLDING, SiteState
 from windfall.core.sites.site import Scratch
 from windfall.core.sites.view import SiteViews

@@ -21,7 +21,9 @@ from windfall import Client
 from windfall.bags.chunks import encode_tasks
 from windfall.bags.spec import TaskRow
 from windfall.client import TaskFailed
-from windfall.core.events import HostAnswered, ResultsJudged, ResultsReported, decode_record
+from windfall.core.decisions import HostAnswered, ResultsJudged
+from windfall.core.events import ResultsReported
+from windfall.core.records import decode_record
 from windfall.errors import BadInput
 from windfall.store import open_store
 from windfall.workflows import read

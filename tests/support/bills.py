@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
+from windfall.core.decisions import PlanTaken
 from windfall.core.events import (
     HostAsked,
     MachineEnded,
@@ -13,10 +14,8 @@ from windfall.core.events import (
     MachineResumed,
     MachineStarted,
     PlanProposed,
-    PlanTaken,
-    Record,
-    decode_record,
 )
+from windfall.core.records import Record, decode_record
 from windfall.store import open_store
 
 # Times are floats: what is over by less than a billionth of a cycle is their rounding.

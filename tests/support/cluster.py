@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from windfall.client import Client
-from windfall.core.events import ACCEPTED, ResultsJudged, ResultsReported, decode_record
+from windfall.core.decisions import ACCEPTED, ResultsJudged
+from windfall.core.events import ResultsReported
+from windfall.core.records import decode_record
 from windfall.store import open_store
 
 WINDFALL = [sys.executable, "-m", "windfall"]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from windfall.core.decisions import HostAnswered
 from windfall.core.engine import Engine
 from windfall.core.events import (
     AnyEvent,
-    HostAnswered,
     HostAsked,
     JobRules,
     JobSealed,
     JobSubmitted,
     Key,
-    Record,
     Result,
     ResultsReported,
     ServerStarted,
@@ -21,6 +20,7 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
+from windfall.core.records import Record
 from windfall.core.state.bags import Bag
 from windfall.core.state.invariants import problems
 from windfall.core.state.state import State

@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
+from windfall.core.decisions import ACCEPTED
 from windfall.core.engine import Engine
 from windfall.core.events import (
-    ACCEPTED,
     HostAsked,
     JobCancelled,
     JobChanged,
@@ -26,10 +26,9 @@ from windfall.core.events import (
     Settings,
     TaskClass,
     TasksAdded,
-    decode_record,
-    encode_record,
 )
 from windfall.core.matching.policy import DefaultPolicy
+from windfall.core.records import decode_record, encode_record
 from windfall.core.state.invariants import problems
 from windfall.core.state.pools import PoolRules
 from windfall.core.state.snapshot import load, save

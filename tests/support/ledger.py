@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
+from windfall.core.decisions import PlanTaken
 from windfall.core.events import (
     MachineEnded,
     MachineHibernated,
     MachineRefused,
     MachineResumed,
     MachineStarted,
-    PlanTaken,
     PricesReported,
 )
 

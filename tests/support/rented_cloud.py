@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.engine import Hand
+from windfall.core.decisions import PlanTaken
 from windfall.core.events import (
     MachineEnded,
     MachineHibernated,
     MachineStarted,
     OffersConfigured,
     PlanProposed,
-    PlanTaken,
     TaskClass,
 )
 from windfall.core.state import fleet

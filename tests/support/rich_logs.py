@@ -19,12 +19,11 @@ from windfall.core.events import (
     OverlayDue,
     PoolAnswered,
     PoolsConfigured,
-    Record,
     SiteCreated,
     SiteHostReported,
     TaskClass,
-    encode_record,
 )
+from windfall.core.records import Record, encode_record
 from windfall.core.sites.instances import InstanceEnd, SiteRules, Wish
 from windfall.core.state.pools import PoolRules
 from windfall.sim.scenario import check

@@ -16,8 +16,9 @@ import click
 import numpy as np
 
 from windfall.bench.harness import report, show
+from windfall.core.decisions import HostAnswered
 from windfall.core.engine import Engine
-from windfall.core.events import HostAnswered, HostAsked, JobRules, JobSealed, JobSubmitted, TaskClass, TasksAdded
+from windfall.core.events import HostAsked, JobRules, JobSealed, JobSubmitted, TaskClass, TasksAdded
 from windfall.core.state.state import State
 
 GROWTH = (1, 10, 100, 1_000)

@@ -15,9 +15,9 @@ import numpy as np
 
 from windfall import graph as graphs
 from windfall.bench.harness import report, show
+from windfall.core.decisions import HostAnswered
 from windfall.core.engine import Engine
 from windfall.core.events import (
-    HostAnswered,
     HostAsked,
     JobRules,
     JobSealed,

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+from windfall.core.decisions import AnyDecision, HostAnswered, ResultsJudged, TimeJudged
 from windfall.core.events import (
-    AnyDecision,
     AnyEvent,
     CheckpointSaved,
-    D,
-    E,
     Event,
-    HostAnswered,
     HostAsked,
     HostBlocked,
     HostDrained,
@@ -43,9 +40,6 @@ from windfall.core.events import (
     PoolCounted,
     PoolsConfigured,
     PricesReported,
-    Record,
-    RecordOf,
-    ResultsJudged,
     ResultsReported,
     ServerStarted,
     SiteCreated,
@@ -54,7 +48,6 @@ from windfall.core.events import (
     StrangersSeen,
     TasksAdded,
     TasksEstimated,
-    TimeJudged,
     TimerFired,
 )
 from windfall.core.jobs import apply as jobs_apply
@@ -64,6 +57,7 @@ from windfall.core.matching import apply as matching_apply
 from windfall.core.matching import dispatch
 from windfall.core.matching.policy import BagPolicy, DefaultPolicy
 from windfall.core.matching.ranking import Ranking
+from windfall.core.records import D, E, Record, RecordOf
 from windfall.core.renting import apply as renting_apply
 from windfall.core.renting import machines, plans, runtimes
 from windfall.core.sites import apply as sites_apply

@@ -1,34 +1,24 @@
-"""What can happen (events, past tense) and what is decided on it (decisions); a record holds both. Pure data.
+"""What can happen: events, in the past tense, and the rules and settings that they bring. Pure data.
 
-Events and decisions are arrays on the wire and in the log: field order is the format. New fields go to the end, with a
-default, so that a newer version reads an older log.
+Events are arrays on the wire and in the log: field order is the format. New fields go to the end, with a default, so
+that a newer version reads an older log.
 """
 
 from __future__ import annotations
 
-from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from windfall.bounds import MAX_MEMORY_BYTES
-from windfall.core.sites.instances import InstanceEnd, Placement, Resources, SiteRules, Wish
-from windfall.core.state.learned import Advice
-from windfall.core.state.pools import Ask, Breaker, Flow, PoolRules
+from windfall.core.sites.instances import InstanceEnd, Resources, SiteRules, Wish
+from windfall.core.state.pools import PoolRules
 from windfall.planning.contract import Plan
 from windfall.planning.offers import Offer
 from windfall.timeouts.memory import CountRules
 
-FORMAT = 2
-"""Of records and snapshots. Raise it when a version before cannot read them; core.formats reads the older ones.
-
-2: records hold every choice, and Settings the parameters of the bookkeeping.
-"""
 Key = tuple[int, int, int]
 """(job, task, attempt): the fencing pair of an attempt, with its job."""
-Stop = tuple[int, str]
-"""A job of which nothing more is tried, and why."""
 
 
 class TaskClass(Struct, frozen=True, array_like=True):
@@ -112,9 +102,6 @@ class Settings(Struct, frozen=True, array_like=True):
     pools_after_s: float = 0.3
     """Seconds between a change of what is wanted and a look at the pools: hosts that are there take what they can."""
     bookkeeping: Bookkeeping = Bookkeeping()
-
-
-# --- events ---------------------------------------------------------------------------------------------------------
 
 
 class Event(Struct, tag=True, array_like=True, gc=False):
@@ -404,205 +391,6 @@ class CheckpointSaved(Event):
     """How long the attempt has run; where that is given, `saved_s` follows from it and is not told."""
 
 
-# --- decisions ------------------------------------------------------------------------------------------------------
-
-# What is made of one result.
-ACCEPTED, RETRIED, FAILED_FOR_GOOD, REQUEUED, LOST_FOR_GOOD, STALE, WASTE, DROPPED, OTHERS_RUN, RETURNED = range(10)
-VERDICT_NAMES = (
-    "accepted", "retried", "failed", "requeued", "lost", "stale", "waste", "dropped", "others run", "returned",
-)  # fmt: skip
-
-
-class Assigned(Struct, array_like=True, gc=False):
-    """`count` tasks from `first` on, all as attempt number `attempt`; given up at `deadline` if there is one."""
-
-    job: int
-    first: int
-    count: int
-    attempt: int
-    deadline: float | None = None
-    why: int = 0
-
-
-FRESH, AGAIN, DEADLINE_REPLICA, TAIL_REPLICA, TEST = range(5)
-WHY_NAMES = ("first attempt", "tried again", "replaces a silent attempt", "replica in the tail", "test of a host")
-
-
-class Decision(Struct, tag=True, array_like=True, gc=False):
-    """What was decided; `apply` follows it without looking again."""
-
-
-class Nothing(Decision):
-    """There was nothing to decide."""
-
-
-class JobTaken(Decision):
-    job: int
-    known: bool = False
-    """The submission key has been seen before; `job` is the job it made."""
-
-
-class TasksTaken(Decision):
-    first: int
-
-
-class Lessons(Struct, array_like=True, gc=False):
-    """What is learned from attempts that are given up. A place counts the losses of the decision, in their order."""
-
-    silences: list[tuple[int, float]] = []
-    """(place, seconds): its latency is at least that."""
-    interrupted: list[tuple[int, float]] = []
-    """(place, seconds at speed 1): its task takes longer than that."""
-    advice: list[Advice] = []
-
-
-class ResultsJudged(Decision):
-    verdicts: list[int]
-    observed: list[int] = []
-    """Places of the results whose latencies are learned from."""
-    ran: list[tuple[int, float]] = []
-    """(place, seconds at speed 1 or multiples of the estimate) of results whose run times are learned from."""
-    replan: list[int] = []
-    """Jobs whose run times are known so much better that they are planned again."""
-    stopped: list[Stop] = []
-    advice: list[Advice] = []
-
-
-class HostAnswered(Decision):
-    host: int
-    repeat: bool = False
-    lost: list[tuple[int, int, int, int]] = []
-    """(job, task, attempt, verdict) of what an earlier boot, or a leaving host, took with it."""
-    assigned: list[Assigned] = []
-    cancel: list[Key] = []
-    refused: str = ""
-    tails: list[tuple[int, bool]] = []
-    """Jobs that enter or leave their tail phase with this answer."""
-    probation: tuple[float, str] | None = None
-    """The host gets nothing until this time, for this reason."""
-    test: bool = False
-    """What is assigned is a test: the host was on probation."""
-    tell: bool = False
-    """The host shall say what it holds: numbers were skipped, so the log was cut off behind an answer that it saw."""
-    stop: str = ""
-    """Why the worker shall end, if it shall."""
-    stopped: list[Stop] = []
-    lessons: Lessons | None = None
-    tested_until: float | None = None
-    """The next test of a host that is being tested, should this one fail."""
-    breaker: Breaker | None = None
-    """How far the host's pool is trusted from now on, if that changes."""
-
-
-class TasksChosen(Decision):
-    """The tasks that a cancellation or a retry is about."""
-
-    tasks: list[int]
-    stopped: list[Stop] = []
-
-
-class JobSettled(Decision):
-    """What follows from a job's rules once its tasks are there, or once the rules have changed."""
-
-    planned: bool = False
-    """Machines may be rented for it from now on."""
-    replan_t: float | None = None
-    """Its first plan waits until then: free hosts may take its tasks before."""
-    stopped: list[Stop] = []
-
-
-class PoolJudged(Decision):
-    """How far a pool that has answered is trusted from now on; None: as before."""
-
-    breaker: Breaker | None = None
-
-
-class OfferJudged(Decision):
-    """Refusals of an offer in a row; several at once are one answer."""
-
-    refusals: int = 0
-
-
-class TimeJudged(Decision):
-    """What silence and expired deadlines have come to."""
-
-    unknown: list[int] = []
-    lost_hosts: list[int] = []
-    lost: list[tuple[int, int, int, int]] = []
-    expired: list[tuple[int, int, int, int]] = []
-    stopped: list[Stop] = []
-    lessons: Lessons | None = None
-    """Its places count `lost` and then `expired`."""
-    given_back: list[int] = []
-    """Machines that end before a billing cycle that would exceed the budget of their job."""
-
-
-class ClientsAsked(Decision):
-    """Workers to ask of pools, and the matching of waiting tasks with pools that this follows from."""
-
-    asks: list[Ask] = []
-    flow: Flow = []
-    look_t: float = inf
-    """When to look at the pools again if nothing changes."""
-
-
-class SiteSettled(Decision):
-    """What becomes of the instances of a site, and of the attempts on those that have ended."""
-
-    number: int = 0
-    """The request that this is about; one that was known already keeps its number."""
-    placed: list[Placement] = []
-    denied: list[tuple[int, list[str]]] = []
-    """Requests for which there is no room, and why."""
-    returned: list[int] = []
-    """Requests that were placed on a host which goes, and had not begun: they wait again."""
-    ended: list[tuple[int, str, str]] = []
-    """(instance, cause, text) of those whose end nobody will report."""
-    lost: list[tuple[int, int, int, int]] = []
-    """(job, task, attempt, verdict) of what the workers that ended had in hand."""
-    silent: list[str] = []
-    gone: list[str] = []
-    repeat: bool = False
-    refused: str = ""
-    stopped: list[Stop] = []
-    lessons: Lessons | None = None
-
-
-class PlanTaken(Decision):
-    """What of a plan is carried out. Machines to start and to stop follow from it."""
-
-    started: list[tuple[int, str, Offer]] = []
-    """(machine, the plan's label, offer)."""
-    stopped: list[int] = []
-    queues: list[tuple[int, list[int]]] = []
-    """The whole queue of every machine that changes."""
-    moved: list[tuple[int, int, int, int]] = []
-    """(job, task, attempt, verdict) of what is given up on hibernated machines, and starts again elsewhere."""
-    refused: list[str] = []
-    """What of it is not carried out, and why."""
-    not_before_t: float = -inf
-    """The next plan of this job is made at this time at the earliest: changes come in swarms."""
-    replan_t: float = inf
-    """When the job is planned again although nothing has happened."""
-    lessons: Lessons | None = None
-
-
-class MachineSettled(Decision):
-    lost: list[tuple[int, int, int, int]] = []
-    """(job, task, attempt, verdict) of what a machine took with it."""
-    cause: str = ""
-    """Why it ended: it decides the bill."""
-    stopped: list[Stop] = []
-    lessons: Lessons | None = None
-
-
-class CheckpointKept(Decision):
-    """How much of a task a checkpoint holds, in seconds at speed 1; one of an unknown attempt is not kept."""
-
-    saved_s: float
-    kept: bool = True
-
-
 AnyEvent = (
     ServerStarted
     | JobSubmitted
@@ -641,46 +429,3 @@ AnyEvent = (
     | StrangersSeen
     | CheckpointSaved
 )
-AnyDecision = (
-    Nothing
-    | JobTaken
-    | TasksTaken
-    | ResultsJudged
-    | HostAnswered
-    | TasksChosen
-    | JobSettled
-    | PoolJudged
-    | OfferJudged
-    | TimeJudged
-    | ClientsAsked
-    | SiteSettled
-    | PlanTaken
-    | MachineSettled
-    | CheckpointKept
-)
-
-
-E = TypeVar("E", bound=Event)
-D = TypeVar("D", bound=Decision)
-
-
-class RecordOf(Struct, Generic[E, D], array_like=True, gc=False):
-    """One line of the log: the event and what was decided on it."""
-
-    seq: int
-    event: E
-    decided: D
-
-
-Record = RecordOf[AnyEvent, AnyDecision]
-"""A record of any event."""
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
-
-
-def encode_record(record: Record) -> bytes:
-    return _encoder.encode(record)
-
-
-def decode_record(data: bytes) -> Record:
-    return _decoder.decode(data)

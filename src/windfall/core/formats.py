@@ -14,40 +14,40 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from windfall.core.events import (
-    FORMAT,
-    Bookkeeping,
+from windfall.core.decisions import (
     CheckpointKept,
-    CheckpointSaved,
     ClientsAsked,
     HostAnswered,
+    MachineSettled,
+    Nothing,
+    PlanTaken,
+    ResultsJudged,
+    SiteSettled,
+    TasksChosen,
+    TimeJudged,
+)
+from windfall.core.events import (
+    Bookkeeping,
+    CheckpointSaved,
     HostAsked,
     JobChanged,
     JobRetried,
     JobSealed,
     MachineEnded,
     MachineRefused,
-    MachineSettled,
-    Nothing,
     OverlayDue,
     PlanProposed,
-    PlanTaken,
     PoolAnswered,
-    Record,
-    ResultsJudged,
     ResultsReported,
     ServerStarted,
     SiteHostReported,
     SiteLooked,
-    SiteSettled,
-    TasksChosen,
-    TimeJudged,
     TimerFired,
-    decode_record,
 )
 from windfall.core.jobs import changes, results
 from windfall.core.liveness import leases
 from windfall.core.matching import dispatch
+from windfall.core.records import FORMAT, Record, decode_record
 from windfall.core.renting import machines, plans
 from windfall.core.sites import site
 from windfall.core.state.hosts import Host

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from windfall.core.events import HostAnswered, JobTaken, Record, ResultsReported
+from windfall.core.decisions import HostAnswered, JobTaken
+from windfall.core.events import ResultsReported
+from windfall.core.records import Record
 
 SEVERAL_JOBS = 0
 """Stands in the log's column of jobs for a record that mentions more than one; no job has this number."""

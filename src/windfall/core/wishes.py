@@ -11,23 +11,19 @@ from math import inf
 
 from msgspec import Struct
 
-from windfall.core.events import (
+from windfall.core.decisions import (
     ACCEPTED,
     REQUEUED,
     RETRIED,
     RETURNED,
-    AnyEvent,
     HostAnswered,
     JobTaken,
-    OverlayDue,
-    Record,
     ResultsJudged,
-    ResultsReported,
-    SiteLooked,
     TimeJudged,
-    TimerFired,
 )
+from windfall.core.events import AnyEvent, OverlayDue, ResultsReported, SiteLooked, TimerFired
 from windfall.core.liveness.leases import is_due
+from windfall.core.records import Record
 from windfall.core.state.fleet import MachineState
 from windfall.core.state.state import State
 

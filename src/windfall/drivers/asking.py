@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from windfall.core.events import AnyEvent, PoolAnswered, PoolCounted, SiteSettled
+from windfall.core.decisions import SiteSettled
+from windfall.core.events import AnyEvent, PoolAnswered, PoolCounted
 from windfall.core.sites.instances import ENDED, OPEN, SiteState
 from windfall.core.state.hosts import GONE
 from windfall.core.state.state import State

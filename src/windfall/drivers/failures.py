@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from windfall import __version__
-from windfall.core.events import Record, encode_record
+from windfall.core.records import Record, encode_record
 from windfall.errors import Kind, WindfallError
 
 log = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from windfall.core import events as ev
+from windfall.core.records import Record
 from windfall.core.state.fleet import MachineState
 from windfall.core.state.state import State
 from windfall.core.wishes import wishes
@@ -132,7 +133,7 @@ class MachineKeeper:
             await self._call(pool.stop, id)
         await self._find(name, pool)
 
-    def _committed(self, records: list[ev.Record]) -> None:
+    def _committed(self, records: list[Record]) -> None:
         wanted = wishes(self._driver.state)
         machines = self._driver.state.fleet.machines
         for pool in {machines[number].offer.pool for number in (*wanted.order, *wanted.end)}:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from windfall.core.events import Record
+from windfall.core.records import Record
 from windfall.core.wishes import PLANNER, PlanWish, plan_wish, wishes
 from windfall.drivers import planner_process, thinking
 from windfall.drivers.planner_process import Answer, Question

@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from windfall.core.events import AnyEvent, PoolsConfigured, Record
+from windfall.core.events import AnyEvent, PoolsConfigured
+from windfall.core.records import Record
 from windfall.core.state.pools import PoolRules
 from windfall.core.wishes import AskWish, wishes
 from windfall.drivers import asking

@@ -22,26 +22,12 @@ from pathlib import Path
 
 import msgspec
 
+from windfall.core.decisions import AnyDecision, ClientsAsked, HostAnswered, SiteSettled
 from windfall.core.engine import Engine
-from windfall.core.events import (
-    FORMAT,
-    AnyDecision,
-    AnyEvent,
-    ClientsAsked,
-    HostAnswered,
-    HostAsked,
-    Record,
-    ServerStarted,
-    Settings,
-    SiteHostReported,
-    SiteLooked,
-    SiteSettled,
-    TimerFired,
-    decode_record,
-    encode_record,
-)
+from windfall.core.events import AnyEvent, HostAsked, ServerStarted, Settings, SiteHostReported, SiteLooked, TimerFired
 from windfall.core.formats import read_record
 from windfall.core.mentions import job_column
+from windfall.core.records import FORMAT, Record, decode_record, encode_record
 from windfall.core.state.snapshot import load, pieces
 from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at

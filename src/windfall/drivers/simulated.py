@@ -12,7 +12,8 @@ from math import inf
 from typing import Any
 
 from windfall.core.engine import Engine
-from windfall.core.events import AnyEvent, Record, ServerStarted, Settings
+from windfall.core.events import AnyEvent, ServerStarted, Settings
+from windfall.core.records import Record
 from windfall.core.state.agenda import Agenda
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State

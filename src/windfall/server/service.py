@@ -13,10 +13,8 @@ import msgspec
 from windfall.bags.rendering import Made, Renderer, Rows
 from windfall.bags.spec import JobSpec, decode_kept
 from windfall.bounds import MAX_WAIT_S
-from windfall.core.events import (
-    Key,
-    Record,
-)
+from windfall.core.events import Key
+from windfall.core.records import Record
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, FAILED, WAITING
 from windfall.core.state.state import State

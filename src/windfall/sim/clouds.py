@@ -12,7 +12,8 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windfall.core.events import PlanProposed, Record, Settings
+from windfall.core.events import PlanProposed, Settings
+from windfall.core.records import Record
 from windfall.core.state import fleet
 from windfall.planning.contract import Planner, Task
 from windfall.planning.offers import Offer

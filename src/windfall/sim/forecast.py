@@ -18,7 +18,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windfall.core.events import PlanProposed, Record
+from windfall.core.events import PlanProposed
+from windfall.core.records import Record
 from windfall.planning.bags.feasibility import earliest_deadline_t
 from windfall.planning.bags.prices import USUAL_INTERRUPTIONS_PER_H, USUAL_RESUMES_PER_H
 from windfall.planning.contract import SPOT, Group, Plan, Snapshot, Task

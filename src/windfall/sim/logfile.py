@@ -9,8 +9,8 @@ from typing import IO, Any
 
 import msgspec
 
-from windfall.core.events import Record
 from windfall.core.mentions import shown_job
+from windfall.core.records import Record
 
 
 def spelled(record: Record) -> dict[str, Any]:

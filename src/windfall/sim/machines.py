@@ -20,8 +20,8 @@ from windfall.core.events import (
     MachineStarted,
     OffersConfigured,
     PricesReported,
-    Record,
 )
+from windfall.core.records import Record
 from windfall.core.state import fleet
 from windfall.core.wishes import Wishes, machines_to_wake
 from windfall.planning.offers import Offer

@@ -14,20 +14,17 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
+from windfall.core.decisions import ACCEPTED, HostAnswered, TimeJudged
 from windfall.core.events import (
-    ACCEPTED,
-    HostAnswered,
     HostAsked,
     JobSealed,
     JobSubmitted,
-    Record,
     ResultsReported,
     ServerStarted,
     Settings,
     TasksAdded,
-    TimeJudged,
-    decode_record,
 )
+from windfall.core.records import Record, decode_record
 from windfall.errors import BadInput
 from windfall.sim.run import RunOutcome
 from windfall.sim.scenario import Scenario, change, check

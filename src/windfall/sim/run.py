@@ -12,7 +12,9 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from windfall.core.events import TAIL_REPLICA, HostAnswered, PlanProposed, Record
+from windfall.core.decisions import TAIL_REPLICA, HostAnswered
+from windfall.core.events import PlanProposed
+from windfall.core.records import Record
 from windfall.core.renting import machines, money
 from windfall.core.state import fleet
 from windfall.core.state.bags import Bag

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from windfall.core.events import InstanceRequested, InstancesWanted, Record, SiteCreated, SiteHostReported, SiteSettled
+from windfall.core.decisions import SiteSettled
+from windfall.core.events import InstanceRequested, InstancesWanted, SiteCreated, SiteHostReported
+from windfall.core.records import Record
 from windfall.core.sites.instances import LEAVING, PLACED, Instance, InstanceEnd, SiteRules, SiteState, Wish
 from windfall.drivers import asking
 from windfall.drivers.asking import PoolWorker, Started

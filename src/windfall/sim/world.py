@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+from windfall.core.decisions import ACCEPTED, WASTE
 from windfall.core.engine import Engine
 from windfall.core.events import (
-    ACCEPTED,
-    WASTE,
     CheckpointSaved,
     HostAsked,
     HostDrained,
@@ -20,12 +19,12 @@ from windfall.core.events import (
     JobShaped,
     JobSubmitted,
     Key,
-    Record,
     Result,
     ResultsReported,
     TasksAdded,
     TasksEstimated,
 )
+from windfall.core.records import Record
 from windfall.core.wishes import Wishes
 from windfall.drivers.simulated import Simulated
 from windfall.planning.contract import Planner

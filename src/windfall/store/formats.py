@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from windfall.core.events import FORMAT as FORMAT
+from windfall.core.records import FORMAT as FORMAT
 from windfall.store.contract import Batch, StoreCorrupt, StoreNewer
 
 _KEY = "format "

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.support.ledger import recounted
 from windfall.core.engine import Engine
-from windfall.core.events import decode_record, encode_record
+from windfall.core.records import decode_record, encode_record
 from windfall.core.state import fleet
 from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import save

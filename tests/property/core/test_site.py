@@ -18,9 +18,8 @@ from windfall.core.events import (
     SiteCreated,
     SiteHostReported,
     SiteLooked,
-    decode_record,
-    encode_record,
 )
+from windfall.core.records import decode_record, encode_record
 from windfall.core.sites.instances import HOLDING, LEAVING, PLACED, InstanceEnd, SiteRules, Wish
 from windfall.core.sites.site import GIVEN_UP, room, silences
 from windfall.core.state.hosts import GONE

@@ -15,11 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from windfall.core.decisions import ACCEPTED, HostAnswered, ResultsJudged
 from windfall.core.engine import Engine
 from windfall.core.events import (
-    ACCEPTED,
     AnyEvent,
-    HostAnswered,
     HostAsked,
     JobCancelled,
     JobRetried,
@@ -27,17 +26,14 @@ from windfall.core.events import (
     JobSealed,
     JobSubmitted,
     Key,
-    Record,
     Result,
-    ResultsJudged,
     ResultsReported,
     Settings,
     TaskClass,
     TasksAdded,
     TimerFired,
-    decode_record,
-    encode_record,
 )
+from windfall.core.records import Record, decode_record, encode_record
 from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import save
 from windfall.core.state.state import State

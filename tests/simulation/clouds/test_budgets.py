@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windfall.core.events import MachineEnded, TimeJudged
+from windfall.core.decisions import TimeJudged
+from windfall.core.events import MachineEnded
 from windfall.core.state import fleet
 from windfall.core.state.invariants import problems
 from windfall.planning.contract import Task

@@ -7,13 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.ledger import recounted
-from windfall.core.events import (
-    CheckpointSaved,
-    PricesReported,
-    ResultsReported,
-    TasksEstimated,
-    encode_record,
-)
+from windfall.core.events import CheckpointSaved, PricesReported, ResultsReported, TasksEstimated
+from windfall.core.records import encode_record
 from windfall.core.state import fleet
 from windfall.core.state.invariants import problems
 from windfall.planning.contract import Phase, Plan, Start, Task

@@ -19,6 +19,7 @@ from tests.support.virtual_loop import run_virtually
 from windfall.core import events as ev
 from windfall.core.engine import Engine
 from windfall.core.events import HostAsked, JobRules, Result, Settings, TaskClass
+from windfall.core.records import Record
 from windfall.core.sites.instances import HOLDING, InstanceEnd, SiteRules, Wish
 from windfall.core.state.hosts import GONE
 from windfall.core.state.pools import PoolRules
@@ -245,8 +246,8 @@ class Script:
         submit(ev.InstanceRequested(t, "lab", Wish({"vcpu": 1.0}, ["true"])))
 
 
-def simulated(seed: int) -> list[ev.Record]:
-    script, records = Script(seed), list[ev.Record]()
+def simulated(seed: int) -> list[Record]:
+    script, records = Script(seed), list[Record]()
     driver = Simulated(
         Engine(compile_policies), SETTINGS, records.append, lambda name, flow: planner_named(name, flow)
     )  # fmt: skip
@@ -274,8 +275,8 @@ class InlinePlanning:
         pass
 
 
-async def live(seed: int) -> list[ev.Record]:
-    script, records, loop = Script(seed, LivePool), list[ev.Record](), asyncio.get_running_loop()
+async def live(seed: int) -> list[Record]:
+    script, records, loop = Script(seed, LivePool), list[Record](), asyncio.get_running_loop()
     driver = Realtime(MemoryStore(), Engine(compile_policies), SETTINGS)
     driver.clock = loop.time
     driver.on_commit.append(records.extend)

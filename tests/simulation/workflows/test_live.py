@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from windfall.core.decisions import PlanTaken
 from windfall.core.engine import Engine
 from windfall.core.events import (
     HostAsked,
@@ -20,8 +21,6 @@ from windfall.core.events import (
     MachineStarted,
     OffersConfigured,
     PlanProposed,
-    PlanTaken,
-    Record,
     Result,
     ResultsReported,
     Settings,
@@ -29,6 +28,7 @@ from windfall.core.events import (
     TasksAdded,
     TasksEstimated,
 )
+from windfall.core.records import Record
 from windfall.core.renting import plans
 from windfall.core.state import fleet
 from windfall.core.state.invariants import problems

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from windfall import graph as graphs
+from windfall.core.decisions import ACCEPTED
 from windfall.core.engine import Engine
 from windfall.core.events import (
-    ACCEPTED,
     HostAsked,
     JobRetried,
     JobRules,

@@ -9,12 +9,18 @@ import pytest
 
 from tests.support.rich_logs import WORLDS
 from windfall.core.engine import Engine
-from windfall.core.events import decode_record, encode_record
+from windfall.core.records import decode_record, encode_record
 from windfall.core.state.snapshot import save
 from windfall.core.state.state import State
 
 PACKAGES = ("windfall.core", "windfall.planning", "windfall.timeouts", "windfall.placement")
-CODES = ("windfall.core.events", "windfall.core.state.columns", "windfall.core.state.causes", "windfall.wire.messages")
+CODES = (
+    "windfall.core.decisions",
+    "windfall.core.records",
+    "windfall.core.state.columns",
+    "windfall.core.state.causes",
+    "windfall.wire.messages",
+)
 """What stands here are codes of the log's format, not constants that anybody would tune."""
 
 

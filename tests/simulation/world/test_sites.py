@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from windfall.core.events import InstanceRequested, ResultsReported, SiteHostReported, SiteSettled
+from windfall.core.decisions import SiteSettled
+from windfall.core.events import InstanceRequested, ResultsReported, SiteHostReported
 from windfall.core.sites.instances import OPEN
 from windfall.core.state.invariants import problems
 from windfall.errors import BadInput

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windfall.core.events import encode_record
+from windfall.core.records import encode_record
 from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import save
 from windfall.sim.run import Notes, outcome_of, run

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from tests.support.engine import Hand
-from windfall.core.events import (
-    HostBlocked,
-    JobChanged,
-    JobRules,
-    OverlayDue,
-    PoolAnswered,
-    PoolsConfigured,
-    TaskClass,
-)
+from windfall.core.events import HostBlocked, JobChanged, JobRules, OverlayDue, PoolAnswered, PoolsConfigured, TaskClass
 from windfall.core.explain.jobs import explain
 from windfall.core.state.pools import PoolRules
 from windfall.core.supply.overlay import ERRORS_TO_OPEN

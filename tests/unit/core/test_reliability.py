@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.support.engine import Hand
-from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, HostUnblocked, TaskClass
+from windfall.core.decisions import LOST_FOR_GOOD, OTHERS_RUN, RETURNED
+from windfall.core.events import HostUnblocked, TaskClass
 from windfall.core.state.columns import DONE, FAILED
 from windfall.core.state.hosts import GONE, LIVE, UNKNOWN
 

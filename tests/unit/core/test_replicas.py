@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis.strategies import floats, integers, lists
 
 from tests.support.engine import Hand
-from windfall.core.events import ACCEPTED, STALE, WASTE, TaskClass, TimerFired
+from windfall.core.decisions import ACCEPTED, STALE, WASTE
+from windfall.core.events import TaskClass, TimerFired
 from windfall.core.matching.policy import DefaultPolicy
 from windfall.core.matching.replicas import LOOKED_AT, LOOKED_AT_IN_ALL, slow_after_s
 from windfall.core.matching.tail import TailRule, in_tail

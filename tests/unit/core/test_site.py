@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.engine import Hand
+from windfall.core.decisions import SiteSettled
 from windfall.core.events import (
     InstanceCancelled,
     InstanceRequested,
@@ -16,7 +17,6 @@ from windfall.core.events import (
     SiteCreated,
     SiteHostReported,
     SiteLooked,
-    SiteSettled,
 )
 from windfall.core.sites.instances import InstanceEnd, SiteRules, Wish
 from windfall.core.sites.site import GIVEN_UP, OVERTAKEN, why_now

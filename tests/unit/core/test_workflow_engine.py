@@ -6,9 +6,8 @@ import pytest
 
 from tests.support.engine import Hand
 from windfall import graph as graphs
+from windfall.core.decisions import ACCEPTED, FAILED_FOR_GOOD
 from windfall.core.events import (
-    ACCEPTED,
-    FAILED_FOR_GOOD,
     JobCancelled,
     JobRetried,
     JobRules,
@@ -17,9 +16,9 @@ from windfall.core.events import (
     JobSubmitted,
     TaskClass,
     TasksAdded,
-    encode_record,
 )
 from windfall.core.explain.jobs import explain
+from windfall.core.records import encode_record
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, WAITING
 from windfall.core.state.snapshot import load, save

@@ -9,17 +9,8 @@ from pathlib import Path
 import pytest
 
 from windfall.core.engine import Engine
-from windfall.core.events import (
-    HostAsked,
-    JobCancelled,
-    JobRules,
-    JobSubmitted,
-    Record,
-    Settings,
-    TaskClass,
-    TasksAdded,
-    decode_record,
-)
+from windfall.core.events import HostAsked, JobCancelled, JobRules, JobSubmitted, Settings, TaskClass, TasksAdded
+from windfall.core.records import Record, decode_record
 from windfall.core.state.snapshot import save
 from windfall.core.state.state import State
 from windfall.drivers import realtime

@@ -15,8 +15,8 @@ from windfall.core.events import (
     StrangersSeen,
     TaskClass,
     TasksAdded,
-    decode_record,
 )
+from windfall.core.records import decode_record
 from windfall.core.state.fleet import ENDED, FAILED, HIBERNATED, PENDING, REFUSED, RELEASED, TAKEN
 from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.realtime import Realtime

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.support.engine import Hand
-from windfall.core.events import Ask, OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured, TaskClass
+from windfall.core.events import OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured, TaskClass
 from windfall.core.matching.ads import pool_ad
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.pools import Ask, PoolRules
 from windfall.core.supply.overlay import ERRORS_TO_OPEN
 from windfall.policy.compiled import compile_policies
 

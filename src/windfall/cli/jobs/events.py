@@ -10,7 +10,7 @@ import msgspec
 
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import moment, plural, print_json
-from windfall.core.events import VERDICT_NAMES, WHY_NAMES
+from windfall.core.decisions import VERDICT_NAMES, WHY_NAMES
 from windfall.units import show_duration
 from windfall.wire.messages import CAUSES
 

@@ -11,15 +11,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from windfall.core.events import (
-    HostAnswered,
-    HostAsked,
-    Key,
-    Record,
-    ResultsReported,
-    TimeJudged,
-    decode_record,
-)
+from windfall.core.decisions import HostAnswered, TimeJudged
+from windfall.core.events import HostAsked, Key, ResultsReported
+from windfall.core.records import Record, decode_record
 from windfall.core.state.causes import CANCEL, LOSS_CODES
 from windfall.errors import BadInput
 from windfall.store import open_store

@@ -9,21 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from windfall.core.events import (
-    VERDICT_NAMES,
-    WHY_NAMES,
-    HostAnswered,
-    Record,
-    ResultsJudged,
-    ResultsReported,
-    TasksChosen,
-    TimeJudged,
-)
+from windfall.core.decisions import VERDICT_NAMES, WHY_NAMES, HostAnswered, ResultsJudged, TasksChosen, TimeJudged
+from windfall.core.events import ResultsReported
 from windfall.core.explain import plan as explain_plan
 from windfall.core.liveness import timeouts
 from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.matching.dispatch import Matcher, is_blocked, needs_failover
 from windfall.core.matching.policy import BagPolicy, Clause
+from windfall.core.records import Record
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAMES, WAITING
 from windfall.core.state.hosts import Host

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from windfall.core.events import PlanProposed, PlanTaken
+from windfall.core.decisions import PlanTaken
+from windfall.core.events import PlanProposed
 from windfall.core.renting import free_hosts, money
 from windfall.core.renting.machines import after_stop_microusd, machines_of, spent_microusd
 from windfall.core.state.bags import Bag

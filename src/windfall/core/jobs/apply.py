@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from windfall import graph as graphs
-from windfall.core.events import (
+from windfall.core.decisions import (
     ACCEPTED,
     DROPPED,
     FAILED_FOR_GOOD,
@@ -15,6 +15,14 @@ from windfall.core.events import (
     RETURNED,
     STALE,
     WASTE,
+    JobSettled,
+    JobTaken,
+    Nothing,
+    ResultsJudged,
+    TasksChosen,
+    TasksTaken,
+)
+from windfall.core.events import (
     HostBlocked,
     HostDrained,
     HostUnblocked,
@@ -22,18 +30,12 @@ from windfall.core.events import (
     JobChanged,
     JobRetried,
     JobSealed,
-    JobSettled,
     JobShaped,
     JobSubmitted,
-    JobTaken,
-    Nothing,
     Result,
-    ResultsJudged,
     ResultsReported,
     ServerStarted,
     TasksAdded,
-    TasksChosen,
-    TasksTaken,
 )
 from windfall.core.jobs import attempts
 from windfall.core.matching.turnarounds import cell_of

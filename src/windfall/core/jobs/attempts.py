@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windfall.core.events import Assigned, Stop
+from windfall.core.decisions import Assigned, Stop
 from windfall.core.state.bags import Attempt, Bag
 from windfall.core.state.columns import CANCELLED, HELD, WAITING
 from windfall.core.state.hosts import Host

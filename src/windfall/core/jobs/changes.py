@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core.events import (
-    JobCancelled,
-    JobChanged,
-    JobRetried,
-    JobSealed,
-    JobSettled,
-    JobSubmitted,
-    JobTaken,
-    Nothing,
-    TasksAdded,
-    TasksChosen,
-    TasksTaken,
-)
+from windfall.core.decisions import JobSettled, JobTaken, Nothing, TasksChosen, TasksTaken
+from windfall.core.events import JobCancelled, JobChanged, JobRetried, JobSealed, JobSubmitted, TasksAdded
 from windfall.core.jobs import stops
 from windfall.core.renting import plans
 from windfall.core.state.bags import FINAL

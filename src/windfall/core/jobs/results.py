@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core.events import (
+from windfall.core.decisions import (
     ACCEPTED,
     DROPPED,
     FAILED_FOR_GOOD,
@@ -19,10 +19,9 @@ from windfall.core.events import (
     RETURNED,
     STALE,
     WASTE,
-    Result,
     ResultsJudged,
-    ResultsReported,
 )
+from windfall.core.events import Result, ResultsReported
 from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from windfall.core.events import FAILED_FOR_GOOD, LOST_FOR_GOOD, JobRules, Stop
+from windfall.core.decisions import FAILED_FOR_GOOD, LOST_FOR_GOOD, Stop
+from windfall.core.events import JobRules
 from windfall.core.state.bags import Bag
 from windfall.core.state.causes import Loss
 from windfall.core.state.columns import FAILED

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from windfall.core.events import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, Lessons, TimeJudged, TimerFired
+from windfall.core.decisions import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, Lessons, TimeJudged
+from windfall.core.events import TimerFired
 from windfall.core.jobs import attempts
 from windfall.core.state.bags import Bag
 from windfall.core.state.causes import LOST_CODE, Loss

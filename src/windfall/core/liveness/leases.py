@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from windfall.core.events import OTHERS_RUN, Key, TimeJudged, TimerFired
+from windfall.core.decisions import OTHERS_RUN, TimeJudged
+from windfall.core.events import Key, TimerFired
 from windfall.core.jobs import attempts, stops
 from windfall.core.jobs.results import judge_loss
 from windfall.core.liveness import lessons

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windfall.core.events import RETURNED, Lessons
+from windfall.core.decisions import RETURNED, Lessons
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes
 from windfall.core.state.bags import Bag

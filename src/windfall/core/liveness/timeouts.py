@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windfall.core.events import ACCEPTED, Result
+from windfall.core.decisions import ACCEPTED
+from windfall.core.events import Result
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import DONE
 from windfall.core.state.hosts import Host

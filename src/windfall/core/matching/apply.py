@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from windfall.core.events import HostAnswered, HostAsked, Key
+from windfall.core.decisions import HostAnswered
+from windfall.core.events import HostAsked, Key
 from windfall.core.jobs import attempts
 from windfall.core.liveness.apply import apply_losses, leave
 from windfall.core.renting.apply import joined, note_idle, note_taken

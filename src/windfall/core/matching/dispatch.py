@@ -11,7 +11,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from windfall.bounds import MAX_HELD
-from windfall.core.events import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered, HostAsked, TaskClass
+from windfall.core.decisions import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered
+from windfall.core.events import HostAsked, TaskClass
 from windfall.core.jobs import stops
 from windfall.core.liveness import leases, lessons, reliability, timeouts
 from windfall.core.matching import replicas

@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from windfall.core.events import TAIL_REPLICA, Assigned, TaskClass
+from windfall.core.decisions import TAIL_REPLICA, Assigned
+from windfall.core.events import TaskClass
 from windfall.core.matching.ads import Ad, bag_ad, job_ad
 from windfall.core.matching.policy import BagPolicy
 from windfall.core.matching.turnarounds import quantile_s

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from windfall.core.events import (
+from windfall.core.decisions import (
     Assigned,
     CheckpointKept,
-    CheckpointSaved,
     JobSettled,
+    MachineSettled,
+    Nothing,
+    OfferJudged,
+    PlanTaken,
+    TimeJudged,
+)
+from windfall.core.events import (
+    CheckpointSaved,
     MachineEnded,
     MachineHibernated,
     MachineNoticed,
     MachineRefused,
     MachineResumed,
-    MachineSettled,
     MachineStarted,
-    Nothing,
-    OfferJudged,
     OffersConfigured,
     PlanProposed,
-    PlanTaken,
     PricesReported,
     StrangersSeen,
     TasksEstimated,
-    TimeJudged,
     TimerFired,
 )
 from windfall.core.jobs import attempts

@@ -9,17 +9,8 @@ from __future__ import annotations
 from math import ceil, inf
 from typing import Any
 
-from windfall.core.events import (
-    AGAIN,
-    FRESH,
-    OTHERS_RUN,
-    RETURNED,
-    Assigned,
-    MachineEnded,
-    MachineRefused,
-    MachineSettled,
-    OfferJudged,
-)
+from windfall.core.decisions import AGAIN, FRESH, OTHERS_RUN, RETURNED, Assigned, MachineSettled, OfferJudged
+from windfall.core.events import MachineEnded, MachineRefused
 from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import leases, lessons
 from windfall.core.state import fleet

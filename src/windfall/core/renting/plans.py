@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windfall.core.events import RETURNED, JobRules, JobSettled, PlanProposed, PlanTaken
+from windfall.core.decisions import RETURNED, JobSettled, PlanTaken
+from windfall.core.events import JobRules, PlanProposed
 from windfall.core.jobs import attempts
 from windfall.core.liveness import lessons
 from windfall.core.renting import budgets, free_hosts, machines, money

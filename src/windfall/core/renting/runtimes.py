@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from windfall.core.events import ACCEPTED, CheckpointKept, CheckpointSaved, Result, TaskClass
+from windfall.core.decisions import ACCEPTED, CheckpointKept
+from windfall.core.events import CheckpointSaved, Result, TaskClass
 from windfall.core.state.bags import Attempt, Bag
 from windfall.core.state.fleet import MachineState, machine_of
 from windfall.core.state.hosts import Host

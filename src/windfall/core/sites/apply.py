@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from math import inf
 
+from windfall.core.decisions import Nothing, SiteSettled
 from windfall.core.events import (
     InstanceCancelled,
     InstanceRequested,
     InstancesWanted,
-    Nothing,
     SiteCreated,
     SiteHostReported,
     SiteLooked,
-    SiteSettled,
 )
 from windfall.core.jobs import attempts
 from windfall.core.liveness.apply import apply_losses, leave

@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from windfall.core.events import (
-    InstanceCancelled,
-    InstanceRequested,
-    InstancesWanted,
-    SiteHostReported,
-    SiteLooked,
-    SiteSettled,
-)
+from windfall.core.decisions import SiteSettled
+from windfall.core.events import InstanceCancelled, InstanceRequested, InstancesWanted, SiteHostReported, SiteLooked
 from windfall.core.jobs import stops
 from windfall.core.liveness import leases, lessons
 from windfall.core.sites.instances import (

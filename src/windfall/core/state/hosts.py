@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from windfall.core.events import Assigned, Key
+from windfall.core.decisions import Assigned
+from windfall.core.events import Key
 from windfall.core.state.reliability import Reliability
 
 LIVE, UNKNOWN, GONE, HIBERNATED = "live", "unknown", "gone", "hibernated"

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from math import inf
 
+from windfall.core.decisions import ClientsAsked, Nothing, PoolJudged
 from windfall.core.events import (
     AnyEvent,
-    ClientsAsked,
     JobCancelled,
     JobChanged,
     JobRetried,
     JobSealed,
-    Nothing,
     OverlayDue,
     PlanProposed,
     PoolAnswered,
     PoolCounted,
-    PoolJudged,
     PoolsConfigured,
     TasksAdded,
 )

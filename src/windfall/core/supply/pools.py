@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from windfall.core.events import ClientsAsked, OverlayDue, PoolAnswered, PoolJudged
+from windfall.core.decisions import ClientsAsked, PoolJudged
+from windfall.core.events import OverlayDue, PoolAnswered
 from windfall.core.matching.ads import Ad, bag_ad, pool_ad, queue_ad
 from windfall.core.matching.dispatch import is_blocked, needs_failover
 from windfall.core.sites.site import with_room

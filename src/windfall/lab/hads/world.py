@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windfall.core.events import PlanProposed, Record
+from windfall.core.events import PlanProposed
+from windfall.core.records import Record
 from windfall.planning.contract import ONDEMAND, SPOT, Task
 from windfall.planning.offers import Offer
 from windfall.sim.clouds import CaseResult, poisson, run_bag

@@ -34,20 +34,9 @@ from windfall.bounds import (
     broken,
     convert,
 )
-from windfall.core.events import (
-    DROPPED,
-    STALE,
-    WASTE,
-    AnyEvent,
-    CheckpointSaved,
-    HostAnswered,
-    HostAsked,
-    Key,
-    Record,
-    Result,
-    ResultsJudged,
-    ResultsReported,
-)
+from windfall.core.decisions import DROPPED, STALE, WASTE, HostAnswered, ResultsJudged
+from windfall.core.events import AnyEvent, CheckpointSaved, HostAsked, Key, Result, ResultsReported
+from windfall.core.records import Record
 from windfall.errors import BadInput, WindfallError
 from windfall.server.http.handing_out import fail, hand_out
 from windfall.server.service import Service

@@ -12,7 +12,9 @@ import msgspec
 from msgspec import Struct, field
 
 from windfall.bags.rendering import job_spec_for_worker
-from windfall.core.events import Assigned, Key, Record, Result, ResultsReported
+from windfall.core.decisions import Assigned
+from windfall.core.events import Key, Result, ResultsReported
+from windfall.core.records import Record
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow, StoreError
 from windfall.wire.messages import BAD_TASK, CAUSES

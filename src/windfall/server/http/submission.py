@@ -29,8 +29,10 @@ from windfall.bounds import (
     read_json,
 )
 from windfall.core import events as ev
-from windfall.core.events import JobRules, JobTaken, TaskClass, TasksChosen
+from windfall.core.decisions import JobTaken, TasksChosen
+from windfall.core.events import JobRules, TaskClass
 from windfall.core.matching.policy import BagPolicy, DefaultPolicy
+from windfall.core.records import Record
 from windfall.core.state.bags import Bag
 from windfall.errors import BadInput
 from windfall.server.http import workflows
@@ -194,7 +196,7 @@ async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
     rows = [ChunkRow(bag.number, c.first, c.count, c.klass, c.codec, c.data) for c in added]
     service.renderer(bag.number)  # read while the store can still refuse: what is applied must be kept
 
-    def kept(made: list[ev.Record]) -> Batch:
+    def kept(made: list[Record]) -> Batch:
         """The chunks whose tasks were added, and from now on the renderer knows of them."""
         count = sum(isinstance(record.event, ev.TasksAdded) for record in made)
         service.chunks_added(bag.number, [ChunkHead(c.first, c.count, c.klass, c.codec) for c in added[:count]])

@@ -15,10 +15,10 @@ from starlette.responses import Response
 from windfall.bags.chunks import add_to_digest
 from windfall.bags.rendering import Renderer
 from windfall.bounds import MAX_INTEGER
-from windfall.core.events import Record, decode_record
 from windfall.core.explain import jobs as explaining
 from windfall.core.liveness import timeouts
 from windfall.core.mentions import mentioned_jobs, shown_job
+from windfall.core.records import Record, decode_record
 from windfall.core.state.bags import FINAL, Bag
 from windfall.core.state.columns import FAILED, STATE_NAMES
 from windfall.errors import BadInput

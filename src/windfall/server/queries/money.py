@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from windfall.core.events import PlanProposed, PlanTaken, decode_record
+from windfall.core.decisions import PlanTaken
+from windfall.core.events import PlanProposed
 from windfall.core.explain import plan as explain_plan
+from windfall.core.records import decode_record
 from windfall.core.renting import money
 from windfall.core.renting.machines import machines_of, spent_microusd
 from windfall.core.renting.runtimes import Outlook

@@ -9,7 +9,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from windfall.bags.rendering import Renderer
-from windfall.core.events import ResultsReported, decode_record
+from windfall.core.events import ResultsReported
+from windfall.core.records import decode_record
 from windfall.server.queries.jobs import MAX_ROWS, whole
 from windfall.server.service import Service
 

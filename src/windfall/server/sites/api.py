@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from windfall.bags.spec import check_texts
 from windfall.bounds import MAX_ATTRIBUTES, Amount, Count, FileName, Name, Seconds, Text
-from windfall.core.events import InstanceCancelled, InstanceRequested, SiteSettled
+from windfall.core.decisions import SiteSettled
+from windfall.core.events import InstanceCancelled, InstanceRequested
 from windfall.core.sites.instances import ENDED, LEAVING, OPEN, REFUSED, WAITING, Instance, SiteRules, SiteState, Wish
 from windfall.core.sites.site import COSTS, room, why_now
 from windfall.errors import BadInput

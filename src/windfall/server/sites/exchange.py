@@ -29,7 +29,9 @@ from windfall.bounds import (
     Text,
     broken,
 )
-from windfall.core.events import Record, SiteHostReported, SiteSettled
+from windfall.core.decisions import SiteSettled
+from windfall.core.events import SiteHostReported
+from windfall.core.records import Record
 from windfall.core.sites.instances import LEAVING, PLACED, Instance, InstanceEnd, SiteState
 from windfall.core.sites.site import GIVEN_UP, OVERTAKEN
 from windfall.errors import BadInput

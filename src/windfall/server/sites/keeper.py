@@ -10,7 +10,8 @@ from collections.abc import Coroutine
 from concurrent.futures import TimeoutError as TooLate
 from typing import Any, TypeVar
 
-from windfall.core.events import InstancesWanted, SiteCreated, SiteSettled
+from windfall.core.decisions import SiteSettled
+from windfall.core.events import InstancesWanted, SiteCreated
 from windfall.core.sites.instances import SiteRules
 from windfall.core.state.pools import PoolRules
 from windfall.core.wishes import AskWish
