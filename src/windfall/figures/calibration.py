@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from windfall.sim.calibration import Judged
+    from windfall.sim.studies.calibration import Judged
 
 
 def draw(found: Sequence[Judged], path: str) -> None:

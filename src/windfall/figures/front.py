@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from windfall.sim.forecast import Forecast
+    from windfall.sim.studies.forecast import Forecast
 
 COLOURS = {"spot": "tab:blue", "on-demand": "tab:orange"}
 

@@ -20,7 +20,7 @@ from windfall.core.state import fleet
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED
 from windfall.core.state.state import State
-from windfall.sim.hosts import Books
+from windfall.sim.hosts.host import Books
 from windfall.sim.logfile import LogFile
 from windfall.sim.scenario import Scenario
 from windfall.sim.world import Watch, World

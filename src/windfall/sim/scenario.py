@@ -19,9 +19,9 @@ from windfall.core.events import Settings
 from windfall.errors import BadInput
 from windfall.planning.registry import PLANNERS, known_planner
 from windfall.policy import compile_policies
-from windfall.sim import flows, schema, traces
-from windfall.sim.cloud import Cloud, read_cloud
-from windfall.sim.laws import RandomLaw
+from windfall.sim.clouds.cloud import Cloud, read_cloud
+from windfall.sim.inputs import flows, schema, traces
+from windfall.sim.inputs.laws import RandomLaw
 
 LIBRARY = Path(__file__).parent / "scenarios"
 ON_DEMAND_IDLE_S = 60.0

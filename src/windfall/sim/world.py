@@ -30,12 +30,12 @@ from windfall.drivers.simulated import Simulated
 from windfall.planning.contract import Planner
 from windfall.planning.registry import PLANNERS, planner_named
 from windfall.policy import compile_policies
-from windfall.sim import checkpoints
-from windfall.sim.hosts import Ground, Host, Running
-from windfall.sim.machines import Provider
-from windfall.sim.pools import AskedPool, PoolKeeper, rules_of
+from windfall.sim.clouds.machines import Provider
+from windfall.sim.hosts import checkpoints
+from windfall.sim.hosts.host import Ground, Host, Running
+from windfall.sim.hosts.pools import AskedPool, PoolKeeper, rules_of
+from windfall.sim.hosts.sites import OwnedSite
 from windfall.sim.scenario import Drain, Gap, Scenario
-from windfall.sim.sites import OwnedSite
 from windfall.sim.work import Work, submissions
 from windfall.wire.messages import CAUSES, DONE, EXIT, LOST, NO_WORK, PREEMPTED
 

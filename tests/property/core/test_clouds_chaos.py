@@ -18,10 +18,10 @@ from windfall.core.state.state import State
 from windfall.planning.contract import Plan, Start, Task
 from windfall.planning.offers import Offer
 from windfall.policy import compile_policies
-from windfall.sim.clouds import scenario_of
-from windfall.sim.laws import RandomLaw, fixed
-from windfall.sim.market import Supply
+from windfall.sim.clouds.market import Supply
+from windfall.sim.inputs.laws import RandomLaw, fixed
 from windfall.sim.scenario import Gap
+from windfall.sim.studies.one_bag import scenario_of
 from windfall.sim.world import World
 
 

@@ -12,10 +12,10 @@ from windfall.core.state.invariants import problems
 from windfall.planning.contract import Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS
-from windfall.sim.clouds import scenario_of
-from windfall.sim.laws import NEVER, RandomLaw, fixed
-from windfall.sim.market import Supply
-from windfall.sim.traces import Prices
+from windfall.sim.clouds.market import Supply
+from windfall.sim.inputs.laws import NEVER, RandomLaw, fixed
+from windfall.sim.inputs.traces import Prices
+from windfall.sim.studies.one_bag import scenario_of
 from windfall.sim.world import World
 
 PRICES = st.floats(0.01, 0.5)

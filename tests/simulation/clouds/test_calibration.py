@@ -7,7 +7,7 @@ import json
 from msgspec.structs import replace
 
 from tests.support.command import windfall
-from windfall.sim.calibration import Setting, judge, settings
+from windfall.sim.studies.calibration import Setting, judge, settings
 
 
 def small(name: str, tasks: int = 12) -> Setting:

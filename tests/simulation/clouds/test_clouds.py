@@ -13,12 +13,12 @@ from windfall.core.state import fleet
 from windfall.core.state.invariants import problems
 from windfall.planning.contract import Phase, Plan, Start, Task
 from windfall.planning.offers import Offer
-from windfall.sim.clouds import poisson, run_bag, traced
-from windfall.sim.laws import RandomLaw, fixed
-from windfall.sim.market import Market, Supply
+from windfall.sim.clouds.market import Market, Supply
+from windfall.sim.inputs.laws import RandomLaw, fixed
+from windfall.sim.inputs.traces import Prices, Series
 from windfall.sim.run import run
 from windfall.sim.scenario import check
-from windfall.sim.traces import Prices, Series
+from windfall.sim.studies.one_bag import poisson, run_bag, traced
 from windfall.sim.world import World
 
 HOUR = 3600.0

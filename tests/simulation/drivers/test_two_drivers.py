@@ -33,7 +33,7 @@ from windfall.drivers.simulated import Simulated
 from windfall.planning.offers import Offer
 from windfall.planning.registry import planner_named
 from windfall.policy import compile_policies
-from windfall.sim.pools import PoolKeeper
+from windfall.sim.hosts.pools import PoolKeeper
 from windfall.store.memory import MemoryStore
 from windfall.wire.messages import CAUSES, DONE, EXIT, NO_WORK, PREEMPTED
 

@@ -11,7 +11,7 @@ import pytest
 from windfall import graph as graphs
 from windfall.core.state.invariants import problems
 from windfall.errors import BadInput
-from windfall.sim.flows import of_shape
+from windfall.sim.inputs.flows import of_shape
 from windfall.sim.run import run
 from windfall.sim.scenario import check
 from windfall.sim.work import submissions

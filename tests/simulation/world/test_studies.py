@@ -14,10 +14,10 @@ from windfall.cli.simulate.command import simulate
 from windfall.drivers.realtime import log_row
 from windfall.errors import BadInput
 from windfall.lab.gridbot import worlds
-from windfall.sim.replay import answer, fit
 from windfall.sim.run import run
 from windfall.sim.scenario import check, read
-from windfall.sim.sweep import compare, interval, measured, share, summary, sweep, values_of
+from windfall.sim.studies.replay import answer, fit
+from windfall.sim.studies.sweep import compare, interval, measured, share, summary, sweep, values_of
 from windfall.sim.world import World
 from windfall.store import open_store
 from windfall.store.contract import Batch

@@ -10,9 +10,9 @@ import pytest
 from windfall.core.records import encode_record
 from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import save
+from windfall.sim.inputs.traces import Series
 from windfall.sim.run import Notes, outcome_of, run
 from windfall.sim.scenario import check
-from windfall.sim.traces import Series
 from windfall.sim.world import World
 
 HOUR = 3600.0

@@ -17,8 +17,8 @@ from windfall.core.renting import plans
 from windfall.errors import BadInput
 from windfall.planning.contract import Plan
 from windfall.planning.offers import Offer
-from windfall.sim import forecast
-from windfall.sim.clouds import RentedMachine
+from windfall.sim.studies import forecast
+from windfall.sim.studies.one_bag import RentedMachine
 from windfall.sim.world import World
 
 JOB = """

@@ -14,9 +14,9 @@ from hypothesis.strategies import floats, integers, sampled_from
 from windfall.cli.simulate.command import simulate
 from windfall.errors import BadInput
 from windfall.lab.data import root
-from windfall.sim import reference
 from windfall.sim.chance import stream
-from windfall.sim.laws import LAWS, RandomLaw, seen
+from windfall.sim.inputs import reference
+from windfall.sim.inputs.laws import LAWS, RandomLaw, seen
 from windfall.sim.scenario import change, check, library, load_document, read
 
 SMALL = """
@@ -139,7 +139,7 @@ def test_run_times_come_from_csv_and_swf_files_beside_the_scenario(tmp_path):
 
 def test_the_reference_page_is_what_the_code_says():
     page = Path(__file__).parents[3] / "docs" / "reference" / "scenario.md"
-    assert page.read_text() == reference.page(), "run: python -m windfall.sim.reference > docs/reference/scenario.md"
+    assert page.read_text() == reference.page(), "run python -m windfall.sim.inputs.reference"
 
 
 @given(sampled_from(sorted(LAWS)), floats(0.001, 0.999), floats(0.001, 0.999))

@@ -16,9 +16,9 @@ from windfall.cli.simulate.command import simulate
 from windfall.cli.simulate.planners import _rows
 from windfall.errors import BadInput
 from windfall.lab.data import root
-from windfall.sim.market import Market
+from windfall.sim.clouds.market import Market
+from windfall.sim.inputs.traces import prices
 from windfall.sim.scenario import change, check, read
-from windfall.sim.traces import prices
 
 SMALL = """
 [[cloud]]

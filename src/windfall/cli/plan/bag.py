@@ -25,8 +25,8 @@ from windfall.units import parse_deadline, parse_duration, parse_money, show_dur
 
 if TYPE_CHECKING:
     from windfall.planning.offers import Offer
-    from windfall.sim.forecast import Forecast, Question, Run
-    from windfall.sim.market import Supply
+    from windfall.sim.clouds.market import Supply
+    from windfall.sim.studies.forecast import Forecast, Question, Run
 
 RUNS, FEW_RUNS, MANY_TASKS = 20, 10, 5_000
 """Number of simulated runs by default; FEW_RUNS for larger bags and for the deadlines of --what-if."""
@@ -80,7 +80,7 @@ class Ready(Struct):
 def plan_bag(asked: Asked) -> None:
     """Read, simulate, show. Missed (exit code 4): the deadline is impossible, or kept too seldom."""
     from windfall.cli.plan import screen
-    from windfall.sim.forecast import earliest_s
+    from windfall.sim.studies.forecast import earliest_s
 
     ready = prepare(asked)
     for warning in ready.warnings:
@@ -109,7 +109,7 @@ def plan_bag(asked: Asked) -> None:
 def _simulated(asked: Asked, ready: Ready, soonest_s: float) -> dict[float, Forecast | None]:
     """By deadline: what the runs came to, or None where it is impossible."""
     from windfall.cli.plan.refine import Refining, found_of
-    from windfall.sim.forecast import bundled, simulated
+    from windfall.sim.studies.forecast import bundled, simulated
 
     question, size = bundled(ready.question, min(ready.deadlines_s))
     if size > 1:
@@ -193,7 +193,7 @@ def question_of(
 ) -> Question:
     """What to simulate of a bag that was read, on these markets."""
     from windfall.planning.registry import known_planner
-    from windfall.sim.forecast import Question
+    from windfall.sim.studies.forecast import Question
 
     planner = known_planner(asked.planner or bag.spec.planner, is_workflow=False)
     confidence = bag.spec.confidence if asked.confidence is None else asked.confidence
@@ -218,7 +218,7 @@ def _running(asked: Asked) -> Ready:
     from windfall.planning.estimates import GUESSED
     from windfall.planning.offers import Offer
     from windfall.planning.registry import known_planner
-    from windfall.sim.forecast import Question, supply_of
+    from windfall.sim.studies.forecast import Question, supply_of
 
     with asked.place.open() as client:
         left = client.job(asked.job).unfinished()
@@ -322,7 +322,7 @@ def _memory(bag: Submission) -> tuple[int, ...]:
 def _run_times(asked: Asked, bag: Submission, assumed: list[str]) -> tuple[tuple[float, ...], tuple[float, ...], float]:
     """What each task is expected to take, what was seen of an earlier job, and how unequal they are."""
     from windfall.planning.estimates import GUESSED
-    from windfall.sim.forecast import SPREADS
+    from windfall.sim.studies.forecast import SPREADS
 
     if asked.like:
         seen_s = _seen_before(asked, asked.like)
@@ -385,7 +385,7 @@ def _supplies(asked: Asked, pools: tuple[str, ...], assumed: list[str], warnings
 
 
 def _from_offers(asked: Asked, assumed: list[str]) -> tuple[Supply, ...]:
-    from windfall.sim.forecast import supply_of
+    from windfall.sim.studies.forecast import supply_of
     from windfall.workflows.offers import read_offers
 
     assert asked.offers_file is not None
@@ -412,7 +412,7 @@ def _from_offers(asked: Asked, assumed: list[str]) -> tuple[Supply, ...]:
 def _series(traces: tuple[str, ...], offers: tuple[Offer, ...]) -> dict[str, Any]:
     """Availability by the name of a spot offer: `--trace FILE` for all of them, `--trace OFFER=FILE` for one."""
     from windfall.lab.data import root
-    from windfall.sim.traces import availability
+    from windfall.sim.inputs.traces import availability
 
     spot = [offer.name for offer in offers if offer.market == "spot"]
     found: dict[str, Any] = {}
@@ -454,9 +454,9 @@ def supplies_of(configured: Sequence[Any], names: tuple[str, ...], file: str, as
 
 
 def _supply(rented: Any, is_one_of_several: bool) -> Supply:
-    from windfall.sim.laws import NEVER, RandomLaw, fixed
-    from windfall.sim.market import Supply
-    from windfall.sim.traces import Series
+    from windfall.sim.clouds.market import Supply
+    from windfall.sim.inputs.laws import NEVER, RandomLaw, fixed
+    from windfall.sim.inputs.traces import Series
 
     offer = rented.offer
     if is_one_of_several:

@@ -14,7 +14,7 @@ from windfall.cli.show.output import console
 
 if TYPE_CHECKING:
     from windfall.cli.plan.bag import Ready
-    from windfall.sim.forecast import Forecast, Run
+    from windfall.sim.studies.forecast import Forecast, Run
 
 EVERY_S = 0.3
 """Seconds between two pictures of the answer."""
@@ -23,7 +23,7 @@ LEAST_RUNS = 2
 
 def found_of(ready: Ready, runs: dict[float, list[Run]]) -> dict[float, Forecast | None]:
     """By deadline: what the runs so far have in common, in the order of their seeds; None where there is none."""
-    from windfall.sim.forecast import Forecast
+    from windfall.sim.studies.forecast import Forecast
 
     found: dict[float, Forecast | None] = dict.fromkeys(ready.deadlines_s)
     for deadline_s, done in runs.items():

@@ -13,7 +13,7 @@ from windfall.units import show_deadline, show_duration, show_usd
 if TYPE_CHECKING:
     from windfall.cli.plan.bag import Ready
     from windfall.planning.contract import Plan
-    from windfall.sim.forecast import Forecast, Range
+    from windfall.sim.studies.forecast import Forecast, Range
 
 Json = dict[str, Any]
 _BLOCKS = " ▁▂▃▄▅▆▇█"

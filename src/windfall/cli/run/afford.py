@@ -16,7 +16,7 @@ from windfall.errors import Missed
 from windfall.units import show_usd
 
 if TYPE_CHECKING:
-    from windfall.sim.forecast import Forecast, Run
+    from windfall.sim.studies.forecast import Forecast, Run
 
 RUNS, LEAST_RUNS, LONGEST_S = 12, 3, 4.0
 """Simulated runs, and the seconds after which `LEAST_RUNS` of them have to do."""
@@ -52,7 +52,7 @@ def check_budget(bag: Submission, pools: Sequence[Any]) -> None:
 def _forecast(bag: Submission, pools: Sequence[Any]) -> Forecast | None:
     """Some runs without the budget: what the job costs if it is carried out."""
     from windfall.cli.plan.bag import Asked, question_of, supplies_of
-    from windfall.sim.forecast import Forecast, bundled, earliest_s, simulated
+    from windfall.sim.studies.forecast import Forecast, bundled, earliest_s, simulated
 
     names = {pool.name for pool in pools}
     if not set(bag.spec.pools) <= names:

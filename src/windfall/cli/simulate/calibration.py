@@ -12,7 +12,7 @@ from windfall.errors import BadInput
 from windfall.units import show_usd
 
 if TYPE_CHECKING:
-    from windfall.sim.calibration import Judged
+    from windfall.sim.studies.calibration import Judged
 
 Json = dict[str, Any]
 
@@ -43,7 +43,7 @@ def calibration_command(
       windfall simulate calibration --setting demo --true-runs 40
       windfall simulate calibration --runs 40 --plot calibration.png
     """
-    from windfall.sim.calibration import judge, settings
+    from windfall.sim.studies.calibration import judge, settings
 
     all_ = settings()
     if unknown := next((name for name in chosen if name not in [setting.name for setting in all_]), None):

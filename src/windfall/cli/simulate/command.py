@@ -113,7 +113,7 @@ def compare_command(
     Example:
       windfall simulate compare campus campus --set-b bag.policy.ReplicationRequirements=false
     """
-    from windfall.sim.sweep import MEASURES, compare, values_of
+    from windfall.sim.studies.sweep import MEASURES, compare, values_of
 
     first = many(read_scenario(a, (*changes, *changes_a)), range(1, seeds + 1), jobs, server)
     second = many(read_scenario(b, (*changes, *changes_b)), range(1, seeds + 1), jobs, server)
@@ -195,7 +195,7 @@ def _how_far(world: Any) -> str:
 
 
 def _replay(state: str, changes: list[str], seeds: int, jobs: int | None, server: str | None, as_json: bool) -> None:
-    from windfall.sim.replay import answer, fit
+    from windfall.sim.studies.replay import answer, fit
 
     fitted = fit(state)
     scenario = fitted.scenario(changes)
@@ -291,7 +291,7 @@ def _show_planned(bags: list[Any]) -> None:
 
 
 def _show_many(outcomes: list[Any], as_json: bool) -> None:
-    from windfall.sim.sweep import MEASURES, summary
+    from windfall.sim.studies.sweep import MEASURES, summary
 
     document = summary(outcomes)
     if as_json:

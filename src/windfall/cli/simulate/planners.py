@@ -56,7 +56,7 @@ def planners_command(
 
 
 def _rows(runs: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    from windfall.sim.sweep import compare, measured, values_of
+    from windfall.sim.studies.sweep import compare, measured, values_of
 
     first = next(iter(runs.values()))
     rows = []

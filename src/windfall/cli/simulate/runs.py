@@ -37,7 +37,7 @@ def read_scenario(name: str, changes: tuple[str, ...] | list[str]) -> Any:
 
 def many(scenario: Any, seeds: range, jobs: int | None, server: str | None) -> list[Any]:
     """The outcomes of these seeds, in their order."""
-    from windfall.sim.sweep import sweep
+    from windfall.sim.studies.sweep import sweep
 
     ready = 0
     with _executor(jobs, server, len(seeds)) as executor, progress(f"simulating {scenario.name}") as show:

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from windfall.lab.gridbot import worlds
 from windfall.sim.run import RunOutcome, completions, run
 from windfall.sim.scenario import Scenario, read
-from windfall.sim.sweep import Interval, interval, sweep, values_of
+from windfall.sim.studies.sweep import Interval, interval, sweep, values_of
 
 H = 3600.0
 # Replication table of the paper: (replication, scheduling) -> replicas %, waste %, turnaround h.

@@ -16,9 +16,9 @@ from windfall.core.events import PlanProposed
 from windfall.core.records import Record
 from windfall.planning.contract import ONDEMAND, SPOT, Task
 from windfall.planning.offers import Offer
-from windfall.sim.clouds import CaseResult, poisson, run_bag
-from windfall.sim.laws import RandomLaw
-from windfall.sim.market import Supply
+from windfall.sim.clouds.market import Supply
+from windfall.sim.inputs.laws import RandomLaw
+from windfall.sim.studies.one_bag import CaseResult, poisson, run_bag
 
 AC_S, DEADLINE_S, LAG_S, LIMIT = 900.0, 2100.0, 180.0, 5
 TYPES = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from windfall.errors import BadInput
-from windfall.sim.traces import find_file
+from windfall.sim.inputs.traces import find_file
 from windfall.workflows import read
 
 Edges = tuple[tuple[int, int], ...]

@@ -14,7 +14,7 @@ from windfall.core.events import Key, Result
 from windfall.core.renting import money
 from windfall.planning.offers import Offer
 from windfall.sim.chance import stream
-from windfall.sim.checkpoints import Saves
+from windfall.sim.hosts.checkpoints import Saves
 from windfall.sim.scenario import Pool
 from windfall.worker import pace
 from windfall.worker.pace import Durations

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from windfall.planning.contract import ONDEMAND, SPOT
 from windfall.planning.offers import Offer
-from windfall.sim.forecast import Forecast, Question, Range, Run, simulated, supply_of, wilson
-from windfall.sim.laws import RandomLaw
+from windfall.sim.inputs.laws import RandomLaw
+from windfall.sim.studies.forecast import Forecast, Question, Range, Run, simulated, supply_of, wilson
 
 FIRST_TRUE_SEED = 1_000_003
 """Seeds of true runs: no forecast uses them."""

@@ -16,7 +16,7 @@ from windfall.core.state.pools import PoolRules
 from windfall.core.wishes import Wishes, wishes
 from windfall.drivers import asking
 from windfall.drivers.asking import PoolWorker, Started
-from windfall.sim.hosts import Ground, Host
+from windfall.sim.hosts.host import Ground, Host
 
 if TYPE_CHECKING:
     from windfall.sim.world import World

@@ -1,14 +1,14 @@
 """docs/reference/scenario.md, printed from the tables that the reading of scenarios uses. Touches nothing.
 
-`python -m windfall.sim.reference > docs/reference/scenario.md` after a change of the tables.
+`python -m windfall.sim.inputs.reference > docs/reference/scenario.md` after a change of the tables.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from windfall.sim import schema
-from windfall.sim.laws import LAWS
+from windfall.sim.inputs import schema
+from windfall.sim.inputs.laws import LAWS
 
 HEAD = """# Scenario files
 
@@ -17,7 +17,7 @@ named by `windfall simulate --list`. Every key can be changed for one run: `--se
 `--set 'bag.run={law="exponential", mean="10m"}'`, `--set server.lease=30s`, `--set 'pool.*.errors=0'` for all pools.
 Unknown keys, missing units and impossible laws are refused before anything runs.
 
-This page is printed from the code (`python -m windfall.sim.reference`); a test keeps the two the same.
+This page is printed from the code (`python -m windfall.sim.inputs.reference`); a test keeps the two the same.
 """
 
 INTRODUCTIONS = {

@@ -1,6 +1,6 @@
 """The keys of a scenario file: kind, default and meaning of each, and how a value is read. Pure.
 
-`docs/reference/scenario.md` is printed from these tables (`windfall.sim.reference`); a test keeps the two the same.
+`docs/reference/scenario.md` is printed from these tables (`sim.inputs.reference`); a test keeps the two the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from windfall.errors import BadInput
-from windfall.sim.laws import LAWS, RandomLaw, fixed, impossible, seen
+from windfall.sim.inputs.laws import LAWS, RandomLaw, fixed, impossible, seen
 from windfall.units import parse_duration
 
 

@@ -25,10 +25,10 @@ from windfall.core.records import Record
 from windfall.core.state import fleet
 from windfall.core.wishes import Wishes, machines_to_wake
 from windfall.planning.offers import Offer
-from windfall.sim import schema
-from windfall.sim.cloud import Cloud
-from windfall.sim.hosts import Books, Ground, Host
-from windfall.sim.market import Market, Place
+from windfall.sim.clouds.cloud import Cloud
+from windfall.sim.clouds.market import Market, Place
+from windfall.sim.hosts.host import Books, Ground, Host
+from windfall.sim.inputs import schema
 from windfall.sim.scenario import Pool
 
 if TYPE_CHECKING:

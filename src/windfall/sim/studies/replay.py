@@ -28,7 +28,7 @@ from windfall.core.records import Record, decode_record
 from windfall.errors import BadInput
 from windfall.sim.run import RunOutcome
 from windfall.sim.scenario import Scenario, change, check
-from windfall.sim.sweep import interval
+from windfall.sim.studies.sweep import interval
 from windfall.store import holds_state, open_store
 from windfall.store.location import StateLocation, locate
 from windfall.wire.messages import CAUSES, DONE, LOSSES

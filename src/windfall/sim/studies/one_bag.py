@@ -1,7 +1,7 @@
 """One bag on rented machines in virtual time, for laboratories that need thousands of such runs. Touches nothing.
 
-Engine, planner and ledger are those of the live server; the markets are those of `sim.market`. For the same seed every
-planner meets the same interruptions and run times.
+Engine, planner and ledger are those of the live server; the markets are those of `sim.clouds.market`. For the same
+seed every planner meets the same interruptions and run times.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from windfall.core.state import fleet
 from windfall.planning.contract import Planner, Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS
-from windfall.sim import schema
-from windfall.sim.cloud import Cloud
-from windfall.sim.laws import RandomLaw, fixed
-from windfall.sim.market import Supply
+from windfall.sim.clouds.cloud import Cloud
+from windfall.sim.clouds.market import Supply
+from windfall.sim.inputs import schema
+from windfall.sim.inputs.laws import RandomLaw, fixed
+from windfall.sim.inputs.traces import Series
 from windfall.sim.scenario import Bag, Scenario
-from windfall.sim.traces import Series
 from windfall.sim.world import World
 
 CLOUD = "cloud"

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from windfall.planning.offers import Offer
 from windfall.sim.chance import Stream, stream
-from windfall.sim.laws import NEVER, RandomLaw, fixed
-from windfall.sim.traces import Prices, Series, Tides
+from windfall.sim.inputs.laws import NEVER, RandomLaw, fixed
+from windfall.sim.inputs.traces import Prices, Series, Tides
 
 LIKELY = 0.95
 """Quantile of the boot time that planners are told; with the median, half of the boots would be late."""

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
-from windfall.sim import schema, traces
-from windfall.sim.laws import RandomLaw
-from windfall.sim.market import LIKELY, Supply
+from windfall.sim.clouds.market import LIKELY, Supply
+from windfall.sim.inputs import schema, traces
+from windfall.sim.inputs.laws import RandomLaw
 
 
 class Cloud(Struct, frozen=True, kw_only=True):

@@ -18,9 +18,9 @@ from windfall.core.records import Record
 from windfall.core.sites.instances import LEAVING, PLACED, Instance, InstanceEnd, SiteRules, SiteState, Wish
 from windfall.drivers import asking
 from windfall.drivers.asking import PoolWorker, Started
-from windfall.sim import schema
 from windfall.sim.chance import stream
-from windfall.sim.hosts import Ground, Host
+from windfall.sim.hosts.host import Ground, Host
+from windfall.sim.inputs import schema
 from windfall.sim.scenario import Pool, Site
 from windfall.wire.messages import DONE, PREEMPTED
 

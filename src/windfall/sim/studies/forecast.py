@@ -25,11 +25,11 @@ from windfall.planning.bags.prices import USUAL_INTERRUPTIONS_PER_H, USUAL_RESUM
 from windfall.planning.contract import SPOT, Group, Plan, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS
-from windfall.sim.clouds import GIB, RentedMachine, outcome_of, scenario_of
-from windfall.sim.laws import NEVER, RandomLaw, fixed, seen
-from windfall.sim.market import Supply
+from windfall.sim.clouds.market import Supply
+from windfall.sim.inputs.laws import NEVER, RandomLaw, fixed, seen
+from windfall.sim.inputs.traces import Series
 from windfall.sim.scenario import Scenario
-from windfall.sim.traces import Series
+from windfall.sim.studies.one_bag import GIB, RentedMachine, outcome_of, scenario_of
 from windfall.sim.world import World
 
 SHARE = 0.95
