@@ -110,6 +110,20 @@ def test_a_task_goes_on_where_it_was_when_its_machine_wakes(tmp_path):
     assert [result.attempt for record in attempts for result in record.event.results] == [1]
 
 
+def test_a_hibernation_counts_once_however_long_the_open_request_of_its_worker_is_waited_for(tmp_path):
+    with served(tmp_path, pool()) as made:
+        job = submit(made, 1, 4.0, planner="windfall")  # the second core of its machine asks for work all the time
+        machine = busy(made)
+        made.client().poke("cloud", machine, "hibernate")
+        until(lambda: phase(made, machine) == "hibernated")
+        time.sleep(2 * made.lease_s)
+        assert phase(made, machine) == "hibernated"
+        made.client().poke("cloud", machine, "resume")
+        judge(made, [job])
+        said = [type(record.event).__name__ for record in records_of(made.state)]
+    assert (said.count("MachineHibernated"), said.count("MachineResumed")) == (1, 1)
+
+
 def test_a_notice_is_heard_and_the_machine_is_gone_when_its_time_has_come(tmp_path):
     with served(tmp_path, pool(notice="2m").replace('when_taken = "hibernate"', 'when_taken = "terminate"')) as made:
         job = submit(made, 8, 1.0)

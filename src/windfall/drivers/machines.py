@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from windfall.core import events as ev
 from windfall.core.records import Record
-from windfall.core.state.fleet import MachineState
+from windfall.core.state.fleet import MachineState, awake_since
 from windfall.core.state.state import State
 from windfall.core.wishes import wishes
 from windfall.drivers.realtime import Realtime
@@ -42,8 +42,8 @@ class Findings(Struct):
     """By the names of our hosts, of all that have not ended."""
 
 
-def compare(state: State, pool: str, shown: list[Seen], now: float) -> Findings:
-    """What the engine does not know yet."""
+def compare(state: State, pool: str, shown: list[Seen], now: float, asked_t: float) -> Findings:
+    """What the engine does not know yet; `asked_t` is when the provider was asked for `shown`."""
     found = Findings()
     strangers: list[tuple[str, str]] = []
     ours = {machine.host_name: machine for machine in _machines(state, pool)}
@@ -55,7 +55,7 @@ def compare(state: State, pool: str, shown: list[Seen], now: float) -> Findings:
             found.ids[seen.host] = seen.id
         machine = ours.pop(seen.host, None)
         if machine is not None and machine.there:
-            found.events += _news(machine, seen, now)
+            found.events += _news(machine, seen, now, asked_t)
         elif seen.phase != ENDED:
             found.forgotten.append(seen.id)
             strangers.append((seen.id, f"ours, {seen.host}, forgotten; it is being stopped"))
@@ -71,14 +71,14 @@ def _machines(state: State, pool: str) -> list[MachineState]:
     return [machine for machine in state.fleet.there.values() if machine.offer.pool == pool]
 
 
-def _news(machine: MachineState, seen: Seen, now: float) -> list[ev.AnyEvent]:
+def _news(machine: MachineState, seen: Seen, now: float, asked_t: float) -> list[ev.AnyEvent]:
     number, news = machine.number, list[ev.AnyEvent]()
     if not machine.id:
         # The answer to our order was lost with an earlier server. It is paid for from the order on.
         news.append(ev.MachineStarted(now, number, seen.id, machine.requested_t))
     if seen.phase == ENDED:
         return [*news, ev.MachineEnded(now, number, seen.since_t, seen.cause)]
-    if seen.phase == HIBERNATED and machine.phase != HIBERNATED:
+    if seen.phase == HIBERNATED and machine.phase != HIBERNATED and asked_t > awake_since(machine):
         news.append(ev.MachineHibernated(now, number, seen.since_t))
     elif seen.phase == RUNNING and machine.phase == HIBERNATED:
         news.append(ev.MachineResumed(now, number, seen.since_t))
@@ -173,13 +173,14 @@ class MachineKeeper:
 
     async def _find(self, name: str, pool: Pool) -> Findings | None:
         """What there is, told to the engine; None if the provider cannot say: then nothing has changed."""
+        asked_t = self._driver.clock()
         shown = await self._call(pool.list)
         failed = isinstance(shown, PoolError)
         if self._backoff[name].note(failed) and isinstance(shown, PoolError):
             log.warning("the machines of pool %s cannot be listed (%s error): %s", name, shown.kind, shown.error)
         if isinstance(shown, PoolError):
             return None
-        found = compare(self._driver.state, name, shown, self._driver.clock())
+        found = compare(self._driver.state, name, shown, self._driver.clock(), asked_t)
         if found.events:
             await self._driver.submit(found.events)
         return found

@@ -35,8 +35,9 @@ from windfall.bounds import (
     convert,
 )
 from windfall.core.decisions import DROPPED, STALE, WASTE, HostAnswered, ResultsJudged
-from windfall.core.events import AnyEvent, CheckpointSaved, HostAsked, Key, Result, ResultsReported
+from windfall.core.events import AnyEvent, CheckpointSaved, HostAsked, Key, MachineResumed, Result, ResultsReported
 from windfall.core.records import Record
+from windfall.core.state.fleet import HIBERNATED, MachineState, machine_of
 from windfall.errors import BadInput, WindfallError
 from windfall.server.http.handing_out import fail, hand_out
 from windfall.server.service import Service
@@ -111,6 +112,9 @@ async def exchange(service: Service, body: bytes) -> bytes:
         # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
         events += checkpoint_events(ask, now)
         events += result_events(ask, now)
+    machine = _hibernated(service, ask.host)
+    if machine is not None:
+        events.append(MachineResumed(now, machine.number, now))
     want = min(ask.want, MAX_WANT)
     events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds))
     records = await service.driver.submit(events, lambda made: Batch(outputs=output_rows(made, outputs)))
@@ -122,9 +126,19 @@ async def exchange(service: Service, body: bytes) -> bytes:
         if service.arrival(ask.host) != arrival:
             # The worker has hung up and asked again; a promise made here would reach nobody.
             raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
+        if _hibernated(service, ask.host) is not None:
+            # Its worker was frozen with this request open: to ask again in its name would look like its return.
+            return await word(service, ask, answer)
         again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots)
         answer = _answer_of((await service.driver.submit([again]))[-1])
     return await word(service, ask, answer)
+
+
+def _hibernated(service: Service, name: str) -> MachineState | None:
+    """The machine of this host, if it is believed to hibernate."""
+    host = service.state.host(name)
+    machine = None if host is None else machine_of(service.state, host)
+    return machine if machine is not None and machine.phase == HIBERNATED else None
 
 
 def read(body: bytes) -> tuple[Ask, memoryview]:
