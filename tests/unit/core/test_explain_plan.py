@@ -81,7 +81,7 @@ def test_machines_are_counted_by_what_they_do():
     bag = cloud.rent()
     cloud.plan(bag, start=[SPOT, SPOT, SURE], assign={"new-0": [0, 1], "new-1": [2, 3]})
     cloud.boot(1)
-    cloud.boot(2)
+    cloud.boot(2, want=0)
     cloud.sleep(2)
     fleet = explain_plan.fleet_of(cloud.state, bag)
     assert (fleet["there"], fleet["pending"], fleet["hibernated"]) == (3, 1, 1)
@@ -118,3 +118,20 @@ def test_it_is_said_how_many_tasks_are_left_to_hosts_that_cost_nothing():
     assert because == (
         "2 tasks are reserved for its machines; 4 are left to free hosts; 1 machine is rented for it: 1 boots"
     )
+
+
+def test_the_story_of_a_task_says_what_became_of_the_machine_of_each_attempt():
+    cloud = Cloud()
+    bag = cloud.rent()
+    cloud.plan(bag, start=[SPOT, SURE], assign={"new-0": [0], "new-1": []})
+    cloud.boot(1)
+    cloud.sleep(1)
+    cloud.boot(2, want=0)
+    cloud.plan(bag, assign={"2": [0]})
+    cloud.boot(2)
+    cloud.end(2, "taken")
+    told = explain.story(cloud.state, cloud.log, bag, 0)
+    assert [step["why"] for step in told if step["what"] == "given up"] == [
+        "its machine hibernates, and the plan moved it elsewhere",
+        "its machine m2 was reclaimed by its provider",
+    ]

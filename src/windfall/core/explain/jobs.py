@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from windfall.core.decisions import VERDICT_NAMES, WHY_NAMES, HostAnswered, ResultsJudged, TasksChosen, TimeJudged
-from windfall.core.events import ResultsReported
+from windfall.core.decisions import (
+    VERDICT_NAMES,
+    WHY_NAMES,
+    HostAnswered,
+    MachineSettled,
+    PlanTaken,
+    ResultsJudged,
+    TasksChosen,
+    TimeJudged,
+)
+from windfall.core.events import MachineEnded, ResultsReported
 from windfall.core.explain import plan as explain_plan
 from windfall.core.liveness import timeouts
 from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
@@ -19,6 +28,8 @@ from windfall.core.matching.policy import BagPolicy, Clause
 from windfall.core.records import Record
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAMES, WAITING
+from windfall.core.state.fleet import FAILED as FLEET_FAILED
+from windfall.core.state.fleet import RELEASED, TAKEN
 from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
 from windfall.core.supply.pools import outlook
@@ -387,6 +398,11 @@ def _shown(reason: Reason) -> Json:
 # --- stories --------------------------------------------------------------------------------------------------------
 
 
+ENDED_HOW = {
+    RELEASED: "was given back", TAKEN: "was reclaimed by its provider", FLEET_FAILED: "failed",
+}  # fmt: skip
+
+
 def story(state: State, records: Iterable[Record], bag: Bag, task: int) -> list[Json]:
     """Every attempt of a task: when, where, why there, why again. From the log alone."""
     told: list[Json] = []
@@ -417,6 +433,11 @@ def story(state: State, records: Iterable[Record], bag: Bag, task: int) -> list[
         elif isinstance(decided, TimeJudged):
             told += _lost(decided.lost, job, task, t, "its host fell silent")
             told += _lost(decided.expired, job, task, t, "its deadline passed")
+        elif isinstance(event, MachineEnded) and isinstance(decided, MachineSettled):
+            why = f"its machine m{event.machine} {ENDED_HOW.get(decided.cause or event.cause, 'ended')}"
+            told += _lost(decided.lost, job, task, t, why)
+        elif isinstance(decided, PlanTaken):
+            told += _lost(decided.moved, job, task, t, "its machine hibernates, and the plan moved it elsewhere")
         elif isinstance(decided, TasksChosen) and getattr(event, "job", None) == job and task in decided.tasks:
             told.append({"t": t, "what": type(event).__name__, "reason": getattr(event, "reason", "")})
     return told

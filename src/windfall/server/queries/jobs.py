@@ -35,7 +35,9 @@ Packed = tuple[bytes, bytes, bytes, Json | None]
 NO_OUTPUT: Packed = (b"", b"", b"", None)
 MAX_ROWS = 5000
 MAX_FRAME_BYTES = 16 << 20
-STORY_KINDS = ("HostAsked", "ResultsReported", "TimerFired", "JobRetried", "JobCancelled")
+STORY_KINDS = (
+    "HostAsked", "ResultsReported", "TimerFired", "JobRetried", "JobCancelled", "MachineEnded", "PlanProposed",
+)  # fmt: skip
 
 _unpack = msgspec.msgpack.Decoder(Packed).decode
 _encode = msgspec.json.Encoder().encode
