@@ -8,12 +8,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
+
+from msgspec.structs import replace
 
 from windfall.core.wishes import AskWish
 from windfall.drivers.asking import PoolWorker, Started
-from windfall.pools.contract import ENDED, FAILED, TRANSIENT, Order, Pool, PoolError, Seen
+from windfall.pools.contract import ENDED, FAILED, TRANSIENT, Check, Order, Pool, PoolError, Seen
+from windfall.pools.secrets import without_tokens
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +71,25 @@ class Backoff:
 
 
 def guarded(call: Callable[..., T], *args: object) -> T | PoolError:
-    """The answer of a provider; one that raises has failed."""
+    """The answer of a provider, without secrets; one that raises has failed."""
     try:
-        return call(*args)
+        return _clean(call(*args))
     except Exception as error:
-        log.exception("a pool failed where it must not")
-        return PoolError(f"{type(error).__name__}: {error}", TRANSIENT)
+        log.error("a pool failed where it must not: %s", without_tokens(traceback.format_exc()))
+        return PoolError(without_tokens(f"{type(error).__name__}: {error}"), TRANSIENT)
+
+
+def _clean(answer: T) -> T:
+    """What a provider says ends up in the log of records and on screens: no token of ours may be in it."""
+    if isinstance(answer, list):
+        return cast(T, [_clean(row) for row in answer])
+    if isinstance(answer, PoolError):
+        return cast(T, replace(answer, error=without_tokens(answer.error)))
+    if isinstance(answer, Check) and (answer.error or answer.hint):
+        return cast(T, replace(answer, error=without_tokens(answer.error), hint=without_tokens(answer.hint)))
+    if isinstance(answer, Seen) and answer.about:
+        return cast(T, replace(answer, about=without_tokens(answer.about)))
+    return answer
 
 
 class OrderedWorkers:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import time
+from collections.abc import Callable
 from hashlib import sha256
 
+from msgspec import Struct
+
 from windfall.errors import BadCredentials, BadInput
+from windfall.server.pool_tokens import PREFIX, PoolToken, PoolTokens
 from windfall.store.contract import Store, TokenRow
 
 ROLES = ("read", "submit", "worker", "admin")
@@ -14,8 +19,9 @@ ROLES = ("read", "submit", "worker", "admin")
 ALLOWED = {
     "read": frozenset({"read", "submit", "admin"}),
     "submit": frozenset({"submit", "admin"}),
-    "worker": frozenset({"worker", "admin"}),
-    "blobs": frozenset({"worker", "submit", "admin"}),
+    "worker": frozenset({"worker", "pool", "admin"}),
+    "site": frozenset({"worker", "admin"}),
+    "blobs": frozenset({"worker", "pool", "submit", "admin"}),
     "admin": frozenset({"admin"}),
 }
 
@@ -31,11 +37,19 @@ def digest(secret: str) -> str:
     return sha256(secret.encode()).hexdigest()
 
 
-class Tokens:
-    """The tokens of one store, kept in memory by id."""
+class Bearer(Struct, frozen=True):
+    """Who asks: a role; a worker of a pool also shows the token of that pool."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    role: str
+    of: PoolToken | None = None
+
+
+class Tokens:
+    """The tokens of one store, kept in memory by id. `pools` reads those of pools, which are kept nowhere."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store, self._clock = store, clock
+        self.pools: PoolTokens | None = None
         self._rows = {row.id: row for row in store.tokens()}
 
     def create(self, role: str, name: str, t: float) -> str:
@@ -47,14 +61,16 @@ class Tokens:
         self._rows[ident] = row
         return f"wf_{ident}_{secret}"
 
-    def role_of(self, authorization: str | None) -> str:
-        """The role of an `Authorization` header; BadCredentials if it has none."""
+    def bearer_of(self, authorization: str | None) -> Bearer:
+        """Who sends an `Authorization` header; BadCredentials if nobody whom we know."""
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise BadCredentials(
                 "this request carries no token", hint="give one with --token or WINDFALL_TOKEN", code="no-token"
             )
         prefix, _, rest = token.strip().partition("_")
+        if prefix == PREFIX and self.pools is not None:
+            return Bearer("pool", self.pools.read(token.strip()))
         ident, _, secret = rest.partition("_")
         row = self._rows.get(ident)
         # An unknown id costs the same comparison as a known one.
@@ -65,17 +81,24 @@ class Tokens:
                 hint="make one on the server's machine: windfall token create --role submit (or worker, for a worker)",
                 code="bad-token",
             )
-        return row.role
+        return Bearer(row.role)
 
-    def require(self, authorization: str | None, what: str) -> str:
-        role = self.role_of(authorization)
+    def require(self, authorization: str | None, what: str) -> Bearer:
+        """Who asks, if that is allowed. A pool's token that has ended is judged by the exchange, which renews it."""
+        bearer = self.bearer_of(authorization)
+        role = bearer.role
+        if bearer.of is not None and what != "worker" and self._clock() >= bearer.of.ends_t:
+            raise BadCredentials(
+                f"the token of pool '{bearer.of.pool}' has ended", hint="ask for work: the answer brings a new one",
+                code="expired-token",
+            )  # fmt: skip
         if role not in ALLOWED[what]:
             needed = ", ".join(sorted(ALLOWED[what]))
             raise Forbidden(
                 f"a token of role '{role}' may not do this (needed: {needed})",
                 hint=f"ask for one: windfall token create --role {sorted(ALLOWED[what])[-1]}",
             )
-        return role
+        return bearer
 
     def listing(self) -> list[dict[str, object]]:
         return [

@@ -39,6 +39,7 @@ from windfall.pools.site import site_rules
 from windfall.server.http.app import Application
 from windfall.server.http.submission import known_policies
 from windfall.server.http.uploads import Uploads
+from windfall.server.pool_tokens import open_tokens, write_private
 from windfall.server.service import Service
 from windfall.server.sites.keeper import SiteKeeper
 from windfall.server.watchdog import Watchdog
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 
 OWNER = "owner of the state directory"
 POOL_TOKEN = "pool "
-"""Names of tokens that the server made for the workers of its pools begin with this."""
+"""Names of tokens that older versions made for the workers of pools begin with this."""
 DEFAULT_PORT = 7272
 
 
@@ -153,6 +154,8 @@ class Server:
         self._keeper: PoolKeeper | None = None
         self._planning: PlanKeeper | None = None
         self._leaving: Future[None] | None = None
+        self._token_files: dict[str, tuple[Path, float]] = {}
+        """Of each pool, where its workers find their token, and the seconds for which one is good."""
         self.ready = threading.Event()
 
     @property
@@ -226,6 +229,7 @@ class Server:
         """Start what runs beside the web server: the announcement, and the keepers of sites, pools and machines."""
         pools = self.options.pools
         driver.background(self._announce(), "the announcement of the server's address", ends=True)
+        driver.background(self._keep_tokens(service), "the keeper of the tokens of pools")
         service.owned = SiteKeeper(driver, [site_rules(pool) for pool in pools if pool.of.gives == INSTANCES])
         rules_of_sites, site_pools = await service.owned.begin()
         rules = [pool.rules for pool in pools if pool.of.gives not in (INSTANCES, MACHINES)]
@@ -273,13 +277,17 @@ class Server:
                 code="no-tokens",
             )
         self.token = _owner_token(service, self.options.state)
+        service.tokens.pools = open_tokens(self.options.state)
+        for row in service.tokens.listing():
+            if str(row["name"]).startswith(POOL_TOKEN):  # of an older version: it has no end
+                service.tokens.revoke(str(row["id"]))
 
     async def _announce(self) -> None:
         assert self._uvicorn is not None
         while not self._uvicorn.started:
             await asyncio.sleep(0.005)
         self.url = self._url(self.host)
-        _write_private(self.options.state / "server.json", json.dumps({"url": self.url, "pid": os.getpid()}))
+        write_private(self.options.state / "server.json", json.dumps({"url": self.url, "pid": os.getpid()}))
         self.ready.set()
 
     def _url(self, host: str) -> str:
@@ -296,9 +304,25 @@ class Server:
         outside = "" if is_loopback(self.host) else self._url(socket.getfqdn() if nearby != self.host else self.host)
         folder = state / ("cloud" if pool.of.gives == MACHINES else "pools") / pool.name
         token_file = state / "pool-tokens" / pool.name
-        _pool_token(service, token_file, pool.name)
+        token_file.parent.mkdir(mode=0o700, exist_ok=True)
+        self._token_files[pool.name] = (token_file, pool.token_life_s)
+        self._refresh_tokens(service)
         place = Place(self._url(nearby), token_file, folder, self.options.tls_cert, _state_id(state), outside)
         return pool.of.open(pool, place)
+
+    def _refresh_tokens(self, service: Service) -> None:
+        assert service.tokens.pools is not None
+        for pool, (file, life_s) in self._token_files.items():
+            service.tokens.pools.refresh(file, pool, life_s, service.driver.clock())
+
+    async def _keep_tokens(self, service: Service) -> None:
+        """Workers that start at any time find a token that is good for a while."""
+        while True:
+            await asyncio.sleep(min([60.0, *(life_s / 8 for _, life_s in self._token_files.values())]))
+            try:
+                self._refresh_tokens(service)
+            except OSError as error:
+                log.warning("the tokens of pools could not be renewed: %s", error)
 
     async def _rent(self, service: Service) -> PlanKeeper:
         """Begin to keep rented machines and the plans that rent them, if there is anything to rent."""
@@ -345,31 +369,17 @@ def _settings(options: Options) -> Settings:
     return msgspec.structs.replace(options.settings, lease_s=options.lease_s)
 
 
-def _write_private(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w") as file:
-        file.write(text)
-    temporary.replace(path)
-
-
 def _owner_token(service: Service, state: Path) -> str:
     return _token_in(state / "token", "admin", OWNER, service)
-
-
-def _pool_token(service: Service, path: Path, pool: str) -> None:
-    """Workers of a pool may do what a worker does, and no more. They outlive a server, and so does their token."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    _token_in(path, "worker", f"{POOL_TOKEN}{pool}", service)
 
 
 def _token_in(path: Path, role: str, name: str, service: Service) -> str:
     with contextlib.suppress(FileNotFoundError, BadCredentials):
         token = path.read_text().strip()
-        service.tokens.role_of(f"Bearer {token}")
+        service.tokens.bearer_of(f"Bearer {token}")
         return token
     token = service.tokens.create(role, name, service.driver.clock())
-    _write_private(path, token)
+    write_private(path, token)
     return token
 
 
@@ -384,7 +394,7 @@ def _state_id(state: Path) -> str:
     with contextlib.suppress(FileNotFoundError):
         if known := path.read_text().strip():
             return known
-    _write_private(path, secrets.token_hex(6))
+    write_private(path, secrets.token_hex(6))
     return path.read_text().strip()
 
 

@@ -48,7 +48,7 @@ class Service:
     def __init__(self, driver: Realtime, store: Store) -> None:
         self.driver = driver
         self.store = store
-        self.tokens = Tokens(store)
+        self.tokens = Tokens(store, driver.clock)
         self.live = LiveOutput()
         self.uploads = Uploads(store)
         self.owned = SiteKeeper(driver, [])

@@ -156,6 +156,7 @@ def _options(args: argparse.Namespace) -> Options:
         memory_mb=args.memory,
         grace_s=args.grace,
         quiet=args.quiet,
+        token_file=args.token_file,
     )
 
 

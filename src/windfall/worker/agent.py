@@ -31,6 +31,7 @@ _TICK_S = 0.5
 _SPOOL_AFTER_S = 1.0
 _LIVE_WAIT_S = 0.3
 _AD_EVERY_S = 60.0
+_PRIVATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 @dataclass
@@ -52,6 +53,7 @@ class Options:
     memory_mb: int | None = None
     grace_s: float | None = None
     quiet: bool = False
+    token_file: str | None = None
 
 
 class Agent:
@@ -393,6 +395,8 @@ class Agent:
         if cancel:
             self._slots.cancel((job, task, attempt) for job, task, attempt in cancel)
         self._slots.watch((job, task, attempt) for job, task, attempt in answer.get("watch") or [])
+        if answer.get("token"):
+            self._renew_token(str(answer["token"]))
         stop = answer.get("stop")
         if self._leaving:
             self._slots.hand_back(f"the worker leaves: {self._leaving}")
@@ -402,6 +406,16 @@ class Agent:
             self._begin_to_leave("drained")
             self._leave_by_s = float("inf")
             self._slots.hand_back(f"the server drains this worker: {stop}")
+
+    def _renew_token(self, token: str) -> None:
+        self._options.address.token = token
+        file = self._options.token_file
+        # A file of ours alone serves a worker that is started again there; a pool's own is the server's to renew.
+        if file and os.path.dirname(os.path.abspath(file)) == self._options.folder:
+            with contextlib.suppress(OSError):
+                with open(os.open(file + ".new", _PRIVATE, 0o600), "w") as new:
+                    new.write(token)
+                os.replace(file + ".new", file)
 
     def _say(self, text: str, always: bool = False) -> None:
         if always or not self._options.quiet:

@@ -36,6 +36,10 @@ class Refused(Exception):
         self.exit_code = exit_code
 
 
+class Expired(Refused):
+    """The token has ended; the exchange may bring a new one."""
+
+
 class TooLarge(Exception):
     """The exchange is over the server's limit."""
 
@@ -52,9 +56,9 @@ class Unavailable(Exception):
         self.retry_after_s = retry_after_s
 
 
-@dataclass(frozen=True)
+@dataclass
 class Address:
-    """The server's URL, the token and the certificate."""
+    """The server's URL, the token and the certificate. The token may be replaced at any time by a newer one."""
 
     url: str
     token: str
@@ -86,7 +90,8 @@ def check(status: int, body: bytes, headers: Any) -> None:
     if error.get("hint"):
         said += f"\n  {error['hint']}"
     if status in (401, 403):
-        raise Refused(f"the server refuses this token: {said}", 3)
+        kind = Expired if error.get("code") == "expired-token" else Refused
+        raise kind(f"the server refuses this token: {said}", 3)
     if status in (409, 426) or (status == 400 and error.get("code")):
         # Of the server itself: the same message would be refused again and again.
         raise Refused(said, 2)

@@ -152,6 +152,8 @@ class _Carrier:
                 wrong += 1
                 if wrong >= 3:
                     raise Failed(str(damage)) from None
+            except link.Expired:
+                pass  # the next exchange brings a new one, or ends the worker
             except link.Refused as refusal:
                 raise Failed(str(refusal)) from None
             except link.TooLarge:

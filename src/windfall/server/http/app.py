@@ -24,6 +24,7 @@ from windfall.server.auth import Forbidden
 from windfall.server.http import blobs, doctor, exchange, machines, submission, workflows
 from windfall.server.http.bodies import TooLarge, typed_body
 from windfall.server.http.uploads import RETRY_AFTER_S, Stalled
+from windfall.server.pool_tokens import OtherPool
 from windfall.server.queries import jobs as queries
 from windfall.server.queries import money, table
 from windfall.server.queries.metrics import metrics
@@ -54,6 +55,7 @@ def json_response(body: dict[str, Any], status: int = 200) -> Response:
 def error_response(error: WindfallError) -> Response:
     status = {
         Forbidden: 403,
+        OtherPool: 403,
         BadCredentials: 401,
         NotFound: 404,
         TooLarge: 413,
@@ -218,7 +220,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/sites", "POST", site_api.create, "admin", True),
     ("/v1/sites", "GET", site_api.sites, "read", False),
     ("/v1/sites/{site}", "GET", site_api.one_site, "read", False),
-    ("/v1/site/exchange", "POST", site_exchange.exchange, "worker", True),
+    ("/v1/site/exchange", "POST", site_exchange.exchange, "site", True),
     ("/v1/site/requests", "POST", site_api.ask, "submit", True),
     ("/v1/site/requests", "GET", site_api.requests, "read", False),
     ("/v1/site/requests/{request}", "GET", site_api.one_request, "read", False),
@@ -269,9 +271,9 @@ class Application:
     async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             authorization = next((value.decode("latin-1") for name, value in scope["headers"] if name == AUTH), None)
-            self._service.tokens.require(authorization, "worker")
+            bearer = self._service.tokens.require(authorization, "worker")
             refuse_while_in_trouble(self._service)
-            answer = await exchange.exchange(self._service, await read_body(receive))
+            answer = await exchange.exchange(self._service, await read_body(receive), bearer.of)
         except WindfallError as error:
             await error_response(error)(scope, receive, send)
             return

@@ -40,6 +40,7 @@ from windfall.core.records import Record
 from windfall.core.state.fleet import HIBERNATED, MachineState, machine_of
 from windfall.errors import BadInput, WindfallError
 from windfall.server.http.handing_out import fail, hand_out
+from windfall.server.pool_tokens import PoolToken, check_host
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
 from windfall.wire import VERSION, frames
@@ -97,9 +98,11 @@ _encode = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
 
 
-async def exchange(service: Service, body: bytes) -> bytes:
-    """One exchange: the frame of the request in, the frame of the answer out."""
+async def exchange(service: Service, body: bytes, token: PoolToken | None = None) -> bytes:
+    """One exchange: the frame of the request in, the frame of the answer out. `token` is the pool's, if it is one."""
     ask, attachments = read(body)
+    if token is not None:
+        check_host(service.state, token, ask.host, ask.boot, ask.ad, service.driver.clock())
     arrival = service.arrived(ask.host)
     host = service.state.host(ask.host)
     same = host is not None and host.session.boot == ask.boot
@@ -131,7 +134,7 @@ async def exchange(service: Service, body: bytes) -> bytes:
             return await word(service, ask, answer)
         again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots)
         answer = _answer_of((await service.driver.submit([again]))[-1])
-    return await word(service, ask, answer)
+    return await word(service, ask, answer, token)
 
 
 def _hibernated(service: Service, name: str) -> MachineState | None:
@@ -237,7 +240,7 @@ def _has_news(service: Service, name: str, answer: HostAnswered) -> bool:
     return bool(answer.assigned or answer.cancel or answer.repeat or answer.tell or answer.stop or to_cancel)
 
 
-async def word(service: Service, ask: Ask, answer: HostAnswered) -> bytes:
+async def word(service: Service, ask: Ask, answer: HostAnswered, token: PoolToken | None) -> bytes:
     """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
     host = service.state.hosts[answer.host]
     assigned, cancel = (
@@ -257,4 +260,7 @@ async def word(service: Service, ask: Ask, answer: HostAnswered) -> bytes:
         "tell": answer.tell,
         "stop": answer.stop or None,
     }
+    if token is not None and service.tokens.pools is not None:
+        renewed = service.tokens.pools.renewed(token, service.driver.clock())
+        header |= {} if renewed is None else {"token": renewed}
     return frames.join(_encode(header), out.attachments)

@@ -1,0 +1,123 @@
+"""Tokens of the workers of pools: signed, good for one pool and for a short time. Touches one file, the key.
+
+They are kept nowhere: the signature says that this state made them. A worker that asks for work gets a new one before
+its token ends (`renewed`). A token that has ended lets nobody in; it only lets a worker finish a session that goes on,
+so that a machine that was hibernated for longer than a token lives does not lose its attempts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from msgspec import Struct
+
+from windfall.core.state.hosts import GONE, pool_of
+from windfall.core.state.state import State
+from windfall.errors import BadCredentials
+
+PREFIX = "wfp"
+KEY_FILE = "pool-key"
+_TOKEN = re.compile(
+    rf"{PREFIX}_(?P<pool>[A-Za-z0-9._-]{{1,60}})_(?P<ends>[0-9a-f]{{1,12}})_(?P<life>[0-9a-f]{{1,8}})_[0-9a-f]{{64}}"
+)
+
+
+class PoolToken(Struct, frozen=True):
+    """What a token says, once its signature is known to be ours."""
+
+    pool: str
+    ends_t: float
+    life_s: float
+
+
+class OtherPool(BadCredentials):
+    """The token is good, but for hosts of another pool."""
+
+    code = "other-pool"
+
+
+class PoolTokens:
+    """Makes and reads the tokens of one state."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def make(self, pool: str, life_s: float, t: float) -> str:
+        said = f"{PREFIX}_{pool}_{int(t + life_s):x}_{int(life_s):x}"
+        return f"{said}_{self._signature(said)}"
+
+    def read(self, token: str) -> PoolToken:
+        """BadCredentials if this state has not made it. One that has ended is read as well."""
+        found = _TOKEN.fullmatch(token)
+        said, _, signature = token.rpartition("_")
+        if found is None or not hmac.compare_digest(self._signature(said), signature):
+            raise BadCredentials(
+                "the server does not know this token", hint="it is of a pool of another state", code="bad-token"
+            )
+        return PoolToken(found["pool"], float(int(found["ends"], 16)), float(int(found["life"], 16)))
+
+    def renewed(self, token: PoolToken, t: float) -> str | None:
+        """A new token for a worker whose own has lived for half of its time; None if it is younger."""
+        return self.make(token.pool, token.life_s, t) if t > token.ends_t - token.life_s / 2 else None
+
+    def refresh(self, file: Path, pool: str, life_s: float, t: float) -> None:
+        """Have the file hold a token that is good for half of its life at least."""
+        with contextlib.suppress(OSError, BadCredentials):
+            held = self.read(file.read_text())
+            if held.pool == pool and held.life_s == float(int(life_s)) and self.renewed(held, t) is None:
+                return
+        write_private(file, self.make(pool, life_s, t))
+
+    def _signature(self, said: str) -> str:
+        return hmac.new(self._key, said.encode(), sha256).hexdigest()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner reads, whole or not at all."""
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w") as file:
+        file.write(text)
+    temporary.replace(path)
+
+
+def open_tokens(state: Path) -> PoolTokens:
+    """The tokens of a state; the key is made once. Without the file, all tokens of its pools are worthless."""
+    path = state / KEY_FILE
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        if len(key := bytes.fromhex(path.read_text())) >= 32:
+            return PoolTokens(key)
+    write_private(path, secrets.token_hex(32))
+    return PoolTokens(bytes.fromhex(path.read_text()))
+
+
+def check_host(state: State, token: PoolToken, name: str, boot: str, ad: Mapping[str, object] | None, t: float) -> None:
+    """Whether a worker with this token may ask for work under this name. BadCredentials says why not."""
+    host = state.host(name)
+    goes_on = host is not None and host.state != GONE and host.session.boot == boot
+    if t >= token.ends_t and not goes_on:
+        raise BadCredentials(
+            f"the token of pool '{token.pool}' has ended", hint="the pool gives its next workers a new one",
+            code="expired-token",
+        )  # fmt: skip
+    said = pool_of(dict(ad)) if ad is not None else token.pool if host is None else host.pool
+    machine = state.fleet.machines.get(_number((ad or {}).get("machine")))
+    pools = {said, token.pool if host is None else host.pool, token.pool if machine is None else machine.offer.pool}
+    if pools != {token.pool} or not re.fullmatch(rf"{re.escape(token.pool)}-(m\d+|\d+-\d+|doctor-\w+)", name):
+        raise OtherPool(
+            f"a token of pool '{token.pool}' is not for host '{name}' of pool '{said}'",
+            hint="each pool has tokens of its own; make one for this host: windfall token create --role worker",
+        )
+    if token.pool not in state.supply.pools and token.pool not in state.fleet.offers and not goes_on:
+        raise OtherPool(f"there is no pool '{token.pool}' any more", hint="see them: windfall pool list")
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

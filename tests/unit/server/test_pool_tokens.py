@@ -1,0 +1,114 @@
+"""Tokens of the workers of pools: of one pool, for a short time, renewed while their workers ask for work."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis.strategies import floats, from_regex, text
+
+from tests.support.engine import Hand
+from windfall.core.events import HostAsked, OffersConfigured, PoolsConfigured
+from windfall.core.state.pools import PoolRules
+from windfall.errors import BadCredentials
+from windfall.planning.offers import Offer
+from windfall.pools.secrets import without_tokens
+from windfall.server.pool_tokens import OtherPool, PoolTokens, check_host, open_tokens
+
+TOKENS = PoolTokens(b"k" * 32)
+NAMES = from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", fullmatch=True)
+
+
+def state(host: str = "", pool: str = "a"):
+    hand = Hand()
+    hand.step(PoolsConfigured(0.0, [PoolRules("a", limit=4), PoolRules("b", limit=4)]))
+    hand.step(OffersConfigured(0.0, "cloud", [Offer(name="x", price_usd=1.0, pool="cloud")]))
+    if host:
+        hand.step(HostAsked(1.0, host, "boot", 1, 0, 1, {"pool": pool}))
+    return hand.state
+
+
+@given(pool=NAMES, life_s=floats(5, 1e6), t=floats(0, 4e9))
+def test_what_was_made_is_read_and_says_its_pool_and_its_end(pool, life_s, t):
+    read = TOKENS.read(TOKENS.make(pool, life_s, t))
+    assert read.pool == pool and t + life_s - 2 < read.ends_t <= t + life_s
+
+
+@given(pool=NAMES, other=text(max_size=80))
+def test_what_was_not_made_here_is_refused(pool, other):
+    token = TOKENS.make(pool, 60.0, 0.0)
+    for forged in (other, token[:-1] + ("0" if token[-1] != "0" else "1"), token.replace("_", "_x", 1), ""):
+        with pytest.raises(BadCredentials):
+            TOKENS.read(forged)
+    with pytest.raises(BadCredentials):
+        PoolTokens(b"q" * 32).read(token)
+
+
+@given(pool=NAMES)
+def test_no_text_of_a_provider_shows_a_token(pool):
+    token = TOKENS.make(pool, 60.0, 0.0)
+    assert token not in without_tokens(f"sh: --token {token}: not found")
+    secret = "wf_0123abcd_" + "x" * 43
+    assert "xxxx" not in without_tokens(f"curl -H 'Bearer {secret}' failed")
+
+
+def test_a_worker_of_the_pool_is_let_in_by_its_name_and_its_ad():
+    check_host(state(), TOKENS.read(TOKENS.make("a", 60.0, 0.0)), "a-3-1", "b1", {"pool": "a"}, 10.0)
+    check_host(state("a-3-1"), TOKENS.read(TOKENS.make("a", 60.0, 0.0)), "a-3-1", "boot", None, 10.0)
+    check_host(state(), TOKENS.read(TOKENS.make("cloud", 60.0, 0.0)), "cloud-m7", "b1", {"pool": "cloud"}, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "ad"),
+    [
+        ("b-3-1", {"pool": "b"}),
+        ("a-3-1", {"pool": "b"}),
+        ("a-3-1", {}),
+        ("b-3-1", {"pool": "a"}),
+        ("node7", {"pool": "a"}),
+        ("a-b-3-1", {"pool": "a"}),
+    ],
+)
+def test_a_token_of_one_pool_is_good_for_no_host_of_another(name, ad):
+    with pytest.raises(OtherPool):
+        check_host(state(), TOKENS.read(TOKENS.make("a", 60.0, 0.0)), name, "b1", ad, 10.0)
+
+
+def test_a_host_that_is_known_as_one_of_another_pool_cannot_be_taken_over():
+    with pytest.raises(OtherPool):
+        check_host(state("a-1-1", pool="b"), TOKENS.read(TOKENS.make("a", 60.0, 0.0)), "a-1-1", "boot", None, 10.0)
+
+
+def test_the_token_of_a_pool_that_is_no_more_lets_nobody_in():
+    with pytest.raises(OtherPool, match="any more"):
+        check_host(state(), TOKENS.read(TOKENS.make("gone", 60.0, 0.0)), "gone-1-1", "b1", {"pool": "gone"}, 10.0)
+
+
+def test_a_token_that_has_ended_registers_nobody_but_a_session_goes_on():
+    token = TOKENS.read(TOKENS.make("a", 60.0, 0.0))
+    for host, boot in (("a-9-1", "b1"), ("a-3-1", "another")):
+        with pytest.raises(BadCredentials, match="has ended"):
+            check_host(state("a-3-1"), token, host, boot, {"pool": "a"}, 61.0)
+    check_host(state("a-3-1"), token, "a-3-1", "boot", None, 5000.0)
+
+
+def test_a_token_is_renewed_after_half_of_its_life_and_not_before():
+    token = TOKENS.read(TOKENS.make("a", 60.0, 100.0))
+    assert TOKENS.renewed(token, 129.0) is None
+    again = TOKENS.read(TOKENS.renewed(token, 131.0))
+    assert (again.pool, again.life_s, again.ends_t) == ("a", 60.0, 191.0)
+
+
+def test_the_file_of_a_pool_is_rewritten_when_its_token_is_half_over_and_is_private(tmp_path):
+    file = tmp_path / "a"
+    TOKENS.refresh(file, "a", 60.0, 0.0)
+    first = file.read_text()
+    TOKENS.refresh(file, "a", 60.0, 20.0)
+    assert file.read_text() == first and file.stat().st_mode & 0o077 == 0
+    TOKENS.refresh(file, "a", 60.0, 40.0)
+    assert TOKENS.read(file.read_text()).ends_t == 100.0
+
+
+def test_the_key_of_a_state_is_made_once_and_is_private(tmp_path):
+    token = open_tokens(tmp_path).make("a", 60.0, 0.0)
+    assert open_tokens(tmp_path).read(token).pool == "a"
+    assert (tmp_path / "pool-key").stat().st_mode & 0o077 == 0
