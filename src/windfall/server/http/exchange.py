@@ -131,7 +131,7 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
             raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
         if _hibernated(service, ask.host) is not None:
             # Its worker was frozen with this request open: to ask again in its name would look like its return.
-            return await word(service, ask, answer)
+            return await word(service, ask, answer, token)
         again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots)
         answer = _answer_of((await service.driver.submit([again]))[-1])
     return await word(service, ask, answer, token)
