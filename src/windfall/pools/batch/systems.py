@@ -1,0 +1,283 @@
+"""What differs between batch systems: commands, states, words of errors. Pure data and parsing; touches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from windfall.pools.contract import (
+    CAPACITY,
+    CREDENTIALS,
+    ENDED,
+    FAILED,
+    INVALID,
+    PENDING,
+    QUOTA,
+    RUNNING,
+    TAKEN,
+    TRANSIENT,
+)
+
+Words = list[str]
+
+
+class Job(Struct, frozen=True):
+    """One job as the batch system lists it."""
+
+    id: str
+    name: str
+    phase: str
+    cause: str = ""
+    """Of one that has ended: taken, failed, or empty for good order."""
+    why: str = ""
+    """Why it waits or how it ended, in the system's own words."""
+    since_t: float = 0.0
+
+
+class System(Struct, frozen=True):
+    """One batch system. Options and directives are those of its submit command."""
+
+    name: str
+    title: str
+    executor: str
+    """Module and class of psij-python that writes its directives."""
+    directive: str
+    name_option: str
+    """Custom attribute of psij-python that sets the name of a job."""
+    output: str
+    """Directive that sends what the job prints to the file {0}."""
+    version: Words
+    listing: Words
+    """Lists every job of this user, also those that ended a short time ago."""
+    parse: Callable[[bytes], list[Job]]
+    cancel: Words
+    terminate: Words
+    """Sends SIGTERM to the worker alone; the job's id is added."""
+    gone: Sequence[str]
+    """Words of `cancel` for a job that has ended already."""
+    job_id: str
+    """Variable that holds the id of the job on its node."""
+    restarts: str = ""
+    """Variable that counts how often the system has started the job again."""
+    seconds_left: str = "echo {walltime_s}"
+    """Shell command that prints how many seconds the job may still run."""
+    warning: str = ""
+    """Directive that has SIGUSR1 sent to the worker {0} seconds before the walltime."""
+    cores_are_processes: bool = True
+    """Cores are asked for as processes, because psij-python's template knows nothing else."""
+    env: Mapping[str, str] = {}
+    dry_run: Words = []
+    """Options of the submit command by which it checks a job and takes none."""
+    nodes: Words = []
+    """Prints the names of the nodes."""
+    errors: Sequence[tuple[str, str]] = ()
+    """Words of the submit command in lower case, and the kind of error that they mean; the first match counts."""
+
+    def kind_of(self, said: str) -> str:
+        text = said.lower()
+        return next((kind for words, kind in self.errors if words in text), TRANSIENT)
+
+
+# --- Slurm ----------------------------------------------------------------------------------------------------------
+
+_SLURM_PENDING = {"PD", "CF", "RD", "RF", "RH", "RQ", "RS", "RV", "SE", "SO"}
+_SLURM_RUNNING = {"R", "CG", "S", "ST", "SI"}
+_SLURM_ENDS = {
+    "CD": ("", "it ended"),
+    "F": (FAILED, "it failed"),
+    "OOM": (FAILED, "it ran out of memory"),
+    "BF": (FAILED, "its node did not boot"),
+    "TO": (TAKEN, "it reached its walltime"),
+    "DL": (TAKEN, "it reached its deadline"),
+    "CA": (TAKEN, "it was cancelled"),
+    "PR": (TAKEN, "it was preempted"),
+    "NF": (TAKEN, "its node failed"),
+}
+
+
+def _slurm_jobs(out: bytes) -> list[Job]:
+    jobs = []
+    for line in out.decode(errors="replace").splitlines():
+        parts = line.strip().split("|", 4)
+        if len(parts) != 5:
+            continue
+        id, state, started, reason, name = parts
+        since_t = float(started) if started.isdecimal() else 0.0
+        if state in _SLURM_ENDS:
+            cause, how = _SLURM_ENDS[state]
+            why = how if reason in ("None", "") or state == "TO" else f"{how} ({reason})"
+            jobs.append(Job(id, name, ENDED, cause, why))
+        elif state in _SLURM_RUNNING:
+            jobs.append(Job(id, name, RUNNING, since_t=since_t))
+        else:  # a state that a newer Slurm has is taken for pending: the job is there
+            jobs.append(Job(id, name, PENDING, why="" if reason == "None" else reason))
+    return jobs
+
+
+SLURM = System(
+    name="slurm",
+    title="Slurm",
+    executor="psij.executors.batch.slurm:SlurmJobExecutor",
+    directive="#SBATCH",
+    name_option="slurm.job-name",
+    output='--output="{0}"',
+    version=["sbatch", "--version"],
+    listing=["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%t|%S|%r|%j"],
+    parse=_slurm_jobs,
+    cancel=["scancel", "--quiet"],
+    terminate=["scancel", "--quiet", "--batch", "--signal=TERM"],
+    gone=("invalid job id", "already completing or completed"),
+    job_id="SLURM_JOB_ID",
+    restarts="SLURM_RESTART_COUNT",
+    # Slurm 23.02 and newer set the variable; older ones are asked once.
+    seconds_left=(
+        "end=${{SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job=$SLURM_JOB_ID --format=%e)}}; "
+        'now=$(date +%s); expr "$end" - "$now" || echo {walltime_s}'
+    ),
+    warning="--signal=B:USR1@{0}",
+    cores_are_processes=False,
+    env={"SLURM_TIME_FORMAT": "%s"},
+    dry_run=["--test-only"],
+    nodes=["sinfo", "--noheader", "--Node", "--format=%n"],
+    errors=(
+        ("invalid account", INVALID),
+        ("invalid partition", INVALID),
+        ("invalid qos", INVALID),
+        ("invalid feature", INVALID),
+        ("invalid generic resource", INVALID),
+        ("invalid time limit", INVALID),
+        ("requested time limit is invalid", INVALID),
+        ("requested node configuration is not available", INVALID),
+        ("unrecognized option", INVALID),
+        ("invalid option", INVALID),
+        ("invalid --", INVALID),
+        ("more processors requested than permitted", INVALID),
+        ("user's group not permitted", CREDENTIALS),
+        ("access/permission denied", CREDENTIALS),
+        ("invalid user id", CREDENTIALS),
+        ("authentication", CREDENTIALS),
+        ("munge", CREDENTIALS),
+        ("violates accounting/qos policy", QUOTA),
+        ("limit", QUOTA),
+        ("partition is in an unavailable state", CAPACITY),
+        ("required partition not available", CAPACITY),
+        ("nodes required for job are down", CAPACITY),
+    ),
+)
+
+# --- PBS ------------------------------------------------------------------------------------------------------------
+
+_PBS_PHASES = {"R": RUNNING, "E": RUNNING, "B": RUNNING, "S": RUNNING, "U": RUNNING, "F": ENDED, "X": ENDED}
+_PBS_KILLED = 256
+"""PBS adds the number of the signal to this."""
+
+
+class _PbsJob(Struct):
+    job_state: str = ""
+    Job_Name: str = ""
+    comment: str = ""
+    Exit_status: int | None = None
+
+
+class _PbsAnswer(Struct):
+    Jobs: dict[str, _PbsJob] = {}
+
+
+def _pbs_jobs(out: bytes) -> list[Job]:
+    jobs = []
+    for id, row in msgspec.json.decode(out or b"{}", type=_PbsAnswer).Jobs.items():
+        phase = _PBS_PHASES.get(row.job_state, PENDING)
+        cause = ""
+        if phase == ENDED and row.Exit_status not in (0, None):
+            cause = TAKEN if row.Exit_status < 0 or row.Exit_status > _PBS_KILLED else FAILED
+        jobs.append(Job(id, row.Job_Name, phase, cause, row.comment))
+    return jobs
+
+
+PBS = System(
+    name="pbs",
+    title="PBS",
+    executor="psij.executors.batch.pbs:PBSJobExecutor",
+    directive="#PBS",
+    name_option="pbs.N",
+    output='-j oe -o "{0}"',
+    version=["qstat", "--version"],
+    listing=["qstat", "-f", "-F", "json", "-x"],
+    parse=_pbs_jobs,
+    cancel=["qdel"],
+    terminate=["qsig", "-s", "TERM"],
+    gone=("unknown job id", "job has finished"),
+    job_id="PBS_JOBID",
+    errors=(
+        ("unknown queue", INVALID),
+        ("invalid account", INVALID),
+        ("illegal attribute", INVALID),
+        ("unknown resource", INVALID),
+        ("illegal value", INVALID),
+        ("unauthorized request", CREDENTIALS),
+        ("not authorized", CREDENTIALS),
+        ("would exceed", QUOTA),
+        ("exceeds queue", QUOTA),
+        ("queue is not enabled", CAPACITY),
+    ),
+)
+
+# --- LSF ------------------------------------------------------------------------------------------------------------
+
+_LSF_PHASES = {"PEND": PENDING, "PROV": PENDING, "PSUSP": PENDING, "WAIT": PENDING, "DONE": ENDED, "EXIT": ENDED}
+
+
+class _LsfRow(Struct):
+    JOBID: str = ""
+    STAT: str = ""
+    JOB_NAME: str = ""
+    PEND_REASON: str = ""
+    EXIT_REASON: str = ""
+    JOBINDEX: str = ""
+
+
+class _LsfAnswer(Struct):
+    RECORDS: list[_LsfRow] = []
+
+
+def _lsf_jobs(out: bytes) -> list[Job]:
+    jobs = []
+    for row in msgspec.json.decode(out or b"{}", type=_LsfAnswer).RECORDS:
+        phase = _LSF_PHASES.get(row.STAT, RUNNING)
+        cause = ""
+        if row.STAT == "EXIT":
+            cause = TAKEN if row.EXIT_REASON.startswith("TERM_") else FAILED
+        jobs.append(Job(row.JOBID, row.JOB_NAME, phase, cause, row.EXIT_REASON or row.PEND_REASON))
+    return jobs
+
+
+LSF = System(
+    name="lsf",
+    title="LSF",
+    executor="psij.executors.batch.lsf:LsfJobExecutor",
+    directive="#BSUB",
+    name_option="lsf.J",
+    output='-o "{0}"',
+    version=["bsub", "-V"],
+    listing=["bjobs", "-a", "-o", "jobid stat job_name pend_reason exit_reason", "-json"],
+    parse=_lsf_jobs,
+    cancel=["bkill"],
+    terminate=["bkill", "-s", "TERM"],
+    gone=("no matching job", "already finished"),
+    job_id="LSB_JOBID",
+    warning="-wa USR1 -wt {minutes}",
+    errors=(
+        ("no such queue", INVALID),
+        ("bad queue", INVALID),
+        ("illegal option", INVALID),
+        ("not a valid project", INVALID),
+        ("cannot use the queue", CREDENTIALS),
+        ("permission denied", CREDENTIALS),
+        ("limit has been reached", QUOTA),
+        ("queue has been closed", CAPACITY),
+    ),
+)
+
+SYSTEMS = {system.name: system for system in (SLURM, PBS, LSF)}
