@@ -1,6 +1,7 @@
 """Checks the documentation: every relative link and every file that a page names exists.
 
-Touches nothing but the pages. Examples are run by the tests (tests/e2e/test_docs.py and the test_docs.py of each room).
+Reads the pages and touches nothing else. Examples are run by tests: tests/e2e/commands/test_docs.py, and the
+test_docs.py of each room.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every command ends cleanly: told by a signal, with a closed or full output, without its server.
 
 One or two lines, the right exit code, no traceback. Each command runs in this process; a signal comes when its work
-begins. The commands that stay for long are tried as processes in tests/e2e/test_long_exits.py.
+begins. The commands that stay for long are tried as processes in tests/e2e/commands/test_long_exits.py.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def test_a_job_that_is_late_gets_faster_machines_and_one_that_is_early_cheaper_o
 
 def test_the_same_situation_is_worked_out_once():
     calls = []
-    from windfall.planning.workflow.assign import assign
+    from windfall.planning.workflow.methods.assign import assign
 
     def counted(problem):
         calls.append(problem)

@@ -9,10 +9,10 @@ import pytest
 
 from windfall.graph import from_edges
 from windfall.planning.offers import Offer
-from windfall.planning.workflow import search
-from windfall.planning.workflow.assign import assign, bundles, cheapest_offers, reduce_parallelism, upgrade
 from windfall.planning.workflow.bounds import work_bound_usd
 from windfall.planning.workflow.check import faults
+from windfall.planning.workflow.methods import search
+from windfall.planning.workflow.methods.assign import assign, bundles, cheapest_offers, reduce_parallelism, upgrade
 from windfall.planning.workflow.model import US, NoOffer, Workflow, earliest_finish, make_problem
 from windfall.planning.workflow.planners import NAMES, plan, publish
 

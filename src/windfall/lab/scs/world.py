@@ -18,7 +18,7 @@ from windfall.planning.stream.classes import JobClass
 from windfall.planning.stream.control import Market, Rented, Rules, Waiting, control
 from windfall.planning.stream.mix import TypeMix
 from windfall.planning.stream.reserve import assign_gain, assign_greedy, reserve_gain, reserve_greedy
-from windfall.planning.workflow.assign import assign
+from windfall.planning.workflow.methods.assign import assign
 
 METHODS = {"scs": assign, "greedy": assign_greedy, "gain": assign_gain, "windfall": assign}
 RESERVE = {"greedy": reserve_greedy, "gain": reserve_gain}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from windfall.graph import from_edges
 from windfall.planning.offers import Offer
 from windfall.planning.stream.control import Waiting
-from windfall.planning.workflow.assign import Assignment, assign
+from windfall.planning.workflow.methods.assign import Assignment, assign
 from windfall.planning.workflow.model import US, Ints, Problem, Workflow, make_problem
 
 Array = NDArray[np.float64]

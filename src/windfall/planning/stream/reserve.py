@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from windfall.planning.workflow.assign import Assignment, upgrade
-from windfall.planning.workflow.fleet import fastest_offers, finish_with, stretched
+from windfall.planning.workflow.methods.assign import Assignment, upgrade
+from windfall.planning.workflow.methods.fleet import fastest_offers, finish_with, stretched
 from windfall.planning.workflow.model import Problem
 
 

@@ -1,5 +1,5 @@
-"""Workflows with deadlines: the graph, the planners, an independent checker and lower bounds. Pure.
+"""Planners of one workflow with a deadline, an independent checker of plans, and a lower bound of their cost. Pure.
 
-`graph` and `model` say what is planned, `schedule` is the vocabulary all planners share, `planners` names them all,
-`check` trusts none of them, `bounds` says what no plan can undercut. The control loop of SCS is in `scs_*`.
+`model` defines problem and plan, `planners` names every planner, `live` replans while the workflow runs; the algorithms
+are in `methods/`. Called by `planning.registry`, `windfall plan` and the laboratory of workflows.
 """

@@ -5,7 +5,7 @@ The exact bound for small workflows is a CP-SAT model in a process of its own: `
 
 from __future__ import annotations
 
-from windfall.planning.workflow.assign import share_cost
+from windfall.planning.workflow.methods.assign import share_cost
 from windfall.planning.workflow.model import Problem
 
 

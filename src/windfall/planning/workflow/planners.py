@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
+from windfall.planning.workflow.methods.rivals import gain, greedy, ic_pcp, prolis
+from windfall.planning.workflow.methods.scs import scs
+from windfall.planning.workflow.methods.windfall import LOOKS, windfall
 from windfall.planning.workflow.model import US, Plan, Problem
 from windfall.planning.workflow.risk import chance_of_any, without_failures
-from windfall.planning.workflow.rivals import gain, greedy, ic_pcp, prolis
-from windfall.planning.workflow.scs import scs
-from windfall.planning.workflow.windfall import LOOKS, windfall
 
 Planner = Callable[[Problem], Plan]
 

@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 
+from windfall.planning.workflow.methods.timeline import Timeline, from_plan, to_plan
 from windfall.planning.workflow.model import NEVER, Plan, Problem
-from windfall.planning.workflow.timeline import Timeline, from_plan, to_plan
 
 # Weight of the lengths of leases beside their cost: at equal cost, shorter leases are nearer to saving a cycle.
 LENGTH_WEIGHT = 0.02

@@ -28,7 +28,7 @@ from windfall.errors import BadInput
 from windfall.store import open_store
 from windfall.workflows import read
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "workflows"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "workflows"
 
 COUNT = """
 name = "count"

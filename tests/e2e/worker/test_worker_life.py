@@ -241,7 +241,7 @@ def test_it_dies_with_the_process_that_started_it(tmp_path):
             "import tests.support.worker_process as w; "
             "p = w.Worker(sys.argv[2], Path(sys.argv[3]), '--die-with-parent'); print(p.pid, flush=True); input()"
         )
-        root = str(Path(__file__).parents[2])
+        root = str(Path(__file__).parents[3])
         parent = subprocess.Popen(
             [sys.executable, "-c", code, root, server.url, str(tmp_path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": SOURCE},

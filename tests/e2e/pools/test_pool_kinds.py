@@ -17,7 +17,7 @@ from windfall.client import Client
 from windfall.pools.config import read_pools
 from windfall.server import embedded
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "pools"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "pools"
 TASKS = 40
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from windfall.planning.workflow.assign import upgrade
-from windfall.planning.workflow.fleet import (
+from windfall.planning.workflow.methods.assign import upgrade
+from windfall.planning.workflow.methods.fleet import (
     Fleet,
     Option,
     cheapest_option,
@@ -19,8 +19,8 @@ from windfall.planning.workflow.fleet import (
     place_all,
     stretched,
 )
+from windfall.planning.workflow.methods.timeline import Timeline, added_cost, to_plan
 from windfall.planning.workflow.model import Plan, Problem
-from windfall.planning.workflow.timeline import Timeline, added_cost, to_plan
 
 
 def greedy(problem: Problem) -> Plan:

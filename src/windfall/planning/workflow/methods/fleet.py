@@ -7,8 +7,8 @@ from bisect import bisect_left, bisect_right, insort_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from windfall.planning.workflow.methods.timeline import Timeline, added_cost
 from windfall.planning.workflow.model import NEVER, Problem
-from windfall.planning.workflow.timeline import Timeline, added_cost
 
 MAX_MACHINES_TRIED = 128  # in a larger fleet, only machines whose last task ends near the moment are tried
 NEIGHBOURS_TRIED = 12

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct, structs
 
 from windfall.graph import Graph, from_edges
-from windfall.planning.workflow.fleet import fastest_offers, finish_with, stretched
+from windfall.planning.workflow.methods.fleet import fastest_offers, finish_with, stretched
 from windfall.planning.workflow.model import NEVER, Problem
 
 # Exact upgrades are quadratic. Above each of these numbers of tasks: all tasks of a class and level are upgraded

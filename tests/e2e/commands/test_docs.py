@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [*sorted((ROOT / "docs" / "tutorial").glob("*.md")), *sorted(ROOT.glob("README.md"))]
 PYTHON_PAGES = [ROOT / "docs" / "howto" / "python.md"]
 # What sets up or tests the project itself is not run inside of its tests.

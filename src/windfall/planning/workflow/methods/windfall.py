@@ -8,9 +8,9 @@ from itertools import combinations
 import numpy as np
 from msgspec import structs
 
-from windfall.planning.workflow.assign import cheapest_offers
 from windfall.planning.workflow.bounds import work_bound_usd
-from windfall.planning.workflow.fleet import (
+from windfall.planning.workflow.methods.assign import cheapest_offers
+from windfall.planning.workflow.methods.fleet import (
     Fleet,
     Option,
     cheapest_option,
@@ -19,11 +19,11 @@ from windfall.planning.workflow.fleet import (
     place_all,
     stretched,
 )
+from windfall.planning.workflow.methods.rivals import gain, greedy, ic_pcp, prolis
+from windfall.planning.workflow.methods.scs import scs
+from windfall.planning.workflow.methods.search import Search
+from windfall.planning.workflow.methods.timeline import to_plan
 from windfall.planning.workflow.model import Plan, Problem, earliest_finish
-from windfall.planning.workflow.rivals import gain, greedy, ic_pcp, prolis
-from windfall.planning.workflow.scs import scs
-from windfall.planning.workflow.search import Search
-from windfall.planning.workflow.timeline import to_plan
 
 LOOKS = 1_200_000  # machines tried in the search; a few seconds
 MIN_LOOKS, LOOKS_PER_TASK = 200_000, 30_000  # a small workflow needs fewer

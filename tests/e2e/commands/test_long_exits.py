@@ -1,7 +1,7 @@
 """Commands that stay for long end cleanly: signals once, twice and thrice, a server that vanishes, a full disk.
 
 One or two lines, the right exit code, no traceback, and nothing is lost. Commands that answer at once are tried in
-tests/unit/cli/test_exits.py, states that cannot be used in tests/e2e/test_state_trouble.py.
+tests/unit/cli/test_exits.py, states that cannot be used in tests/e2e/server/test_state_trouble.py.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ The control loop for a stream of workflows is in `stream.control`; this is its r
 
 from __future__ import annotations
 
-from windfall.planning.workflow.assign import assign
-from windfall.planning.workflow.fleet import Fleet, Option, place_all
+from windfall.planning.workflow.methods.assign import assign
+from windfall.planning.workflow.methods.fleet import Fleet, Option, place_all
+from windfall.planning.workflow.methods.timeline import Timeline, to_plan
 from windfall.planning.workflow.model import Plan, Problem
-from windfall.planning.workflow.timeline import Timeline, to_plan
 
 
 def scs(problem: Problem) -> Plan:
