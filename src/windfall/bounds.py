@@ -140,7 +140,7 @@ BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def broken(error: Exception, what: str) -> BadInput:
-    """Why a message cannot be read, for whoever sent it."""
+    """Why a message cannot be read, as a text for its sender."""
     if isinstance(error, RecursionError):
         return BadInput(f"{what}: nested too deep", hint="no message has more than a few levels")
     if isinstance(error, UnicodeDecodeError):

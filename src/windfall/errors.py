@@ -35,7 +35,7 @@ class WindfallError(Exception):
 
 
 class BadInput(WindfallError):
-    """The user's input cannot be taken; nothing was started."""
+    """The user's input cannot be used; nothing was started."""
 
     kind = Kind.USER
     code = "bad-input"

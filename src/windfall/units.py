@@ -212,7 +212,7 @@ def parse_money(text: str | float, field: str = "budget") -> int:
 
 
 def show_usd(usd: float) -> str:
-    """`$12.50`; below a dollar up to four decimals where there are so many: `$0.10`, `$0.031`, `$0.1785`."""
+    """`$12.50`; below a dollar with up to four decimals, as many as it has: `$0.10`, `$0.031`, `$0.1785`."""
     if usd < 0:
         return f"-{show_usd(-usd)}"
     if usd >= 0.99995 or usd == 0:

@@ -104,7 +104,7 @@ class Rows:
 Made = Mapping[int, Mapping[str, list[Any]]]
 """Output files by the task that made them and by name: [name, sha256, size, mode]."""
 NOT_THERE = "0" * 64
-"""Names no blob: a file that is not kept any more fails the task that takes it, in words."""
+"""Stands for a file that is no longer kept: the task that takes it fails with a sentence that says so."""
 
 
 class Renderer:

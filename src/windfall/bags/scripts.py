@@ -1,8 +1,8 @@
 """Values in the script of `sh -c`: passed as environment variables, so that a shell never reads them as code. Pure.
 
 `sh -c 'echo {}'` becomes `sh -c 'echo "${WINDFALL_ARG_1}"'` with WINDFALL_ARG_1 = {} in the task's environment. Where a
-quote is open, the variable is written so that it stays one word: `"a {}"` becomes `"a ${WINDFALL_ARG_1}"`. Should the
-reading of the script be wrong in an odd corner, the text may come out odd, but a value is still never run.
+quote is open, the variable is written so that it stays one word: `"a {}"` becomes `"a ${WINDFALL_ARG_1}"`. If the
+script is misread, its text may come out wrong, but a value is still never run as code.
 """
 
 from __future__ import annotations

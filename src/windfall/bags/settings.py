@@ -41,7 +41,7 @@ class Needs(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
-    """What a job may say beside that."""
+    """The settings that only a job has."""
 
     name: str | None = None
     python: str | None = None

@@ -141,7 +141,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     budget_microusd: int | None = None
     pools: list[str] = []  # whose offers may be rented for it
     planner: str = ""  # who decides what is rented; empty: the server's default
-    confidence: float = 0.95  # how sure the plan shall be
+    confidence: float = 0.95  # the quantile of run times that the plan counts on
     grace_s: float = 10.0
     output_cap_bytes: int = 1 << 20
     policies: dict[str, str] = {}
@@ -150,7 +150,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     streaming: bool = False  # tasks may still be added
     key: str = ""  # the same key submits once
 
-    # Of a workflow; who waits for whom is its shape (windfall.graph), which travels beside.
+    # Of a workflow; its dependencies are its shape (windfall.graph), which is sent beside the specification.
     files: list[InputFile] = []  # from outside, for the tasks that take them
     workflow_class: str = ""  # jobs of one class have the same tasks, and deadlines and files of their own
     like: int = 0  # the tasks are those of this job, the first of the class

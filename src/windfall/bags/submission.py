@@ -82,7 +82,7 @@ class Submission(Struct):
     shape: Graph | None = None  # of a workflow
     estimates: bytes = b""  # seconds that each task is thought to take, as 32-bit floats
     identity: str = ""  # the same for the same job on other data; empty: such jobs are not compared
-    remarks: list[str] = []  # sentences for whoever submits it
+    remarks: list[str] = []  # remarks to show when it is submitted
 
 
 class _Origin(Struct):
@@ -135,7 +135,7 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
 
 
 def _remarks(spec: JobSpec, typed: list[str], runs_values: bool) -> list[str]:
-    """What to tell whoever has typed a command with a script of a shell in it."""
+    """Remarks on a command that contains a shell script."""
     if runs_values:
         return ["each value is run as a shell script, because the script is nothing but the value"]
     if any(name.startswith(PREFIX) for name in spec.task_env) and typed != spec.command:

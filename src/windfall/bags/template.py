@@ -86,7 +86,8 @@ class Scope:
         """Would a person have meant `{inner}` as a placeholder?"""
         if inner in OPERATIONS or inner in ("", "#") or _NAME.match(inner):
             return True
-        # Columns may have names that are no words, as in {wall time}: a near miss of one is a slip, not a literal.
+        # Columns may have names that are no words, as in {wall time}: a name close to one of them is a typing error,
+        # not a literal.
         return bool(get_close_matches(inner, self.columns, n=1, cutoff=0.8))
 
     def unknown(self, inner: str, what: str) -> BadInput:

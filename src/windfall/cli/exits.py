@@ -1,7 +1,7 @@
 """How commands end when told to: signals, a closed or full output. Touches signals and the standard streams.
 
 The first SIGTERM or SIGHUP, and every Ctrl-C, is an exception in the command, which ends in good order. One that comes
-while it is ending already ends the process at once: the log on the disk is the truth, as after kill -9.
+while it is ending already ends the process at once: what the log on the disk holds is kept, as after kill -9.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def end_at_once(number: int) -> None:
 
 
 def say(text: str) -> None:
-    """A line to standard error; if that is closed or full, nobody can be told."""
+    """A line to standard error; nothing if that is closed or full."""
     try:
         print(text, file=sys.stderr, flush=True)
     except (OSError, ValueError):

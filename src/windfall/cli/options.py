@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def say_silence(error: WindfallError, left_s: float) -> None:
-    """Whoever waits is told why, and for how long: silence looks like a hang."""
+    """Say on standard error that the server does not answer, and for how long it will be asked."""
     note(f"windfall: {error.message}; asking again for {show_duration(left_s)} (Ctrl-C leaves)")
 
 

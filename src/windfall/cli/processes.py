@@ -36,7 +36,7 @@ def processes(runs: int, jobs: int | None = None) -> Iterator[Executor | None]:
 
 
 def _leave_signals_to_us() -> None:
-    """Typed at a terminal, Ctrl-C reaches the runs as well; what becomes of them is for whoever started them to say."""
+    """Ignore Ctrl-C, which a terminal sends to the runs as well: the process that started them ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

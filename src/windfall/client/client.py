@@ -142,7 +142,7 @@ class Client:
         self.close()
 
     def close(self, *, now: bool = False) -> None:
-        """Let go: executors end, and so do a server and a worker that were started here (`now`: with their tasks)."""
+        """End executors, and the server and the worker that were started here (`now`: with their running tasks)."""
         _clients.discard(self)
         for executor in self._executors:
             executor.abandon()
@@ -361,7 +361,7 @@ class Client:
         return bytes(self._transport.request("GET", f"/v1/blobs/{sha256}"))
 
     def check(self) -> None:
-        """Nobody waits for a worker that cannot work."""
+        """Raise if the local worker has ended: its jobs would wait for ever."""
         if self._local is not None and (problem := self._local.worker_problem):
             raise problem
 

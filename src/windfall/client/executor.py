@@ -1,7 +1,7 @@
 """A `concurrent.futures.Executor` whose calls are tasks of one job. Two threads: one sends calls, one fetches results.
 
 A call is pickled where it is submitted, so that what cannot be sent fails there. Whatever has gathered while a request
-was under way travels in the next one: the more calls a second, the larger the chunks, and nobody waits for a timer.
+was under way travels in the next one: the more calls a second, the larger the chunks; no call waits for a timer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The server of a state: the one that runs on it, or one in this process. Touches processes and files.
 
-Two runs on one state share one server. When the process that holds it goes, the next one that asks takes over: the log
-is all there is to take over.
+Two runs on one state share one server. When the process that holds it ends, the next one that asks takes over from the
+log.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class LocalServer:
             return self._server.url, self._server.token
 
     def start_work(self) -> None:
-        """Idle no more: start a worker, now if the server is ours, else when we take over."""
+        """Start a worker: now if the server is ours, else when we take over."""
         with self._lock:
             self._idle = False
             if self._server is not None:

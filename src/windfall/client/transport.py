@@ -22,7 +22,7 @@ from windfall.wire import frames
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
 _SILENCE_S = 2.0
-"""Seconds without an answer after which whoever waits is told."""
+"""Seconds without an answer after which `on_silence` is called."""
 _AGAIN = (429, 502, 503, 504)
 
 encode = msgspec.json.encode
@@ -153,7 +153,7 @@ class Transport:
             if self._renew is not None and isinstance(failure, Unreachable):
                 self._move(*self._renew())
                 headers = {**headers, **self._headers}
-                # Another server: whoever asked decides at once whether to stay with it, not after a long poll.
+                # Another server: the caller decides at once whether to stay with it, not after a long poll.
                 asked.pop("wait_s", None)
 
     def _move(self, url: str, token: str) -> None:

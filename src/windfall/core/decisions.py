@@ -75,7 +75,7 @@ class ResultsJudged(Decision):
     ran: list[tuple[int, float]] = []
     """(place, seconds at speed 1 or multiples of the estimate) of results whose run times are learned from."""
     replan: list[int] = []
-    """Jobs whose run times are known so much better that they are planned again."""
+    """Jobs to replan because the estimate of their run times has changed enough."""
     stopped: list[Stop] = []
     advice: list[Advice] = []
 
@@ -84,7 +84,7 @@ class HostAnswered(Decision):
     host: int
     repeat: bool = False
     lost: list[tuple[int, int, int, int]] = []
-    """(job, task, attempt, verdict) of what an earlier boot, or a leaving host, took with it."""
+    """(job, task, attempt, verdict) of attempts lost with an earlier boot or a leaving host."""
     assigned: list[Assigned] = []
     cancel: list[Key] = []
     refused: str = ""
@@ -155,7 +155,7 @@ class ClientsAsked(Decision):
     asks: list[Ask] = []
     flow: Flow = []
     look_t: float = inf
-    """When to look at the pools again if nothing changes."""
+    """The next review of the pools if nothing changes."""
 
 
 class SiteSettled(Decision):
@@ -189,11 +189,11 @@ class PlanTaken(Decision):
     queues: list[tuple[int, list[int]]] = []
     """The whole queue of every machine that changes."""
     moved: list[tuple[int, int, int, int]] = []
-    """(job, task, attempt, verdict) of what is given up on hibernated machines, and starts again elsewhere."""
+    """(job, task, attempt, verdict) of attempts that are given up on hibernated machines; their tasks start again."""
     refused: list[str] = []
     """What of it is not carried out, and why."""
     not_before_t: float = -inf
-    """The next plan of this job is made at this time at the earliest: changes come in swarms."""
+    """The earliest time of the next plan of this job: changes often come many at once."""
     replan_t: float = inf
     """When the job is planned again although nothing has happened."""
     lessons: Lessons | None = None
@@ -201,7 +201,7 @@ class PlanTaken(Decision):
 
 class MachineSettled(Decision):
     lost: list[tuple[int, int, int, int]] = []
-    """(job, task, attempt, verdict) of what a machine took with it."""
+    """(job, task, attempt, verdict) of attempts lost with the machine."""
     cause: str = ""
     """Why it ended: it decides the bill."""
     stopped: list[Stop] = []

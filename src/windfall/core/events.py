@@ -82,7 +82,7 @@ class Bookkeeping(Struct, frozen=True, array_like=True):
     turnaround_cells: int = 16
     """Cells of an octave in which a bag's turnarounds are counted."""
     together_s: float = 60.0
-    """Machines that are taken within this time of one another went for one reason."""
+    """Machines that are reclaimed within this many seconds of each other count as one interruption."""
     ended_instances_kept: int = 1000
     """Instances of a site that have ended and are still remembered."""
 
@@ -100,7 +100,7 @@ class Settings(Struct, frozen=True, array_like=True):
     max_replicas: int = 3
     failover_pool: str = ""
     pools_after_s: float = 0.3
-    """Seconds between a change of what is wanted and a look at the pools: hosts that are there take what they can."""
+    """Seconds between a change of the demand and a review of the pools: connected hosts take what they can first."""
     bookkeeping: Bookkeeping = Bookkeeping()
 
 
@@ -111,7 +111,7 @@ class Event(Struct, tag=True, array_like=True, gc=False):
 
 
 class ServerStarted(Event):
-    """A server took the state over; whoever was silent meanwhile gets a whole lease again."""
+    """A server took the state over; every host gets a whole lease again."""
 
     settings: Settings
 
@@ -299,7 +299,7 @@ class SiteLooked(Event):
 
 
 class TasksEstimated(Event):
-    """How long each task of a job is thought to take on a machine of speed 1: 32-bit floats, one a task."""
+    """Estimated run time of each task of a job on a machine of speed 1: 32-bit floats, one per task."""
 
     job: int
     seconds: bytes
@@ -345,7 +345,7 @@ class MachineRefused(Event):
 
 
 class MachineNoticed(Event):
-    """The provider says that it will take the machine at `until`."""
+    """The provider gave notice that it will reclaim the machine at `until`."""
 
     machine: int
     until: float

@@ -138,7 +138,7 @@ def there(state: State, job: int) -> list[MachineState]:
 
 
 def makes_work(state: State, record: Record) -> bool:
-    """Could a host that got nothing before this record be given something after it?"""
+    """Whether a host that got nothing before this record could get something after it."""
     decided, event = record.decided, record.event
     if isinstance(decided, ResultsJudged):
         if any(verdict in (RETRIED, REQUEUED, RETURNED) for verdict in decided.verdicts):
@@ -150,7 +150,7 @@ def makes_work(state: State, record: Record) -> bool:
 
 
 def _frees_children(state: State, event: ResultsReported, decided: ResultsJudged) -> bool:
-    """Is a task of a workflow done, for which others may have waited?"""
+    """Whether a task of a workflow is done, which may release its children."""
     bags = state.bags
     if not bags.shapes:
         return False

@@ -45,7 +45,7 @@ def answered(ask: AskWish, started: Started, t: float) -> PoolAnswered:
 
 
 def unlisted(pool: str, error: str, t: float) -> PoolAnswered:
-    """A pool cannot say what it has: what there is stays as it was last seen, for that is no list of nothing."""
+    """A pool cannot be listed: its workers count as they were last seen, because a failed list is not an empty one."""
     return PoolAnswered(t, pool, 0, f"it cannot be listed: {error}")
 
 

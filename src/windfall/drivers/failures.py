@@ -31,7 +31,7 @@ class Undecided(WindfallError):
 
 
 class Uncommitted(WindfallError):
-    """It is not known to be durable, so nobody is told that it is done. The same request may be made again."""
+    """It is not known to be durable, so it is not acknowledged. The same request may be made again."""
 
     kind = Kind.OURS
     code = "uncommitted"
@@ -72,7 +72,7 @@ def _described(record: Record, error: BaseException) -> bytes:
         "decided": _named(record.decided),
     }
     with contextlib.suppress(Exception):
-        # The very bytes, so that the record can be applied again by whoever looks for the cause.
+        # The very bytes, so that the record can be applied again to find the cause.
         body["record_msgpack"] = base64.b64encode(encode_record(record)).decode()
     try:
         return msgspec.json.format(msgspec.json.encode(body, enc_hook=repr))

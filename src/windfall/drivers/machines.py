@@ -1,8 +1,8 @@
-"""The keeper of rented machines: has the provider agree with the engine, and tells the engine what became of them.
+"""The keeper of rented machines: compares the machines that should exist with those that the provider shows.
 
-It compares what there shall be with what there is, again and again, and remembers nothing in between. So it does not
-matter when it was interrupted: an order is repeated until it is answered (it is started once, by its number), a machine
-that shall end is stopped until it has ended, and what the provider shows is told as it is. Touches pools, by threads.
+It remembers nothing between two comparisons, so it may be interrupted at any time. An order is repeated until it is
+answered (the provider starts it once, by its number), a machine that shall end is stopped until it has ended, and what
+the provider shows is reported to the engine. Touches pools, by threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The process that planners think in: snapshots in, plans out, over two pipes. Touches standard input and output."""
+"""The process in which planners run: snapshots in, plans out, over two pipes. Touches standard input and output."""
 
 from __future__ import annotations
 

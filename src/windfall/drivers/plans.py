@@ -1,7 +1,7 @@
-"""The keeper of plans: has a planner look at a job when something has changed, and proposes what it says to the engine.
+"""The keeper of plans: has a job planned when something has changed, and proposes the plan to the engine.
 
-Planners may think for seconds, so they do it in a process of its own, one job after the other. One that fails or takes
-too long is replaced for the moment by one that needs no thinking: rent on demand. Touches one process, by a thread.
+Planners may take seconds, so they run in a process of their own, one job after the other. If one fails or takes too
+long, the fallback plans instead, which needs no search: rent on demand. Touches one process, by a thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from windfall.planning.contract import Plan, Snapshot
 log = logging.getLogger(__name__)
 
 LIMIT_S = 10.0
-"""Seconds that a planner may think."""
+"""Seconds that a planner may take."""
 STARTS_S = 30.0
 """Seconds that its process may take to start on a busy host, once."""
 
@@ -96,7 +96,7 @@ class PlanKeeper:
     async def plan(self, job: int) -> None:
         """Look, think, propose."""
         driver = self._driver
-        # Settled first: what a planner is shown should not be lost again while it thinks.
+        # Durable first: the snapshot of a planner should hold nothing that could still be lost.
         await driver.settled()
         wish = plan_wish(driver.state, job)
         if wish is None:
@@ -185,7 +185,7 @@ class Planning:
                 pipe.close()
 
     def close(self) -> None:
-        """From another thread: whoever waits for an answer gets none."""
+        """Called from another thread: an answer that is waited for will not come."""
         self._closed = True
         process = self._process
         if process is not None:

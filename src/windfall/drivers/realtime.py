@@ -1,6 +1,6 @@
 """The live driver: events in, records into the store, and only then answers out. Touches the clock and the store.
 
-Commit before act: an event is decided and applied at once, but nobody hears of it before its record is durable. While
+Commit before act: an event is decided and applied at once, but no answer leaves before its record is durable. While
 one transaction is being written, the events that arrive gather for the next one (group commit), so durability costs one
 sync per batch and no artificial wait.
 
@@ -294,7 +294,9 @@ class Realtime:
         return Uncommitted(why, hint="ask again: what was not acknowledged may be asked for once more")
 
     def _refuse_waiting(self, why: str) -> None:
-        """Tell everybody who waits for a commit that it is not known to have happened. What is pending stays so."""
+        """Fail every request that waits for a commit: it is not known to have happened. What is pending stays
+        pending.
+        """
         for pending in (self._in_flight, self._pending):
             if pending is None:
                 continue
@@ -360,7 +362,7 @@ class Realtime:
                 self._snapshotting = self.background(self._snapshot(*copied), "the snapshot", ends=True)
 
     async def _commit(self, batch: Batch) -> None:
-        """Until it is written, however long the disk stays full: what was decided must not be decided otherwise.
+        """Retry until it is written, however long the disk stays full: what was decided must not be decided otherwise.
 
         An error that no retry can cure stops the server.
         """
@@ -444,7 +446,7 @@ class Realtime:
         try:
             self._look_at_the_time()
         except Exception as error:
-            # Without it no silence is noticed and no attempt given up: a server that only seems to run.
+            # Without the timer no silence is noticed and no attempt is given up: the server must not go on.
             self.fail(f"the timer failed: {error!r}", error)
 
     def _look_at_the_time(self) -> None:

@@ -127,7 +127,7 @@ class Simulated:
             self.submit(thinking.proposal(wish, seq, self.now, answered))
 
     def stop_server(self) -> None:
-        """The server goes down: what it keeps is its saved state, and its timers are silent."""
+        """The server goes down: it keeps its saved state, and its timers do not fire."""
         self._saved = save(self.state)
 
     def start_server(self, settings: Settings) -> None:

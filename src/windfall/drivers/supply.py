@@ -93,7 +93,9 @@ def _clean(answer: T) -> T:
 
 
 class OrderedWorkers:
-    """A provider as a source of workers. Worker i of request n has the name POOL-n-i, whoever asks again."""
+    """A provider as a source of workers. Worker i of request n has the name POOL-n-i, also if the request is
+    repeated.
+    """
 
     def __init__(self, name: str, slots: int, pool: Pool) -> None:
         self.name, self._slots, self.pool = name, slots, pool

@@ -22,7 +22,7 @@ STYLE = """
 .chart .grid{stroke:var(--line);stroke-width:1}.chart .limit{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:5 4}
 .chart .limit-name{fill:var(--bad)}.chart .curve{fill:none;stroke:var(--main);stroke-width:2}
 .chart .area{fill:var(--main);opacity:.13}.done{fill:var(--good)}.failed{fill:var(--bad)}.lost{fill:var(--odd)}
-.boot{fill:var(--wait)}.spot{fill:var(--good)}.on-demand{fill:var(--main)}.cancelled,.asleep{fill:var(--line)}
+.boot{fill:var(--wait)}.spot{fill:var(--good)}.on-demand{fill:var(--main)}.cancelled{fill:var(--line)}
 .key.done,.key.spot{background:var(--good)}.key.failed{background:var(--bad)}.key.lost{background:var(--odd)}
 .key.boot{background:var(--wait)}.key.on-demand{background:var(--main)}
 .key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 1em}

@@ -25,7 +25,7 @@ COLOURS = {
 }
 MOST_LABELS = 80
 MOST_TASKS = 400
-"""More tasks than this are a grey carpet: their steps are drawn instead."""
+"""Above this many tasks single tasks cannot be told apart: their steps are drawn instead."""
 BAR_WIDTH, BAR_HEIGHT = 0.62, 0.3
 
 

@@ -2,8 +2,8 @@
 
 The paper leaves this as future work. Supply is what normal instances leave free on the whole site. Claims are the
 running preemptible instances that carry a bid, and the bids that wait. They are granted from the highest bid per unit
-down; the first that no longer fits ends the granting and sets the price for all, so nobody pays more than was bid and
-nobody who bids more than the price loses a place. What stays idle is less than that first refused claim.
+down; the first that no longer fits ends the granting and sets the price for all, so every winner pays at most its bid,
+and every claim that bids more than the price keeps its place. What stays idle is less than that first refused claim.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What placement talks about: hosts, instances, requests, decisions. Pure values.
 
-Amounts are plain numbers here. Inside `Site` they are integers of 1/UNITS, so that adding and subtracting
-for a year leaves no dust: 0.3 - 0.1 - 0.1 still has room for 0.1.
+Amounts are plain numbers here. Inside `Site` they are integers of 1/UNITS, so that sums are exact after any number of
+changes: 0.3 - 0.1 - 0.1 still has room for 0.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """End preemptible instances ahead of need, at the end of a billing period, when it costs nothing. Pure.
 
-An eviction in the middle of a period gives the consumed part away for nothing. The paper leaves ending instances ahead
+An eviction in the middle of a period earns nothing for the consumed part. The paper leaves ending instances ahead
 of time as future work. Two reasons to do it: room that will be needed (`headroom`), and instances whose next period
 is not expected to pay for the power it takes (`unprofitable`).
 """

@@ -93,7 +93,7 @@ def cheapest_cover(sizes: Sequence[Sequence[int]], costs: Sequence[int], short: 
 
 
 class _TooMany(Exception):
-    """Without a guide the partial sets got out of hand."""
+    """More partial sets than a search without a guide should hold."""
 
 
 def _guided(groups: Sequence[_Group], goal: Vector, sizes: Sequence[Vector], keys: Sequence[int]) -> tuple[int, ...]:
@@ -154,7 +154,7 @@ def _grouped(sizes: Sequence[Vector], keys: Sequence[int]) -> list[_Group]:
     for size, members in alike.items():
         members.sort(key=lambda i: (keys[i], i))
         groups.append(_Group(size, tuple(accumulate((keys[i] for i in members), initial=0)), tuple(members)))
-    # Large ones first: they decide most of what is short, so bounds and dominance bite early.
+    # Large ones first: they decide most of what is short, so bounds and dominance prune early.
     groups.sort(key=lambda group: group.size, reverse=True)
     return groups
 
@@ -292,7 +292,7 @@ def search_cover(
         return None
     best: tuple[int, int, tuple[int, ...]] | None = None
     looked = 0
-    # Depth first, "take it" before "leave it": the first leaf is a full set, so a limit never leaves empty hands.
+    # Depth first, "take it" before "leave it": the first leaf is a full set, so there is one even if the limit is met.
     stack: list[tuple[int, Vector, tuple[int, ...]]] = [(0, goal, ())]
     while stack:
         depth, lacks, chosen = stack.pop()

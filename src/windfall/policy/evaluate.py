@@ -264,8 +264,9 @@ def reach(ad: Ad, steps: tuple[str, ...]) -> Any:
 
 
 def find(ad: Ad, steps: tuple[str, ...]) -> Any:
-    """The attribute at the end of the steps, None if it is missing, an error where a step leads out of something else
-    than an ad. Names in any case, tags with or without `Tag_`."""
+    """The attribute at the end of the steps, None if it is missing, an error if a step goes through a value that is no
+    ad. Names in any case, tags with or without `Tag_`.
+    """
     here: Any = ad
     for step in steps:
         if here is None:

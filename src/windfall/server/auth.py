@@ -62,7 +62,7 @@ class Tokens:
         return f"wf_{ident}_{secret}"
 
     def bearer_of(self, authorization: str | None) -> Bearer:
-        """Who sends an `Authorization` header; BadCredentials if nobody whom we know."""
+        """The bearer of an `Authorization` header; BadCredentials if its token is not known."""
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise BadCredentials(

@@ -221,7 +221,7 @@ class Server:
             timeout_graceful_shutdown=3,
         )  # fmt: skip
         web = uvicorn.Server(config)
-        # Signals belong to whoever embeds us.
+        # The program that embeds us handles signals.
         web.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
         return web
 

@@ -1,4 +1,6 @@
-"""What the handlers share: the driver, the tokens, the renderers of jobs, and who waits for what. Touches no socket."""
+"""What the handlers share: the driver, the tokens, the renderers of jobs, and the requests that wait. Touches no
+socket.
+"""
 
 from __future__ import annotations
 
@@ -239,7 +241,7 @@ class Service:
         return True
 
     def wake_everybody(self) -> None:
-        """The server stops: nobody should wait for its answer, and nobody should begin to."""
+        """The server stops: answer every waiting request now, and let no other wait."""
         self.stopping = True
         for future in [*self._hosts.values(), *self._watchers]:
             if not future.done():

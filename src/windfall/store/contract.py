@@ -44,14 +44,14 @@ class StoreFull(StoreError):
 
 
 class StoreFailed(StoreError):
-    """The same call will never succeed: somebody has to act first."""
+    """The same call will never succeed: the operator has to act first."""
 
     code = "store-failed"
     retryable = False
 
 
 class StoreCorrupt(StoreFailed):
-    """What was written cannot be read back. Nobody may guess what it said, so we stop."""
+    """What was written cannot be read back. Its content cannot be guessed, so the server stops."""
 
     code = "store-corrupt"
 

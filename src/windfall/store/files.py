@@ -1,6 +1,6 @@
 """The files of a state directory beside its database: the lock, the snapshots, the blobs. Touches that directory only.
 
-DIR/made             there since the database was made: one that is empty now has lost what it held
+DIR/made             exists since the database was made: a database that is empty now has lost its content
 DIR/lock             held by flock while a server uses the directory; says which process, on which host
 DIR/snapshots/SEQ    the two newest states of the engine
 DIR/blobs/aa/SHA256  contents by their hash

@@ -64,7 +64,7 @@ _AS_IN = "as in: --state postgresql://USER@HOST/DATABASE"
 
 
 def locate(state: str | os.PathLike[str]) -> StateLocation:
-    """The state that is named. Two URLs of one database have one directory, whoever logs in and by what password."""
+    """The state that is named. Two URLs of one database have one directory, whatever their users and passwords."""
     named = os.fspath(state)
     if url := database_url(named):
         return StateLocation(state_home() / _folder(_parts(url)), url)

@@ -100,7 +100,7 @@ def _maximise(
     options = {"xatol": 1e-7, "fatol": 1e-7, "maxiter": 4000, "maxfev": 4000}
     found = optimize.minimize(cost, first, method="Nelder-Mead", options=options)
     rho = float(special.expit(found.x[-1])) if free_rho else 0.0
-    # A search that drives rho to nothing has found that the law's own tail explains what still waits.
+    # rho near 0: the tail of the law itself explains the observations that still wait.
     return build(found.x), (rho if rho > 1e-9 else 0.0), -float(found.fun)
 
 

@@ -77,7 +77,7 @@ class LatencyLaw(Struct, frozen=True):
         return math.inf
 
     def candidates(self) -> Array | None:
-        """The only timeouts worth a look, where the law comes in steps."""
+        """The only timeouts worth trying, if the law is a step function."""
         return None
 
 
@@ -431,7 +431,7 @@ CLOSED_FORMS: dict[str, type[LatencyLaw]] = {
 
 
 def closed_form(name: str, **params: Any) -> LatencyLaw:
-    """The law of that name; Weibull's shape is stored as `k`, because `shape` is a question put to every law."""
+    """The law of that name; Weibull's shape is stored as `k`, because `shape` is a method of every law."""
     if name == "weibull" and "shape" in params:
         params["k"] = params.pop("shape")
     return CLOSED_FORMS[name](**params)

@@ -1,7 +1,7 @@
 """What is remembered of latencies: counts by cell that fade, and the timeout that was advised. Pure data.
 
-Nothing here estimates or chooses (`online` does). How counting works stands in `CountRules`, which whoever keeps counts
-passes in: counts that are made again from the same latencies under the same rules are equal.
+Nothing here estimates or chooses (`online` does). `CountRules` says how latencies are counted; the caller passes it in.
+The same latencies under the same rules give equal counts.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Process(Struct, frozen=True):
         return (1 - self.rho) * self.law.cdf(wait_s)
 
     def log_hazard(self, wait_s: ArrayLike) -> Array:
-        """Logarithm of the rate at which a job that has waited so long comes back, outliers included."""
+        """Logarithm of the hazard rate: at which rate a job that has waited this long comes back, outliers included."""
         if self.rho == 0:
             return self.law.log_hazard(wait_s)
         with np.errstate(divide="ignore"):

@@ -1,7 +1,7 @@
 """Observed latencies, some of them censored, and estimates that assume no law. Pure.
 
-A job that still waits, or that was killed while waiting, is a right-censored observation: it took at least so long.
-Leaving it out would bias every estimate towards the fast hosts.
+A job that still waits, or that was killed while waiting, is a right-censored observation: its latency is at least the
+time waited. Leaving it out would bias every estimate towards the fast hosts.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 `survive` is the chance that an attempt has not come back by each time, outliers included, so nothing has to be known
 about them: E_J(T) = (area under the curve up to T + overhead) / (1 - survive(T)).
 
-The lowest point of the raw estimate is not the best timeout: at its left end few attempts decide, and the luckiest step
-would win. So the curve is smoothed in the logarithm of time before it is searched, and each timeout is charged its own
-standard error, which also leans to the long side, where an error costs less.
+The lowest point of the raw estimate is not the best timeout: its left end rests on few attempts, so its minimum is
+often chance. So the curve is smoothed in the logarithm of time before it is searched, and each timeout is charged its
+own standard error, which also leans to the long side, where an error costs less.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ class Runner:
                 timeout_s = _LOOK_S
         running.ended(status, usage)
         self._clear_up(running)
-        # All writers have ended: the pipes hold the rest of the output.
+        # All writers have ended: what the pipes hold is the rest of the output.
         for fd, _ in poll(0):
             if fd != wake and fd != line:
                 self._read(running, fd)

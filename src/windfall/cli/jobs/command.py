@@ -149,7 +149,7 @@ def _waiting(status: Json) -> str:
 
 
 def refuse_endless(client: Client, job: Job, place: Place, status: Json | None = None) -> None:
-    """Nobody waits for a job that no server runs."""
+    """Unreachable if the job has not ended and no server runs it: waiting would never end."""
     if client.is_idle and (status or job.status())["state"] not in ENDED:
         raise Unreachable(
             f"job {job.id} '{job.name}' has not ended, and no server runs it",

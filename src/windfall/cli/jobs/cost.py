@@ -93,8 +93,8 @@ def _offer_cells(row: Json) -> list[Any]:
 def _machine_cells(row: Json) -> list[Any]:
     end = row["cause"] or row["phase"]
     price = show_price(row["price_usd"], row["cycle_s"])
-    asleep = show_duration(row["slept_s"]) if row["slept_s"] else "-"
-    when = [moment(row["requested_s"]), moment(row["ended_s"]), show_duration(row["billed_s"]), asleep]
+    hibernated = show_duration(row["slept_s"]) if row["slept_s"] else "-"
+    when = [moment(row["requested_s"]), moment(row["ended_s"]), show_duration(row["billed_s"]), hibernated]
     return [f"m{row['machine']}", row["offer"], *when, row["cycles"], price, _usd(row), end]
 
 

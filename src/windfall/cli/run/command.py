@@ -303,7 +303,7 @@ class Session:
         self.last: Json | None = None
 
     def keep(self, status: Json) -> None:
-        """Remember the last status: once the server has stopped, nobody else knows it."""
+        """Remember the last status: it cannot be asked for once the server has stopped."""
         self.last = status
 
     def _progress_words(self) -> str:

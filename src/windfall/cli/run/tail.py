@@ -47,7 +47,7 @@ class Tail:
         self._stopped.set()
 
     def _quietly(self, target: object) -> None:
-        # The server may be gone before we are; whoever follows the job says so.
+        # The server may end before we do; the code that follows the job reports that.
         with contextlib.suppress(WindfallError, OSError, ValueError):
             target()  # type: ignore[operator]
 

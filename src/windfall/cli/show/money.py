@@ -48,9 +48,9 @@ def fleet_words(machines: Json) -> str:
     if not there:
         return "no machine is rented now" if machines["rented"] else "no machine is rented yet"
     kinds = ", ".join(f"{row['there']} {row['offer']}" for row in machines["offers"] if row["there"])
-    boots, asleep, idle = machines["pending"], machines["hibernated"], machines["idle"]
-    busy = there - boots - asleep - idle
-    parts = [(busy, "busy"), (boots, "boots" if boots == 1 else "boot"), (asleep, "hibernated"), (idle, "idle")]
+    boots, hibernated, idle = machines["pending"], machines["hibernated"], machines["idle"]
+    busy = there - boots - hibernated - idle
+    parts = [(busy, "busy"), (boots, "boots" if boots == 1 else "boot"), (hibernated, "hibernated"), (idle, "idle")]
     doing = ", ".join(f"{count} {what}" for count, what in parts if count)
     return f"{plural(there, 'machine')} ({kinds}): {doing}"
 
@@ -145,6 +145,6 @@ def reason_words(text: str, when: Callable[[float], str] = lambda t: f"until {mo
 
 
 def refusals(texts: Iterable[str]) -> list[str]:
-    """What was refused, alike ones together; that a machine which was refused gets no tasks goes without saying."""
+    """What was refused, equal refusals together; without the tasks of a machine that was refused itself."""
     counts = Counter(text for text in texts if not text.startswith("assign to new-"))
     return [text if count == 1 else f"{count} x {text}" for text, count in counts.items()]

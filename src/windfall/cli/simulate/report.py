@@ -99,7 +99,7 @@ def _gantt(seen: list[tuple[Any, ...]]) -> str:
     return page.png(figure)
 
 
-MACHINE_COLOURS = {"boots": "#f1c40f", "spot": "#4c9f70", "on-demand": "#2980b9", "asleep": "#d5d8dc"}
+MACHINE_COLOURS = {"boots": "#f1c40f", "spot": "#4c9f70", "on-demand": "#2980b9", "hibernated": "#d5d8dc"}
 
 
 def _rented(world: World) -> str:
@@ -111,7 +111,7 @@ def _rented(world: World) -> str:
         ended = world.driver.now if machine.ended_t is None else machine.ended_t
         ready = ended if machine.ready_t is None else machine.ready_t
         spans = [("boots", machine.requested_t, ready), (machine.offer.market, ready, ended)]
-        spans += [("asleep", since, ended if until is None else until) for since, until in machine.sleeps]
+        spans += [("hibernated", since, ended if until is None else until) for since, until in machine.sleeps]
         for what, start, end in spans:
             axes.broken_barh(
                 [(start / 3600, (end - start) / 3600)], (place + 0.1, 0.8), facecolors=MACHINE_COLOURS[what]

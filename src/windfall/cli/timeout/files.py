@@ -218,7 +218,7 @@ def _read_swf(path: str, lines: Sequence[str], what: str) -> Latencies:
             skipped += 1
             continue
         values.append(value)
-        # A job cancelled before it ran waited at least so long.
+        # A job cancelled before it ran: its latency is at least the time that it waited.
         cut.append(what == "wait" and status == SWF_CANCELLED and run <= 0)
         times.append(submit)
         width = int(math.log2(procs)) if procs >= 1 else 0

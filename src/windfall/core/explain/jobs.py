@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Kind = tuple[str, str]
-"""What a reason is about, and its clause."""
+"""The subject of a reason, and its clause."""
 PASSING = frozenset({"busy", "rank", "concurrency", "blame"})
 """Reasons that go away by themselves; if a host has no other, the task is not stuck."""
 MOST_HOSTS = 2000
@@ -163,7 +163,7 @@ def _listed(tasks: list[int], name_of: NameOf) -> str:
 
 
 class Look:
-    """What keeps each of the connected hosts from a task; of very many hosts only so many are looked at."""
+    """What keeps each of the connected hosts from a task; at most `MOST_HOSTS` of them are looked at."""
 
     def __init__(self, state: State, policies: Policies, bag: Bag, task: int | None, t: float) -> None:
         step = ceil(len(state.hosts.live) / MOST_HOSTS) or 1

@@ -40,7 +40,7 @@ def coming(state: State, bag: Bag, t: float) -> Coming | None:
     pools = [{"pool": machine.offer.pool, "what": standing(state, machine, t)} for machine in there[:10]]
     if there:
         reserved = f"{len(bag.queues.reserved)} tasks are reserved for its machines; " if bag.queues.reserved else ""
-        left = bag.waiting if free_hosts.are_there(state) else 0
+        left = bag.waiting if free_hosts.any_free_host(state) else 0
         others = f"{left} are left to free hosts; " if left else ""
         return Coming(reserved + others + _counted(there), pools, False, [])
     if not planned.plans:
@@ -56,7 +56,7 @@ def coming(state: State, bag: Bag, t: float) -> Coming | None:
 
 
 def is_held_by_budget(state: State, bag: Bag) -> bool:
-    """Nothing is rented any more, and nothing can be for the money that is left."""
+    """Whether nothing is rented and the rest of the budget allows no machine."""
     planned = state.fleet.plans.get(bag.number)
     if planned is None or bag.finished_t is not None:
         return False

@@ -50,7 +50,7 @@ from windfall.core.state.state import State
 
 
 def apply_server_started(state: State, event: ServerStarted, decided: Nothing) -> None:
-    """Nobody could reach a server that was not there: silence until now does not count."""
+    """Hosts could not reach the server while it was down: their leases begin anew."""
     state.settings = event.settings
     for number in [*state.hosts.unknown]:
         host = state.hosts[number]
@@ -238,7 +238,7 @@ def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: i
         _note(bag, host, result)
         bag.tally.causes[result.cause] = bag.tally.causes.get(result.cause, 0) + 1
         bag.tally.last_result_t = max(bag.tally.last_result_t or 0.0, result.end)
-        # It failed wherever it was tried: nobody's fault but its own.
+        # It failed wherever it was tried, so no host is blamed.
         bag.tally.blame.pop(task, None)
 
 

@@ -1,4 +1,4 @@
-"""The moves of an attempt: handed out, ended, given up. Called by `apply` only; they keep bags and hosts true."""
+"""The moves of an attempt: handed out, ended, given up. Called by `apply` only; they keep bags and hosts consistent."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
 
 
 def give_up(bag: Bag, task: int, number: int) -> Attempt | None:
-    """Stop counting on a live attempt. Its host may still hold it, and a late result is still welcome."""
+    """Stop counting on a live attempt. Its host may still hold it; a late result is still accepted."""
     attempt = bag.attempts.drop(task, number)
     if attempt is not None:
         bag.attempts.given_up.setdefault(task, []).append(attempt)

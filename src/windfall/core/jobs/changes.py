@@ -14,7 +14,7 @@ from windfall.core.state.state import State
 
 
 def nothing(state: State, event: Any, policies: Any) -> Nothing:
-    """The event says it all."""
+    """Decides nothing: the event holds everything that `apply` needs."""
     return Nothing()
 
 
@@ -46,7 +46,7 @@ def on_job_cancelled(state: State, event: JobCancelled, policies: Any) -> TasksC
     tasks = list(dict.fromkeys(event.tasks))
     open_ = [task for task in tasks if 0 <= task < bag.total and bag.columns.state[task] not in FINAL]
     if bag.shape is not None:
-        # What waits for a task that will never be done would wait for ever.
+        # Tasks whose parent will never be done would wait for ever.
         below = (task for task in bag.shape.descendants(open_) if task < bag.total)
         open_ += [task for task in below if bag.columns.state[task] not in FINAL]
     return TasksChosen(open_)

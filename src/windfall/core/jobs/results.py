@@ -75,7 +75,7 @@ def judge(state: State, result: Result) -> int:
     if others:
         return OTHERS_RUN
     if result.cause == UNRENDERED:
-        # The same comes of it however often it is tried.
+        # Another attempt would end the same way.
         return FAILED_FOR_GOOD
     return FAILED_FOR_GOOD if bag.columns.failures[result.task] + 1 >= rules.max_failures else RETRIED
 

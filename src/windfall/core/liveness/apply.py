@@ -1,4 +1,4 @@
-"""Hosts that fall silent, sleep, wake or leave, and the attempts that go with them. Decides nothing."""
+"""Hosts that fall silent, hibernate, resume or leave, and the attempts that they lose. Decides nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> N
 
 
 def _make_due(state: State, t: float) -> None:
-    """Plans that asked to look again now."""
+    """Mark the plans whose `replan_t` has come."""
     if state.fleet.replan_t > t:
         return
     for plan in state.fleet.plans.values():
@@ -53,13 +53,13 @@ def _fall_silent(state: State, host: Host, to: str) -> None:
         state.hosts.count_in_pool(host.pool, -1)
 
 
-def fall_asleep(state: State, host: Host) -> None:
-    """Its machine is hibernated: from now on its silence means nothing."""
+def hibernate(state: State, host: Host) -> None:
+    """Its machine is hibernated: from now on its lease stands still."""
     _fall_silent(state, host, HIBERNATED)
 
 
-def wake_up(state: State, host: Host, t: float) -> None:
-    """Its machine is awake again: it has a whole lease to say so."""
+def resume(state: State, host: Host, t: float) -> None:
+    """Its machine has resumed: its lease begins anew."""
     host.state, host.times.seen_t = LIVE, t
     state.hosts.live[host.number] = None
     state.hosts.live_slots += host.slots

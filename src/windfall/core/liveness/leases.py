@@ -1,6 +1,6 @@
-"""What silence means: a host unheard of is unknown, then lost; an attempt past its deadline is given up. Pure.
+"""Silent hosts: unknown after one lease, lost after two; an attempt past its deadline is given up. Pure.
 
-Silence is not death: nothing is torn down because of it, and a result that comes late is still welcome.
+A late result of an attempt that was given up is still accepted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
         if bag is None or key in gone or not attempts.live_until(bag, task, number, deadline):
             continue
         if state.fleet.machines and _is_asleep(state, bag, task, number):
-            # How long it may sleep is its plan's business.
+            # Its plan decides how long it may stay hibernated.
             continue
         gone.add(key)
         remaining = [a for a in bag.attempts.live[task] if (job, task, a.number) not in gone]
@@ -75,8 +75,9 @@ def _is_asleep(state: State, bag: Bag, task: int, number: int) -> bool:
 
 
 def _silent(state: State, numbers: Iterable[int], allowed_s: float, t: float) -> list[int]:
-    """Those that were silent for too long, the longest silent first. Adds up as `wake_at` does: a sum that rounds
-    another way would wake us for ever at a time that is never late enough."""
+    """Hosts that were silent for too long, the longest silent first. Computes the time as `wake_at` does: with another
+    rounding the wake-up could come just before the time, again and again.
+    """
     found = []
     for number in numbers:
         if state.hosts[number].times.seen_t + allowed_s > t:

@@ -10,21 +10,21 @@ SUSPECT_IN_A_ROW = 5
 FIRST_PROBATION_S = 60.0
 LONGEST_PROBATION_S = 3600.0
 MOST_EXCLUDED = 0.5
-"""At most this share of the live slots is ever starved: a bad bag must not shut a good pool down."""
+"""At most this share of the live slots gets no tasks because of suspicion: a bad bag must not shut a good pool down."""
 
 
 def is_spotless(record: Reliability) -> bool:
-    """Nothing that could raise a suspicion: true of nearly every host, and quickly seen."""
+    """Whether its record rules out a suspicion: true of nearly every host, and quick to check."""
     return not record.error_weight and record.failures_in_a_row < SUSPECT_IN_A_ROW
 
 
 def suspicion(record: Reliability, witnesses: int) -> str:
     """Why this host looks like a black hole, or nothing.
 
-    Blame needs proof: the tasks that failed here succeeded elsewhere, or everything fails here while others of the same
-    job (`witnesses`) do not: they are done, or have been running elsewhere since before the failures began. A few are
-    enough: a black hole fails faster than others can succeed. A task that fails everywhere is nobody's fault but its
-    own.
+    It is suspected only on evidence: the tasks that failed here succeeded elsewhere, or everything fails here while
+    others of the same job (`witnesses`) do not: they are done, or have been running elsewhere since before the failures
+    began. A few are enough: a black hole fails faster than others can succeed. A task that fails everywhere is not held
+    against any host.
     """
     if record.weight >= SUSPECT_WEIGHT and record.error_rate >= SUSPECT_RATE:
         return f"{record.error_rate:.0%} of its recent tasks failed here and succeeded elsewhere"

@@ -26,7 +26,7 @@ CAP_S = 7 * 86400.0
 RUN_FACTOR = 3.0
 """The run times of a bag's tasks differ; this many times their mean is not yet silence."""
 WELL_KNOWN, LEARN_EVERY = 2000, 8
-"""Of a pool that is so well known, only every eighth report is learned from."""
+"""Above this many attempts of a pool, only every eighth report is learned from."""
 OBSERVED_PER_RECORD = 4
 """Results of one report that are learned from: short tasks come in hundreds, and are alike."""
 
@@ -65,7 +65,7 @@ def lessons_of_results(
 
 
 def silence_s(state: State, host: Host, bag: Bag, waited_s: float) -> float | None:
-    """An attempt was given up after so long: its latency is at least what comes back (censored). None: not learned."""
+    """Seconds that the latency of an attempt given up now exceeds (censored); None if nothing is learned from it."""
     waited_s -= _run_s(bag)
     return waited_s if waited_s > 0 and not passes_over(state, host, bag) else None
 
@@ -114,7 +114,7 @@ def _advise(state: State, pool: str, bag: Bag, counts: Counts) -> Advice | None:
 
 
 def deadline_s(state: State, bag: Bag, host: Host, t: float) -> float | None:
-    """The learned timeout of the next attempt on this host; None where nobody else could take it over."""
+    """The learned timeout of the next attempt on this host, in seconds; None if no other host could take it over."""
     if not state.hosts.others_there(host, t, state.settings.lease_s):
         return None
     advice = state.learned.advice.get(key_of(host.pool, bag))

@@ -33,7 +33,7 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     elif event.holds is not None:
         _forget_held(state, host, frozenset(event.holds))
     if event.boot != host.session.boot:
-        # A worker that was drained has ended; whoever starts it again wants it to work.
+        # A drained worker has ended; one that is started again should work.
         host.access.draining = False
     host.session.boot, host.session.n = event.boot, event.n
     host.session.assigned, host.session.cancelled = decided.assigned, decided.cancel
@@ -63,7 +63,7 @@ def _apply_standing(state: State, host: Host, decided: HostAnswered, t: float) -
     if decided.probation is not None:
         record.probation_until, record.suspicion = decided.probation
     elif decided.test and decided.assigned:
-        # Judged by what comes of it: a success clears the record, a failure finds the next wait twice as long.
+        # A success clears the record; a failure doubles the wait for the next test.
         record.fade(t, state.settings.bookkeeping.host_half_life_s)
         record.probations += 1
         record.probation_until = decided.tested_until

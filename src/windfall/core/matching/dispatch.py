@@ -38,7 +38,7 @@ OTHER_HOST_LOOKAHEAD = 8
 AVOID_S = 5.0
 """Seconds that a failed task waits for another host than the one where it failed."""
 FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
-"""A task that failed or was lost so often goes to the fail-over pool, if there is one."""
+"""A task that failed or was lost this many times goes to the fail-over pool, if there is one."""
 
 
 DRAINED = "drained"
@@ -97,7 +97,7 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if machine is None and not state.bags.ready and not state.bags.tails:
         return answer
     if answer.lost and any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
-        # What goes with the host may stop its job, and with it what would be handed out here: the next ask will tell.
+        # Losses of this host may stop the job whose tasks would be handed out here: the next exchange decides.
         return answer
     want = event.want
     if want + len(host.held) > MAX_HELD:
@@ -139,7 +139,8 @@ def complete(state: State, host: Host, event: HostAsked, answer: HostAnswered) -
 
 
 def _breaker(state: State, pool: PoolState, host: Host, event: HostAsked, answer: HostAnswered) -> Breaker | None:
-    """Was it worth while to ask for this worker? One that leaves idle while tasks wait that it was never given was not.
+    """Whether asking for this worker helped. It did not if the worker leaves idle although tasks waited that it was not
+    given.
 
     Without this a job that no worker of a pool suits would have workers come and go for ever.
     """
@@ -156,7 +157,7 @@ def _for_machine(
 ) -> list[Assigned]:
     """What the worker of a rented machine gets: what is reserved for it, then what its job has unassigned.
 
-    Nothing ahead and nothing of other jobs: who rents a machine has all of it, and its plan can count on that.
+    It gets no tasks ahead and none of other jobs: the plan counts on the whole machine.
     """
     if machine.stopping or not machine.there or machine.noticed_t is not None:
         return []
@@ -419,7 +420,7 @@ class Matcher:
         return picked
 
     def avoids(self, bag: Bag, task: int) -> bool:
-        """Rather not to a host where the task just failed, while there is one where it did not."""
+        """Whether to leave the task to another host: it has just failed here, and there is a host where it has not."""
         tried = bag.tally.blame.get(task, ())
         if self.host.number not in tried or self.t - bag.columns.end[task] >= AVOID_S:
             return False

@@ -31,7 +31,7 @@ from windfall.core.events import (
 )
 from windfall.core.jobs import attempts
 from windfall.core.liveness import apply as liveness_apply
-from windfall.core.liveness.apply import apply_losses, fall_asleep, leave, wake_up
+from windfall.core.liveness.apply import apply_losses, hibernate, leave, resume
 from windfall.core.renting import money
 from windfall.core.state.bags import Bag
 from windfall.core.state.budgets import watch, watch_again
@@ -219,7 +219,7 @@ def apply_machine_hibernated(state: State, event: MachineHibernated, decided: No
     machine.sleeps.append((event.at, None))
     host = state.hosts.get(machine.host)
     if host is not None and host.state != GONE:
-        fall_asleep(state, host)
+        hibernate(state, host)
     state.touch(machine.job)
     watch(state, machine.job, event.t)
 
@@ -231,7 +231,7 @@ def apply_machine_resumed(state: State, event: MachineResumed, decided: Nothing)
     wake(state, machine, event.at)
     host = state.hosts.get(machine.host)
     if host is not None and host.state == HIBERNATED:
-        wake_up(state, host, event.t)
+        resume(state, host, event.t)
 
 
 def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettled) -> None:
@@ -277,7 +277,7 @@ def wake(state: State, machine: MachineState, at: float) -> None:
 
 
 def joined(state: State, host: Host, t: float) -> None:
-    """The worker of a machine has asked for work: it has booted, or is awake again."""
+    """The worker of a machine has asked for work: it has booted or resumed."""
     machine = machine_of(state, host)
     if machine is None or not machine.there:
         return

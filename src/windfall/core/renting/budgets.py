@@ -1,4 +1,4 @@
-"""A budget is a promise: which machines are given back before a billing cycle that would exceed it. Pure."""
+"""Which machines are given back before a billing cycle that would exceed the budget of their job. Pure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """How much of a renting job is left to free hosts, and until when. Pure.
 
-A planner plans only with what is not left to them. What runs on them, and as much of what waits as they will do at
-their pace, it is not shown: it rents for the rest. The nearer the deadline, the less is left to them: from `safe_t` on
-everything that waits is shown, and from `last_t` on what still runs on them as well, early enough for machines that are
-rented to do it in time. What runs there for much longer than it should is shown at once. So every planner shares with
-them, and the net of each holds.
+A planner's snapshot leaves out the tasks that run on free hosts, and as many waiting ones as free hosts will do at
+their pace; the planner rents machines for the rest. The nearer the deadline, the fewer tasks are left out: from
+`safe_t` on the snapshot holds all waiting tasks, and from `last_t` on those that run on free hosts as well, early
+enough for rented machines to do them in time. A task that is overdue on a free host is in the snapshot at once. Every
+planner therefore shares its job with free hosts, and its safety net holds.
 """
 
 from __future__ import annotations
@@ -25,69 +25,72 @@ from windfall.core.state.state import State
 from windfall.planning.contract import ONDEMAND, SPOT
 from windfall.planning.offers import Offer
 
-TRUST = 0.8
-"""Of what they would do at their pace: they may leave, slow down or serve others."""
-CHANCE_S, CHANCE_SHARE = 30.0, 1 / 50
-"""Seconds, and the largest share of its time, for which a new job is offered to free hosts alone."""
-SLOW = 2.0
-"""A task that runs this many times as long as the slowest one should may begin again on a machine."""
-SURELY = 1.5
-"""Limit of a higher quantile, as a multiple of that which the job asks for: the extremes of guesses say little."""
-MANY = 20
-LOOKS = 8
-"""Times at which their pace is looked at again, until everything must be safe."""
+FREE_HOST_DISCOUNT = 0.8
+"""Factor on the work that free hosts would do at their present pace: they may leave, slow down or serve others."""
+HEAD_START_S, HEAD_START_SHARE = 30.0, 1 / 50
+"""Seconds, and the largest share of the time to its deadline, for which a new job is offered to free hosts alone."""
+OVERDUE_FACTOR = 2.0
+"""A task on a free host is overdue after this many times the run time of the slowest task: a machine may rerun it."""
+MAX_QUANTILE_RATIO = 1.5
+"""Limit of a higher quantile of run times, as a multiple of the job's own: few samples say little of far quantiles."""
+MIN_TASKS_TO_LEAVE_ONE = 20
+"""Jobs with at least this many unfinished tasks always leave one of them unreserved."""
+REVIEWS = 8
+"""Reviews of the pace of free hosts until `safe_t`."""
 
 
 class Left(Struct, frozen=True):
-    """What a planner is not shown: tasks that run on free hosts, and waiting ones that free hosts will do.
+    """Tasks that the snapshot leaves out: those that run on free hosts, and waiting ones that free hosts will do.
 
-    `freed` are those of the waiting ones that were reserved for a machine so far, by its number.
+    `freed`: those of the waiting ones that were reserved for a machine, by the number of the machine.
     """
 
     running: frozenset[int] = frozenset()
     waiting: frozenset[int] = frozenset()
     freed: dict[int, frozenset[int]] = {}
-    look_t: float = math.inf
-    """When to look again."""
+    review_t: float = math.inf
+    """When to compute this again."""
 
 
 NOTHING = Left()
 
 
-def chance_t(state: State, bag: Bag, rules: JobRules) -> float:
-    """Until when free hosts may take what they can of a new job; now, where there are none."""
+def head_start_until_t(state: State, bag: Bag, rules: JobRules) -> float:
+    """Until when a new job is offered to free hosts alone; -inf if there are none."""
     deadline_s = rules.deadline_s
-    if deadline_s is None or bag.shape is not None or not are_there(state):
+    if deadline_s is None or bag.shape is not None or not any_free_host(state):
         return -math.inf
-    return bag.submitted_t + min(CHANCE_S, CHANCE_SHARE * deadline_s)
+    return bag.submitted_t + min(HEAD_START_S, HEAD_START_SHARE * deadline_s)
 
 
-def left_to_them(state: State, bag: Bag, t: float) -> Left:
-    """What is left to them at this moment. A workflow's plan holds every task of it."""
+def left_to_free_hosts(state: State, bag: Bag, t: float) -> Left:
+    """What is left to free hosts at `t`. Nothing of a workflow: its plan holds all of its tasks."""
     if bag.finished_t is not None or bag.shape is not None or bag.rules.deadline_s is None:
         return NOTHING
-    if not _offers(state, bag) or not are_there(state):
+    if not _offers(state, bag) or not any_free_host(state):
         return NOTHING
-    looks, limits = _looks(state, bag, t), patience(state, bag, t)
+    outlooks, limits = _outlooks(state, bag, t), limits_of(state, bag, t)
     if t >= limits.last_t:
         return NOTHING
-    running, pace = _running(state, bag, t, looks, limits)
+    running, pace = _running(state, bag, t, outlooks, limits)
     if t >= limits.safe_t:
-        return Left(running=running, look_t=limits.last_t)
-    # As many as they will do, and no more than rented machines could do in time if they all left now.
+        return Left(running=running, review_t=limits.last_t)
+    # At most as many as rented machines could do in time if all free hosts left now.
     if_they_leave = (limits.last_t - t) / limits.run_s * _steady_cores(state, bag)
-    count = math.floor(min(TRUST * pace * (limits.safe_t - t), if_they_leave))
-    # Of many, one is always left to them: whoever comes later and takes it shows that there is somebody.
-    lure = min(1, (bag.counts[WAITING] + bag.counts[HELD]) // MANY)
-    waiting = frozenset(islice(chain.from_iterable(bag.queues.by_class), max(lure, count)))
-    freed = _freed(state, bag, max(lure, count) - len(waiting))
-    look_t = t + max((limits.safe_t - t) / LOOKS, bag.rules.deadline_s / 100)
-    return Left(running, waiting.union(*freed.values()), freed, min(look_t, limits.safe_t))
+    count = math.floor(min(FREE_HOST_DISCOUNT * pace * (limits.safe_t - t), if_they_leave))
+    # Always leave one task unreserved: a free host that joins later takes it, which triggers a replan.
+    at_least = min(1, (bag.counts[WAITING] + bag.counts[HELD]) // MIN_TASKS_TO_LEAVE_ONE)
+    waiting = frozenset(islice(chain.from_iterable(bag.queues.by_class), max(at_least, count)))
+    freed = _freed(state, bag, max(at_least, count) - len(waiting))
+    review_t = t + max((limits.safe_t - t) / REVIEWS, bag.rules.deadline_s / 100)
+    return Left(running, waiting.union(*freed.values()), freed, min(review_t, limits.safe_t))
 
 
-class Patience(Struct, frozen=True):
-    """Until when something is left to free hosts: what waits until `safe_t`, what runs until `last_t` or
-    until it has run so long. `run_s` is what a rented machine takes for a task."""
+class Limits(Struct, frozen=True):
+    """Until when tasks are left to free hosts: waiting ones until `safe_t`, running ones until `last_t`.
+
+    `longest_s`: by class, the run time after which a task is overdue. `run_s`: the run time on a rented machine.
+    """
 
     safe_t: float
     last_t: float
@@ -98,61 +101,63 @@ class Patience(Struct, frozen=True):
         return t >= self.last_t or t - sent_t > self.longest_s[bag.class_of(task)] * unit_of(bag, task)
 
 
-def patience(state: State, bag: Bag, t: float) -> Patience:
-    looks = _looks(state, bag, t)
-    run_s, lag_s = _rented_s(state, bag, looks)
-    # If the slowest of all that run now shall be as sure as the job asks for, one of them must be surer.
+def limits_of(state: State, bag: Bag, t: float) -> Limits:
+    outlooks = _outlooks(state, bag, t)
+    run_s, lag_s = _rented_s(state, bag, outlooks)
+    # For all running tasks to be in time with the job's confidence, each single one needs a higher quantile.
     share = (1.0 - bag.rules.confidence) / (1 + bag.counts[HELD])
-    surely = _looks(state, bag, t, 1.0 - share)
-    sure_s = min(_rented_s(state, bag, surely)[0], SURELY * run_s)
+    high = _outlooks(state, bag, t, 1.0 - share)
+    high_s = min(_rented_s(state, bag, high)[0], MAX_QUANTILE_RATIO * run_s)
     deadline_t = bag.submitted_t + (math.inf if bag.rules.deadline_s is None else bag.rules.deadline_s)
-    return Patience(deadline_t - lag_s - 2 * run_s, deadline_t - lag_s - sure_s, _longest_s(looks, surely), run_s)
+    return Limits(deadline_t - lag_s - 2 * run_s, deadline_t - lag_s - high_s, _longest_s(outlooks, high), run_s)
 
 
-def _longest_s(looks: list[Outlook], surely: list[Outlook]) -> list[float]:
-    pairs = zip(looks, surely, strict=True)
-    return [SLOW * min(sure.runtime_s, SURELY * look.runtime_s) for look, sure in pairs]
+def _longest_s(outlooks: list[Outlook], high: list[Outlook]) -> list[float]:
+    pairs = zip(outlooks, high, strict=True)
+    return [OVERDUE_FACTOR * min(far.runtime_s, MAX_QUANTILE_RATIO * usual.runtime_s) for usual, far in pairs]
 
 
 def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
-    """Whether a rented machine takes unassigned tasks: all of it where a plan names no tasks, else what it will
-    have done in the time that is paid anyway, so that nothing is paid for what costs nothing elsewhere."""
+    """Whether a rented machine may begin an unassigned task.
+
+    If the plan names tasks and there are free hosts: only one that ends within the time that is already paid.
+    """
     planned = state.fleet.plans[bag.number].plan if bag.number in state.fleet.plans else None
     if planned is not None and machine.offer.market == SPOT and t > planned.spot_until_t:
         return False
-    if planned is None or not planned.assign or not are_there(state):
+    if planned is None or not planned.assign or not any_free_host(state):
         return True
-    return t + _run_s(bag, machine.offer, _looks(state, bag, t)) <= paid_until_t(machine, t)
+    return t + _run_s(bag, machine.offer, _outlooks(state, bag, t)) <= paid_until_t(machine, t)
 
 
-def are_there(state: State) -> bool:
+def any_free_host(state: State) -> bool:
     """Whether there are free hosts."""
     return any(machine_of(state, state.hosts[number]) is None for number in state.hosts.live)
 
 
-def _looks(state: State, bag: Bag, t: float, confidence: float | None = None) -> list[Outlook]:
-    sure = bag.rules.confidence if confidence is None else confidence
-    return [Outlook(state, bag, index, sure, t) for index in range(len(bag.classes))]
+def _outlooks(state: State, bag: Bag, t: float, confidence: float | None = None) -> list[Outlook]:
+    quantile = bag.rules.confidence if confidence is None else confidence
+    return [Outlook(state, bag, index, quantile, t) for index in range(len(bag.classes))]
 
 
-def _rented_s(state: State, bag: Bag, looks: list[Outlook]) -> tuple[float, float]:
+def _rented_s(state: State, bag: Bag, outlooks: list[Outlook]) -> tuple[float, float]:
     """Run time and boot of the slowest task on the quickest machine that does not vanish, or on any if all may."""
     offers = _offers(state, bag)
     if not offers:
         return 0.0, 0.0
     steady = [offer for offer in offers if offer.market == ONDEMAND] or offers
-    quickest = min(steady, key=lambda offer: offer.lag_s + _run_s(bag, offer, looks))
-    return _run_s(bag, quickest, looks), quickest.lag_s
+    quickest = min(steady, key=lambda offer: offer.lag_s + _run_s(bag, offer, outlooks))
+    return _run_s(bag, quickest, outlooks), quickest.lag_s
 
 
-def _run_s(bag: Bag, offer: Offer, looks: list[Outlook]) -> float:
-    """What the slowest of its tasks takes there."""
+def _run_s(bag: Bag, offer: Offer, outlooks: list[Outlook]) -> float:
+    """Seconds of the slowest task of the job on a machine of this offer."""
     unit_s = max(bag.progress.estimates) if bag.progress.estimates else 1.0
-    return max(look.runtime_s * unit_s / offer.speed_for(look.rules.name) for look in looks)
+    return max(outlook.runtime_s * unit_s / offer.speed_for(outlook.rules.name) for outlook in outlooks)
 
 
 def _steady_cores(state: State, bag: Bag) -> float:
-    """Cores that can be had for what they leave undone: half of those that do not vanish, if there is a limit."""
+    """On-demand cores that could do what free hosts leave undone: half of the limit, infinite without a limit."""
     cores = 0.0
     for offer in _offers(state, bag):
         if offer.market == ONDEMAND:
@@ -164,11 +169,11 @@ def _offers(state: State, bag: Bag) -> list[Offer]:
     return [offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())]
 
 
-def _running(state: State, bag: Bag, t: float, looks: list[Outlook], limits: Patience) -> tuple[frozenset[int], float]:
-    """Tasks that run on free hosts alone, not too long yet; and the tasks a second that these hosts do.
+def _running(state: State, bag: Bag, t: float, outlooks: list[Outlook], limits: Limits) -> tuple[frozenset[int], float]:
+    """Tasks that run on free hosts alone and are not overdue; and the pace of these hosts, in tasks per second.
 
-    A slot is thought to do a task in its mean time, or in what the one that it has now has taken, if that is longer.
-    What a host holds ready beyond its slots is not at work.
+    A slot is assumed to need the mean run time per task, or the time that its present task has run if that is longer.
+    Tasks that a host holds ready beyond its slots do not count.
     """
     tasks: list[int] = []
     at_work: dict[int, list[float]] = {}
@@ -178,7 +183,7 @@ def _running(state: State, bag: Bag, t: float, looks: list[Outlook], limits: Pat
             continue
         if not all(limits.has_ended(bag, task, attempt.sent, t) for attempt in live):
             tasks.append(task)
-        mean_s = looks[bag.class_of(task)].mean_s * unit_of(bag, task)
+        mean_s = outlooks[bag.class_of(task)].mean_s * unit_of(bag, task)
         for attempt in live:
             at_work.setdefault(attempt.host, []).append(max(mean_s, t - attempt.sent, 1e-3))
     pace = 0.0

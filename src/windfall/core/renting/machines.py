@@ -57,7 +57,7 @@ def free_slots(state: State, host: Host) -> int:
     for job, task, number in host.held:
         bag = state.bags[job]
         if not attempts.is_live(bag, task, number):
-            continue  # given up while it slept: it hears so before it gets anything new
+            continue  # given up while it was hibernated: it is told so before it gets anything new
         used += max(1, ceil(bag.classes[bag.class_of(task)].cpus))
     return host.slots - used
 
@@ -123,10 +123,10 @@ def on_machine_refused(state: State, event: MachineRefused, policies: Any) -> Of
 
 
 def shut_until_t(seen: Seen, offer: Offer) -> float:
-    """Until when it is not worth while to ask for this offer again."""
+    """Until when this offer is not asked for again."""
     if seen.refused_t is None or not seen.refusals:
         return -inf
-    # In cycles or, where they are seconds, in boots: what a provider lacks it does not have a moment later.
+    # At least one billing cycle or, where cycles are seconds, one boot: a lack of capacity lasts longer than a moment.
     unit_s = max(offer.cycle_s, PAUSE_BOOTS * offer.lag_s)
     units = min(LONGEST_PAUSE_CYCLES, REFUSED_PAUSE_CYCLES * 2.0 ** min(seen.refusals - 1, 20))
     return seen.refused_t + max(LEAST_PAUSE_S, units * unit_s)

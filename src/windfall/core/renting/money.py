@@ -1,8 +1,8 @@
 """What machines cost: meters, billing cycles, an exact ledger and budgets. Pure; bills are integer micro-dollars.
 
 A meter runs while a machine is held and stands still while it is hibernated. Every begun cycle is owed in full, except
-the last one where the provider took the machine and the tariff says that this one is free. The price of a cycle may be
-a fraction of a micro-dollar (a second of a cheap machine), so the bill of a machine is rounded once, and not its price.
+the last one if the provider reclaimed the machine and the tariff says that it is free. The price of a cycle may be a
+fraction of a micro-dollar (a second of a cheap machine), so the bill of a machine is rounded once, and not its price.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def resume(meter: Meter, t: float) -> Meter:
 
 
 def end(meter: Meter, t: float, *, taken: bool = False) -> Meter:
-    """The machine is gone: given back by us, or taken by the provider. The first end counts."""
+    """The machine has ended: given back by us, or reclaimed by the provider. The first end counts."""
     return meter if meter.ended else replace(pause(meter, t), ended=True, taken=taken)
 
 
@@ -102,7 +102,9 @@ def owed_at_rates(tariff: Tariff, meter: Meter, t: float, rates: Sequence[tuple[
 
 
 def paid_until_t(tariff: Tariff, meter: Meter, t: float) -> float:
-    """When the present cycle ends, if the machine is held until then; infinite while it is hibernated or gone."""
+    """When the present cycle ends, if the machine is held until then; infinite while it is hibernated or after its
+    end.
+    """
     if meter.since_t is None:
         return math.inf
     seconds = held_s(meter, t)

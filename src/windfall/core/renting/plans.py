@@ -1,7 +1,7 @@
 """Plans in the engine: what a planner is shown, and what of its proposal is carried out. Pure.
 
-A planner works off the loop on a snapshot; until its plan comes the world has moved on. So every part of a plan is held
-against the state of now: what cannot be done any more is left out and said, and the rest is done.
+A planner works on a snapshot while the engine goes on, so every part of its plan is compared with the present state.
+Parts that can no longer be carried out are left out, with a reason; the others are carried out.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from windfall.planning.contract import Group, Machine, Phase, Plan, Running, Sna
 from windfall.planning.offers import GIB, Offer
 
 PAUSE_S = 0.1
-"""Between two plans for one job."""
+"""Least seconds between two plans for one job."""
 
 
 def settled(state: State, bag: Bag, rules: JobRules, sealed: bool) -> JobSettled:
     """Whether a job under these rules gets a plan now, and when the first is made. All its tasks must be there."""
     if not rules.rent_from or not (sealed or rules.streaming) or bag.number in state.fleet.plans:
         return JobSettled()
-    look_t = free_hosts.chance_t(state, bag, rules)
-    return JobSettled(planned=True, replan_t=look_t if look_t > -math.inf else None)
+    first_t = free_hosts.head_start_until_t(state, bag, rules)
+    return JobSettled(planned=True, replan_t=first_t if first_t > -math.inf else None)
 
 
 def closing(state: State, job: int) -> Plan | None:
@@ -56,7 +56,7 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
     names_tasks = bag.counts[WAITING] + bag.counts[HELD] <= names_up_to
     ran = ran_so_far(state, bag, t)
     looks = [Outlook(state, bag, index, bag.rules.confidence, t, ran) for index in range(len(bag.classes))]
-    left = free_hosts.left_to_them(state, bag, t)
+    left = free_hosts.left_to_free_hosts(state, bag, t)
     shown = tuple(_shown(state, bag, machine, t, looks, left) for machine in there(state, job))
     hidden = left.running | left.waiting
     if names_tasks:
@@ -179,7 +179,7 @@ def _running(state: State, bag: Bag, machine: MachineState, t: float, looks: lis
 
 
 def _on_offer(state: State, bag: Bag, t: float) -> list[Offer]:
-    """What the job may rent, each with the number that it could have at this moment."""
+    """The offers that the job may rent, each with the number that it could have at this moment as its limit."""
     found = []
     for pool in bag.rules.rent_from:
         for offer in state.fleet.offers.get(pool, ()):
@@ -209,7 +209,7 @@ def on_plan_proposed(state: State, event: PlanProposed, policies: Any) -> PlanTa
         taken.refused.append(f"job {event.job} rents no machines")
         return taken
     numbers = _starts(state, bag, event, taken)
-    left = free_hosts.left_to_them(state, bag, event.t)
+    left = free_hosts.left_to_free_hosts(state, bag, event.t)
     _assignments(state, bag, event, taken, numbers, left)
     _stops(state, bag, event, taken)
     taken.not_before_t = event.t + PAUSE_S
@@ -221,18 +221,18 @@ def complete(state: State, event: PlanProposed, taken: PlanTaken) -> None:
     """Add when to plan again, and what is learned from attempts that are given up."""
     bag = state.bags.get(event.job)
     if bag is not None and event.job in state.fleet.plans:
-        _complete(state, bag, event, taken, free_hosts.left_to_them(state, bag, event.t))
+        _complete(state, bag, event, taken, free_hosts.left_to_free_hosts(state, bag, event.t))
 
 
 def _complete(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, left: free_hosts.Left) -> None:
     taken.lessons = lessons.of_losses(state, taken.moved, event.t)
     taken.replan_t = min(
-        event.plan.replan_t, _reopens_t(state, bag, event.t), _unsure_until_t(state, bag, event.t), left.look_t
+        event.plan.replan_t, _reopens_t(state, bag, event.t), _unsure_until_t(state, bag, event.t), left.review_t
     )
 
 
 def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
-    """Nothing happens while tasks of which nothing is known run on and on; that alone must be a reason to look."""
+    """When to replan because tasks of unknown run time still run: they cause no event. Infinite if there are none."""
     if bag.finished_t is not None or not bag.attempts.live:
         return math.inf
     looks = (Outlook(state, bag, index, bag.rules.confidence, t) for index in range(len(bag.classes)))
@@ -240,7 +240,7 @@ def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
 
 
 def _reopens_t(state: State, bag: Bag, t: float) -> float:
-    """When an offer that was refused is worth another try."""
+    """When the next refused offer may be asked for again."""
     offers = [offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())]
     seen = [(state.fleet.markets.get(offer.key), offer) for offer in offers]
     times = [machines.shut_until_t(market, offer) for market, offer in seen if market is not None]
@@ -288,7 +288,7 @@ def _assignments(
     state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, numbers: dict[str, int], left: free_hosts.Left
 ) -> None:
     named: set[int] = set()
-    patience = free_hosts.patience(state, bag, event.t)
+    limits = free_hosts.limits_of(state, bag, event.t)
     for label, tasks in event.plan.assign.items():
         number = numbers.get(label) or _number(label)
         if label not in numbers and not _is_ours(state.fleet.machines.get(number), bag):
@@ -299,7 +299,7 @@ def _assignments(
             if task in named or not 0 <= task < bag.total:
                 continue
             value = bag.columns.state[task]
-            given_up = _given_up(state, bag, task, number, patience, event.t) if value == HELD else []
+            given_up = _given_up(state, bag, task, number, limits, event.t) if value == HELD else []
             if value == WAITING or given_up:
                 named.add(task)
                 queue.append(task)
@@ -318,7 +318,7 @@ def _free(state: State, taken: PlanTaken, left: free_hosts.Left) -> None:
 
 
 def _given_up(
-    state: State, bag: Bag, task: int, machine: int, patience: free_hosts.Patience, t: float
+    state: State, bag: Bag, task: int, machine: int, limits: free_hosts.Limits, t: float
 ) -> list[int]:  # fmt: skip
     """The attempts of a task if all of them may be given up for one on this machine.
 
@@ -328,15 +328,15 @@ def _given_up(
     for attempt in bag.attempts.live.get(task, ()):
         host = state.hosts.get(attempt.host)
         other = None if host is None else fleet.machine_of(state, host)
-        asleep = other is not None and other.phase == HIBERNATED and other.number != machine
-        if not asleep and not (other is None and patience.has_ended(bag, task, attempt.sent, t)):
+        hibernated = other is not None and other.phase == HIBERNATED and other.number != machine
+        if not hibernated and not (other is None and limits.has_ended(bag, task, attempt.sent, t)):
             return []
         found.append(attempt.number)
     return found
 
 
 def _stops(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> None:
-    """Machines to end: only such that have nothing to do, so that nothing that is paid for is thrown away."""
+    """Machines to stop: only idle ones, so that no work in progress is lost."""
     moved = {(job, task, attempt) for job, task, attempt, _ in taken.moved}
     queues = dict(taken.queues)
     for label in event.plan.stop:

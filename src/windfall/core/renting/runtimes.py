@@ -18,12 +18,12 @@ from windfall.planning.estimates import GUESSED, MAX_SAMPLES, RECORDED, UNKNOWN,
 from windfall.planning.estimates import Record as RunTimes
 
 UNKNOWN_S = 60.0
-"""What a task takes of which nobody knows anything: the first results will tell."""
+"""Assumed run time of a task before anything is known about its class."""
 UNKNOWN_SHARE = 1 / 50
-"""And not more than this share of the time that is allowed: who gives a minute does not mean tasks of a minute."""
+"""The assumed run time is at most this share of the time to the deadline."""
 SHORT, STEP = 0.5, 1.1
-"""What has run for less than this share of the mean may still be any task; what has run longer is told in such steps,
-so that many tasks are alike."""
+"""Below `SHORT` times the mean, the time that a task has run says nothing about it; above, it is rounded up to a power
+of `STEP`, so that many tasks are equal to a planner."""
 RUNNING_FACTOR = 1.5
 """While nothing has ended, the estimate is this multiple of the longest running time so far."""
 
@@ -53,7 +53,7 @@ def lessons_of_results(
         known = state.learned.run_times.get(key)
         count = counts[key] = counts.get(key, known.count if known is not None else 0) + 1
         if count & (count - 1) == 0:
-            # The first result says the most, and each that doubles their number about as much as the one before.
+            # Replan at the first result and whenever their number has doubled: others change the estimate too little.
             replan[result.job] = None
     return found, list(replan)
 
@@ -80,7 +80,7 @@ def on_checkpoint_saved(state: State, event: CheckpointSaved, policies: Any) -> 
 
 
 def progress_s(state: State, job: int, task: int, attempt: int, run_s: float) -> float:
-    """What a task has done by now, in seconds on a machine of speed 1, if this attempt has run so long.
+    """What a task has done by now, in seconds on a machine of speed 1, if this attempt has run for `run_s`.
 
     It began with what earlier attempts had saved, and the time to restore that is no progress.
     """
@@ -111,7 +111,7 @@ def ran_so_far(state: State, bag: Bag, t: float) -> dict[int, float]:
 
 
 def ran_s(state: State, bag: Bag, task: int, attempt: Attempt, t: float) -> float:
-    """Nothing where it may only have waited on its host, or where nobody knows how fast that is."""
+    """Seconds that an attempt has run, at speed 1; 0.0 if it may still wait there, or on a host of unknown speed."""
     host = state.hosts.get(attempt.host)
     machine = None if host is None else machine_of(state, host)
     if host is None or machine is None:
@@ -124,7 +124,7 @@ def ran_s(state: State, bag: Bag, task: int, attempt: Attempt, t: float) -> floa
 
 
 def _pilot_s(bag: Bag, index: int, t: float) -> float:
-    """What to count on before the first result: a guess, and more as soon as tasks run longer than that."""
+    """The estimate before the first result: a guess, raised as soon as tasks run longer."""
     guess_s = UNKNOWN_S if bag.rules.deadline_s is None else min(UNKNOWN_S, UNKNOWN_SHARE * bag.rules.deadline_s)
     running = [live[0].sent for task, live in bag.attempts.live.items() if bag.class_of(task) == index]
     return max([guess_s, *(RUNNING_FACTOR * (t - sent) for sent in running)])
@@ -157,20 +157,20 @@ class Outlook:
             self.runtime_s = self.mean_s = first_s or UNKNOWN_S
             return
         seconds = state.learned.run_times[self._key].seconds if self._key in state.learned.run_times else []
-        # Without a single result even a bad guess is needed; with one, only what a person said still counts beside it.
+        # Without a result even a bad guess is needed; with one, only a guess of the user still counts.
         self.is_unknown = not first_s and not seconds
         guess_s = _pilot_s(bag, index, t) if self.is_unknown else first_s
         prior = RECORDED if bag.progress.estimates else GUESSED if self.rules.estimate_s else UNKNOWN
         running = [] if self.is_unknown else _running(bag, index, ran or {})
         self._estimates = Estimates({self._key: RunTimes(seconds, len(seconds), guess_s, prior)}, {self._key: running})
         self.mean_s = self._estimates.mean(self._key) or UNKNOWN_S
-        # To count on the worst of what nobody knows would rent everything for a bag of seconds: a few try it first.
+        # While nothing is known, the mean: a high quantile would rent every machine for a bag of short tasks.
         self.runtime_s = (
             self.mean_s if self.is_unknown else self._estimates.quantile(self._key, confidence) or UNKNOWN_S
         )
 
     def given(self, ran_s: float, unit_s: float = 1.0) -> tuple[float, float]:
-        """Quantile and mean, in seconds, of a task that has once run so long without an end."""
+        """Quantile and mean, in seconds, of a task of which an attempt has run this long without ending."""
         units = ran_s / unit_s
         if self.rules.estimate_is_exact or self.is_unknown or units < SHORT * self.mean_s:
             return self.runtime_s * unit_s, self.mean_s * unit_s
@@ -184,5 +184,5 @@ class Outlook:
         return sure * unit_s, mean * unit_s
 
     def left_s(self, elapsed_s: float, speed: float, unit_s: float = 1.0) -> float:
-        """What is left, on a machine of this speed, of a task that has run so long there."""
+        """What is left, on a machine of this speed, of a task that has run this long there."""
         return max(0.0, self.given(elapsed_s * speed, unit_s)[0] / speed - elapsed_s)

@@ -166,7 +166,7 @@ def _end(state: State, site: SiteState, one: Instance, cause: str, text: str, t:
 
 
 def welcome(state: State, t: float) -> None:
-    """A server took over: nobody could reach one that was not there, so silence until now does not count."""
+    """A server has started: agents could not reach it while it was down, so their leases begin anew."""
     for site in state.sites.values():
         for host in site.hosts.values():
             if host.state != GONE:

@@ -145,7 +145,7 @@ class SiteState(Struct, array_like=True):
         return [one for one in self.instances.values() if one.host == host and one.state in OPEN]
 
     def problems(self) -> list[str]:
-        """Every broken promise, in words. Empty is right. For tests."""
+        """Every broken invariant of the site as a sentence; empty if the state is right. For tests."""
         found = []
         for host in self.hosts.values():
             held = [one for one in self.on(host.name) if one.state in HOLDING]

@@ -1,7 +1,7 @@
-"""The site in the engine: which host runs an instance and who makes way for it (OPIE, carried out live). Pure.
+"""The site in the engine: which host runs an instance and which instances are evicted for it (OPIE, live). Pure.
 
-`placement` decides on what the state says (`site_view`). Victims give their room away when they are chosen; whatever is
-placed on a host starts when those that leave it have gone (`after`).
+`placement` decides on what the state says (`site_view`). The room of victims counts as free when they are chosen; what
+is placed there starts when they have ended (`after`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Scratch:
 
     def _decide(self, request: Request) -> tuple[Decision, list[str]]:
         if request.preemptible:
-            # They come by the hundred, and there is little to say of them.
+            # Preemptible instances come by the hundred; their placement needs no explanation.
             decision = self.scheduler.decide(request, self.t)
             return decision, [f"{decision.host} has room" if decision.host else "no host of the site has room"]
         few = len(self.library.names) <= EXPLAINED_HOSTS
@@ -270,7 +270,7 @@ def why_now(state: State, site: SiteState, views: SiteViews, one: Instance, t: f
 
 
 def room(site: SiteState) -> int:
-    """How many more preemptible instances fit now, without anybody making way."""
+    """How many more preemptible instances fit now without an eviction."""
     size = {name: to_units(amount) for name, amount in site.rules.instance.items() if to_units(amount)}
     fits = 0
     for host in site.hosts.values():

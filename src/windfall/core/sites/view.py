@@ -67,7 +67,7 @@ class SiteView:
         self._held[host] = entries
 
     def take(self, host: str, victims: Collection[str], identity: str, request: Request, t: float) -> None:
-        """Try a placement out: what is decided next in the same breath sees it. The next `sync` takes it back."""
+        """Try a placement: later decisions on the same event see it. The next `sync` takes it back."""
         for victim in victims:
             self.library.remove(victim)
         self.library.boot(host, Placed(identity, request.preemptible, 0.0, request.resources), t)

@@ -154,7 +154,7 @@ class Attempts(Struct, array_like=True):
 
     live: dict[int, list[Attempt]] = field(default_factory=dict)
     given_up: dict[int, list[Attempt]] = field(default_factory=dict)
-    """No longer counted on; a late result is still welcome."""
+    """No longer counted on; a late result is still accepted."""
     levels: dict[int, OrderedDict[int, None]] = field(default_factory=dict)
     """Running tasks by the number of their live attempts, each level in the order of sending.
 
@@ -218,10 +218,10 @@ class Tally(Struct, array_like=True):
 
 
 class Progress(Struct, array_like=True):
-    """How long tasks take and how far they got, where somebody knows."""
+    """Estimated run times and checkpoints of tasks, where known."""
 
     estimates: Floats = field(default_factory=Floats)
-    """Seconds at speed 1, one a task; empty where nobody has said."""
+    """Estimated seconds at speed 1, one entry per task; empty without estimates."""
     saved: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     """Checkpoints by task: (attempt, seconds of work at speed 1)."""
     checkpoints: dict[int, str] = field(default_factory=dict)
@@ -278,7 +278,7 @@ class Bag(Struct, array_like=True, dict=True):
 
     @terms.setter
     def terms(self, terms: Terms) -> None:
-        """The only way to change what ranking reads: whatever was made of the old terms is then made anew."""
+        """The only way to change what ranking reads: it invalidates everything that was computed from the old terms."""
         self._terms = terms
         if self.index is not None:
             self.index.changed()

@@ -1,6 +1,6 @@
 """Rented machines and plans as the engine remembers them. Pure data; what happens to them stands in core.machines.
 
-What has been paid is told from the meters alone, so no sum can drift away from them.
+Bills are computed from the meters alone, so no sum can differ from them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MachineState(Struct, array_like=True):
     error: str = ""
     noticed_t: float | None = None
     sleeps: list[tuple[float, float | None]] = field(default_factory=list)
-    """(from, to); the last one is open while it sleeps."""
+    """(from, to) of each hibernation; the last one is open while the machine is hibernated."""
     stopping_t: float | None = None
     """When it was told to stop."""
 
@@ -64,7 +64,7 @@ class MachineState(Struct, array_like=True):
         return f"m{self.number}"
 
     def slept_s(self, since_t: float, t: float) -> float:
-        """Seconds of sleep between two moments."""
+        """Seconds of hibernation between two moments."""
         return math.fsum(
             max(0.0, min(t, t if to is None else to) - max(since_t, from_)) for from_, to in self.sleeps
         )  # fmt: skip
@@ -86,7 +86,7 @@ class Seen(Struct, array_like=True):
     cut_t: float | None = None
 
     def cut(self, t: float, together_s: float) -> None:
-        """A machine was taken or put to sleep; those that go together count as one spell."""
+        """A machine was reclaimed or hibernated; those interrupted together count as one spell."""
         self.spells += self.cut_t is None or t - self.cut_t > together_s
         self.cut_t = t
 
@@ -110,7 +110,7 @@ class PlanState(Struct, array_like=True):
     error: str = ""
     plans: int = 0
     first_cost_usd: float | None = None
-    """What the first plan predicted, to be held against what came."""
+    """What the first plan predicted, to be compared with the result."""
     first_finish_t: float | None = None
     not_before_t: float = -math.inf
 
@@ -156,7 +156,9 @@ def machine_of(state: State, host: Host) -> MachineState | None:
 
 
 def queue_of(state: State, machine: MachineState) -> list[int]:
-    """The tasks that wait for this machine. The bag has the last word: its list may name some that are no more."""
+    """The tasks that wait for this machine. The bag decides: the machine's own list may name tasks that are no longer
+    reserved.
+    """
     reserved = state.bags[machine.job].queues.reserved
     return [task for task in machine.queue if reserved.get(task) == machine.number]
 

@@ -12,7 +12,7 @@ from windfall.core.events import Key
 from windfall.core.state.reliability import Reliability
 
 LIVE, UNKNOWN, GONE, HIBERNATED = "live", "unknown", "gone", "hibernated"
-"""`HIBERNATED`: its machine is hibernated, so its silence means nothing."""
+"""`HIBERNATED`: its machine is hibernated, so its lease stands still."""
 
 
 class Session(Struct, array_like=True):
@@ -119,7 +119,7 @@ class Hosts(dict[int, Host]):
             del self.by_pool[pool]
 
     def others_there(self, host: Host, t: float, lease_s: float) -> bool:
-        """Is there another host that could take a task over? One that is live by its lease alone may be long dead."""
+        """Whether another host could take a task over. A host may have vanished although its lease still runs."""
         for number in reversed(self.live):
             if number != host.number:
                 return self[number].times.heard_t > t - lease_s / 2

@@ -1,4 +1,4 @@
-"""What must hold in every state, in words: tests ask after every step. Pure."""
+"""What must hold in every state; tests check it after every step. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windfall.core.state.state import State
 
 
 def problems(state: State) -> list[str]:
-    """Every broken promise of the state, in words. Empty is right. Slow: for tests."""
+    """Every broken invariant of the state as a sentence; empty if the state is right. Slow: for tests."""
     found: list[str] = []
     for bag in state.bags.values():
         found += _bag_problems(state, bag)

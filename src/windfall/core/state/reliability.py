@@ -85,7 +85,7 @@ class Reliability(Struct, array_like=True, gc=False):
         self.loss_weight += 1.0
 
     def pardon(self) -> None:
-        """A person vouches for the host: what it did wrong is forgotten."""
+        """An operator has unblocked the host: its failures are forgotten."""
         self.error_weight = self.loss_weight = 0.0
         self.failures_in_a_row = self.probations = 0
         self.probation_until = None

@@ -85,7 +85,7 @@ Step = tuple[Pools, str, str]
 
 
 def _path_to(matching: Matching, pool: str, demand: Mapping[Pools, int], dearer: set[str]) -> list[Step] | None:
-    """Backwards from the pool: who could use it, and whose place in another pool would that free?"""
+    """Search backwards from the pool: which groups could use it, and which places in other pools would that free."""
     reached = {pool}
     frontier = [pool]
     arrived_by: dict[str, tuple[Pools, str]] = {}

@@ -29,7 +29,7 @@ def on_overlay_due(state: State, event: OverlayDue, policies: Policies) -> Clien
     wanted = [ask for ask in asks if ask.count]
     for number, ask in enumerate(wanted, state.supply.next_ask):
         ask.number = number
-    # While tasks wait the pools are looked at again and again: workers come, leave and fail without a word.
+    # While tasks wait, the pools are reviewed at intervals: workers may come, leave or fail without an event.
     return ClientsAsked(wanted, matching.listed(), event.t + LOOK_EVERY_S if state.bags.ready else inf)
 
 

@@ -2,7 +2,7 @@
 
 A planning pass (`planning_pass`) chooses the machines. A task on a hibernated machine stays there while that is
 expected to cost less than starting it again. The result must pass the safety net (`safety_net`): if it does not,
-on-demand machines are added until it does. The plan asks to be replanned before the net could fail.
+on-demand machines are added until it does. The plan asks to be replanned before the safety net could fail.
 """
 
 from __future__ import annotations

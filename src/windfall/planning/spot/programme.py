@@ -38,7 +38,7 @@ class Programme(Struct, frozen=True, kw_only=True):
     ends: NDArray[np.float64]  # (steps + 1, regimes, 2, classes): a spell of this age ends within the step
     ages: NDArray[np.float64]  # (classes,): a spell that does not end moves on to the next age class
     switching: NDArray[np.float64]  # (regimes, regimes): from one regime to another
-    replaced: float = 0.0  # a spell with spot that ends is followed at once by one elsewhere: a new start, but no wait
+    replaced: float = 0.0  # spot that ends is replaced at once by spot in another zone: a new start, but no wait
     replaced_age: int = 0
 
     @property

@@ -135,7 +135,7 @@ def _summary(document: Mapping[str, Any], deadline_s: float) -> list[str]:
 def exposed(document: Mapping[str, Any], workflow: Workflow, offers: Iterable[Offer], deadline_s: float) -> list[str]:
     """Tasks on spot machines that, lost at their very end, could not be run again on on-demand machines in time.
 
-    It takes every on-demand offer to hold every task.
+    It assumes that every on-demand offer can hold every task.
     """
     by_name = {offer.name: offer for offer in offers}
     offer_of = {machine["id"]: by_name[machine["offer"]] for machine in document["machines"]}

@@ -159,7 +159,7 @@ def _free(offer: Offer, at_t: float) -> list[float]:
 
 
 def _rented(snapshot: Snapshot) -> list[Seat]:
-    """The machines that are there and awake, with what runs on them; their queues as their tasks."""
+    """The machines that are rented and not hibernated, with what runs on them; their queues as their tasks."""
     seats = []
     for machine in snapshot.machines:
         if machine.phase is Phase.HIBERNATED or machine.noticed_t is not None:

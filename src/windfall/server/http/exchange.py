@@ -127,7 +127,7 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     if ask.wait_s > 0 and want > 0 and not ask.leaving and not _has_news(service, ask.host, answer):
         await service.host_waits(ask.host, records[-1].seq, min(ask.wait_s, MAX_WAIT_S))
         if service.arrival(ask.host) != arrival:
-            # The worker has hung up and asked again; a promise made here would reach nobody.
+            # The worker has hung up and asked again: tasks handed out here would not reach it.
             raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
         if _hibernated(service, ask.host) is not None:
             # Its worker was frozen with this request open: to ask again in its name would look like its return.

@@ -33,7 +33,7 @@ class Stream:
 
 
 class LiveOutput:
-    """Who is followed, and what they have written."""
+    """The attempts whose output is followed, and what they have written."""
 
     def __init__(self) -> None:
         self._wanted: dict[Key, float] = {}

@@ -48,7 +48,7 @@ Json = dict[str, Any]
 
 
 def rules_of(spec: JobSpec, paused: bool = False) -> JobRules:
-    """The part of a specification that the engine decides by."""
+    """The part of a specification that decisions depend on."""
     return JobRules(
         name=spec.name,
         owner=spec.owner,

@@ -134,7 +134,7 @@ def summary(service: Service, bag: Bag) -> Json | None:
 
 
 async def graph(service: Service, request: Request) -> tuple[int, Json]:
-    """A workflow with the states of its tasks, for whoever draws it."""
+    """A workflow with the states of its tasks, to be drawn."""
     bag = service.bag(request.path_params["job"])
     await service.driver.settled()
     if bag.shape is None:
