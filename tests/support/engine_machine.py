@@ -17,9 +17,12 @@ from windfall.core.events import (
     JobSealed,
     JobSubmitted,
     OverlayDue,
+    PoolAdded,
     PoolAnswered,
     PoolCounted,
+    PoolRemoved,
     PoolsConfigured,
+    PoolSwitched,
     Result,
     ResultsReported,
     ServerStarted,
@@ -30,7 +33,7 @@ from windfall.core.events import (
 from windfall.core.matching.policy import DefaultPolicy
 from windfall.core.records import decode_record, encode_record
 from windfall.core.state.invariants import problems
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.pools import DRAINING, ENDING, OPEN, PAUSED, PoolRules
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at
@@ -177,9 +180,24 @@ class EngineMachine(RuleBasedStateMachine):
         ]
         self.step(PoolsConfigured(self.t, rules))
 
+    @rule(pool=st.sampled_from(["cheap", "dear", "volunteers"]), mode=st.sampled_from([OPEN, PAUSED, DRAINING, ENDING]))
+    def switch_a_pool(self, pool, mode):
+        self.step(PoolSwitched(self.t, pool, mode))
+
+    @rule(pool=st.sampled_from(["cheap", "dear"]))
+    def add_a_pool(self, pool):
+        self.step(PoolAdded(self.t, pool, "{}"))
+
+    @rule(pool=st.sampled_from(["cheap", "dear"]))
+    def remove_a_pool(self, pool):
+        there = self.state.hosts.by_pool.get(pool, 0)
+        if not self.step(PoolRemoved(self.t, pool)).decided.refused:
+            assert not there and pool not in self.state.supply.pools
+
     @rule()
     def look_at_the_overlay(self):
         for ask in self.step(OverlayDue(self.t)).decided.asks:
+            assert ask.pool not in self.state.supply.modes, "nothing is asked of a pool that is not open"
             pool, clients = self.state.supply.pools[ask.pool], self.state.hosts.by_pool.get(ask.pool, 0)
             assert ask.count > 0 and pool.queued + clients <= pool.rules.limit
 

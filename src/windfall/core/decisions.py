@@ -104,6 +104,8 @@ class HostAnswered(Decision):
     """The next test of a host that is being tested, should this one fail."""
     breaker: Breaker | None = None
     """How far the host's pool is trusted from now on, if that changes."""
+    given_back: int = 0
+    """The machine of this host, which ends because its pool is drained and it holds nothing more."""
 
 
 class TasksChosen(Decision):
@@ -127,6 +129,19 @@ class PoolJudged(Decision):
     """How far a pool that has answered is trusted from now on; None: as before."""
 
     breaker: Breaker | None = None
+
+
+class PoolSettled(Decision):
+    """What becomes of a pool whose mode has changed."""
+
+    stopped: list[int] = []
+    """Machines that end now."""
+    freed: list[int] = []
+    """Machines that finish what they run; what waits for them may run elsewhere."""
+    withdrawn: list[int] = []
+    """Requests for workers that are taken back."""
+    refused: str = ""
+    """Why nothing is done, if so."""
 
 
 class OfferJudged(Decision):
@@ -224,6 +239,7 @@ AnyDecision = (
     | TasksChosen
     | JobSettled
     | PoolJudged
+    | PoolSettled
     | OfferJudged
     | TimeJudged
     | ClientsAsked

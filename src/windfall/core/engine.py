@@ -36,9 +36,12 @@ from windfall.core.events import (
     OffersConfigured,
     OverlayDue,
     PlanProposed,
+    PoolAdded,
     PoolAnswered,
     PoolCounted,
+    PoolRemoved,
     PoolsConfigured,
+    PoolSwitched,
     PricesReported,
     ResultsReported,
     ServerStarted,
@@ -65,7 +68,7 @@ from windfall.core.sites import site
 from windfall.core.sites.view import SiteViews
 from windfall.core.state.state import State
 from windfall.core.supply import apply as supply_apply
-from windfall.core.supply import pools
+from windfall.core.supply import modes, pools
 
 Compile = Callable[[dict[str, str]], BagPolicy]
 
@@ -134,6 +137,9 @@ HANDLERS: dict[type[Event], tuple[Decide, Apply]] = dict(
         handler(OverlayDue, pools.on_overlay_due, supply_apply.apply_clients_asked),
         handler(PoolAnswered, pools.on_pool_answered, supply_apply.apply_pool_answered),
         handler(PoolCounted, changes.nothing, supply_apply.apply_pool_counted),
+        handler(PoolAdded, changes.nothing, supply_apply.apply_pool_added),
+        handler(PoolSwitched, modes.on_pool_switched, supply_apply.apply_pool_switched),
+        handler(PoolRemoved, modes.on_pool_removed, supply_apply.apply_pool_removed),
         handler(SiteCreated, changes.nothing, sites_apply.apply_site_created),
         handler(SiteHostReported, site.on_site_host_reported, sites_apply.apply_site_host_reported),
         handler(InstanceRequested, site.on_instance_requested, sites_apply.apply_instance_requested),

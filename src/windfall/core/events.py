@@ -240,6 +240,8 @@ class PoolAnswered(Event):
     error: str = ""
     ask: int = 0
     """The number of the request that this answers; 0 for workers that ended later."""
+    said: list[tuple[str, str]] = []
+    """(host, last words) of workers that ended before they came."""
 
 
 class PoolCounted(Event):
@@ -247,6 +249,28 @@ class PoolCounted(Event):
 
     pool: str
     pending: int
+
+
+class PoolAdded(Event):
+    """A pool was added to this state: `entry` is its settings as JSON, `base` the folder that paths in it are from."""
+
+    pool: str
+    entry: str
+    base: str = ""
+
+
+class PoolSwitched(Event):
+    """An operator has opened, paused, drained or ended a pool."""
+
+    pool: str
+    mode: str
+    reason: str = ""
+
+
+class PoolRemoved(Event):
+    """A pool that was added shall be no more."""
+
+    pool: str
 
 
 class SiteCreated(Event):
@@ -370,6 +394,8 @@ class MachineEnded(Event):
     machine: int
     at: float
     cause: str
+    about: str = ""
+    """Its last words, as far as the provider shows them."""
 
 
 class StrangersSeen(Event):
@@ -410,6 +436,9 @@ AnyEvent = (
     | OverlayDue
     | PoolAnswered
     | PoolCounted
+    | PoolAdded
+    | PoolSwitched
+    | PoolRemoved
     | SiteCreated
     | SiteHostReported
     | InstanceRequested

@@ -32,6 +32,7 @@ from windfall.core.state.fleet import FAILED as FLEET_FAILED
 from windfall.core.state.fleet import RELEASED, TAKEN
 from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
+from windfall.core.supply import modes
 from windfall.core.supply.pools import outlook
 from windfall.units import show_bytes, show_duration
 from windfall.wire.messages import CAUSES
@@ -228,7 +229,7 @@ def _hosts(count: int) -> str:
 
 def host_reasons(state: State, policies: Policies, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
     """What keeps this host from the task; empty if nothing does."""
-    standing = _standing(host, t)
+    standing = _standing(state, host, t)
     if standing is not None:
         return [standing]
     needs = _needs(bag, task, host)
@@ -254,7 +255,7 @@ def _tried_together(bag: Bag, reasons: list[Reason]) -> list[Reason]:
     return reasons
 
 
-def _standing(host: Host, t: float) -> Reason | None:
+def _standing(state: State, host: Host, t: float) -> Reason | None:
     name = host.name
     if is_blocked(host, t):
         return Reason(
@@ -262,6 +263,9 @@ def _standing(host: Host, t: float) -> Reason | None:
         )
     if host.access.draining:
         return Reason("draining", "the host is draining", f"{name} takes nothing more", 1, name)
+    if modes.gives_nothing(state, host.pool):
+        detail = f"{name}: {modes.starts_nothing(state, host.pool)}"
+        return Reason("draining", "the pool is draining", detail, 1, name, None, f"windfall pool resume {host.pool}")
     until = host.record.probation_until
     if until is not None and t < until:
         detail = f"{name}: {host.record.suspicion} (black hole suspected, next test in {show_duration(until - t)})"

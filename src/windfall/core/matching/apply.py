@@ -8,7 +8,7 @@ from windfall.core.decisions import HostAnswered
 from windfall.core.events import HostAsked, Key
 from windfall.core.jobs import attempts
 from windfall.core.liveness.apply import apply_losses, leave
-from windfall.core.renting.apply import joined, note_idle, note_taken
+from windfall.core.renting.apply import give_back, joined, note_idle, note_taken
 from windfall.core.state.hosts import GONE, LIVE, UNKNOWN, Host
 from windfall.core.state.state import State
 from windfall.core.supply import apply as supply
@@ -54,6 +54,8 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         joined(state, host, event.t)
         note_idle(state, host)
         note_taken(state, host, decided.assigned)
+        if decided.given_back:
+            give_back(state, state.fleet.machines[decided.given_back], event.t)
     if event.leaving:
         leave(state, host, event.leaving)
 

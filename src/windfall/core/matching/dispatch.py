@@ -26,9 +26,9 @@ from windfall.core.state.bags import Bag, TaskQueue
 from windfall.core.state.columns import DONE, WAITING
 from windfall.core.state.fleet import MachineState, machine_of
 from windfall.core.state.hosts import Host
-from windfall.core.state.pools import Breaker, PoolState
+from windfall.core.state.pools import ENDING, Breaker, PoolState
 from windfall.core.state.state import State
-from windfall.core.supply import overlay
+from windfall.core.supply import modes, overlay
 
 if TYPE_CHECKING:
     from windfall.core.engine import Policies
@@ -41,7 +41,8 @@ FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
 """A task that failed or was lost this many times goes to the fail-over pool, if there is one."""
 
 
-DRAINED = "drained"
+DRAINED, NOW = "drained", "now"
+"""What a worker is told: end when nothing is left to do, or hand back what runs and end."""
 IDLE = "idle"
 """What a worker says that leaves for want of work."""
 NO_ADS: tuple[Ad, Ad, Ad] = ({}, {}, {})
@@ -52,7 +53,11 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     if host is None:
         fresh = Host.new(state.hosts.next, event.host, event.t)
         fresh.describe(event.ad, event.slots, event.t)
-        answer = _answer(state, fresh, event, policies, HostAnswered(fresh.number))
+        answer = HostAnswered(fresh.number)
+        if modes.gives_nothing(state, fresh.pool):
+            _send_away(state, fresh, event, answer)
+        else:
+            _answer(state, fresh, event, policies, answer)
         return complete(state, fresh, event, answer)
     session = host.session
     if event.boot == session.boot and event.n < session.n:
@@ -73,13 +78,26 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     answer = HostAnswered(host.number, lost=lost, cancel=cancel)
     # Numbers have no gaps: one means that our log was cut off behind an answer that the worker has seen.
     answer.tell = not new_boot and event.n > session.n + 1
-    if host.access.draining and not new_boot:
+    if modes.gives_nothing(state, view.pool):
+        _send_away(state, view, event, answer, new_boot)
+    elif host.access.draining and not new_boot:
         answer.stop, answer.tell = "" if _still_held(host, event) else DRAINED, False
     elif not answer.tell:
         _answer(state, view, event, policies, answer)
     if answer.lost or answer.test or state.supply.pools:
         return complete(state, view, event, answer)
     return answer
+
+
+def _send_away(state: State, host: Host, event: HostAsked, answer: HostAnswered, new_boot: bool = True) -> None:
+    """The host's pool is drained or ended: it goes when it holds nothing more, or at once; its machine goes with it."""
+    answer.tell = False
+    if modes.mode_of(state, host.pool) == ENDING:
+        answer.stop = NOW
+    elif new_boot or event.leaving or not _still_held(host, event):
+        answer.stop = DRAINED
+        machine = machine_of(state, host)
+        answer.given_back = machine.number if machine is not None and machine.there and not machine.stopping else 0
 
 
 def _still_held(host: Host, event: HostAsked) -> bool:

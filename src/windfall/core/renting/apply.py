@@ -38,6 +38,7 @@ from windfall.core.state.budgets import watch, watch_again
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import (
     ENDED,
+    FAILED,
     HIBERNATED,
     PENDING,
     REFUSED,
@@ -93,6 +94,13 @@ def stop(state: State, machine: MachineState, t: float) -> None:
     state.fleet.note_order(machine)
 
 
+def give_back(state: State, machine: MachineState, t: float) -> None:
+    """It shall end, and what waits for it may run elsewhere."""
+    stop(state, machine, t)
+    unreserve(state, machine)
+    state.touch(machine.job)
+
+
 def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> None:
     liveness_apply.apply_time_judged(state, event, decided)
     _give_back(state, decided, event.t)
@@ -101,10 +109,7 @@ def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> N
 def _give_back(state: State, decided: TimeJudged, t: float) -> None:
     """Machines end before the billing cycles that would exceed a budget; what waits for them may run elsewhere."""
     for number in decided.given_back:
-        machine = state.fleet.machines[number]
-        stop(state, machine, t)
-        unreserve(state, machine)
-        state.touch(machine.job)
+        give_back(state, state.fleet.machines[number], t)
     for job in list(state.fleet.budgets):
         watch_again(state, job, t)
 
@@ -247,6 +252,8 @@ def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettl
     if cause == TAKEN:
         _seen(state, machine).taken += 1
         _seen(state, machine).cut(event.at, state.settings.bookkeeping.together_s)
+    if machine.ready_t is None or cause == FAILED:
+        machine.error = machine.error or event.about
     machine.meter = money.end(machine.meter, event.at, taken=cause == TAKEN)
     _finish(state, machine, event.at, cause)
     if decided.lost:

@@ -22,6 +22,7 @@ from windfall.core.state.bags import Bag
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import MachineState, machine_of, paid_until_t, queue_of
 from windfall.core.state.state import State
+from windfall.core.supply import modes
 from windfall.planning.contract import ONDEMAND, SPOT
 from windfall.planning.offers import Offer
 
@@ -166,7 +167,8 @@ def _steady_cores(state: State, bag: Bag) -> float:
 
 
 def _offers(state: State, bag: Bag) -> list[Offer]:
-    return [offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())]
+    pools = [pool for pool in bag.rules.rent_from if not modes.starts_nothing(state, pool)]
+    return [offer for pool in pools for offer in state.fleet.offers.get(pool, ())]
 
 
 def _running(state: State, bag: Bag, t: float, outlooks: list[Outlook], limits: Limits) -> tuple[frozenset[int], float]:

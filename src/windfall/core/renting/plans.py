@@ -24,6 +24,7 @@ from windfall.core.state.budgets import soon_owed_microusd
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import ENDED, HIBERNATED, PENDING, MachineState
 from windfall.core.state.state import State
+from windfall.core.supply import modes
 from windfall.core.wishes import there
 from windfall.planning.contract import Group, Machine, Phase, Plan, Running, Snapshot, Start, Task
 from windfall.planning.offers import GIB, Offer
@@ -145,7 +146,8 @@ def _shown(
         waiting=waiting,
         paid_until_t=fleet.paid_until_t(machine, t),
         hibernated_since_t=machine.sleeps[-1][0] if machine.phase == HIBERNATED else None,
-        noticed_t=machine.noticed_t,
+        # A machine that is drained is as good as announced to end: nothing new is planned on it.
+        noticed_t=t if modes.gives_nothing(state, machine.offer.pool) else machine.noticed_t,
         up_since_t=fleet.awake_since(machine) if machine.phase != HIBERNATED else None,
     )
 
@@ -185,7 +187,7 @@ def _on_offer(state: State, bag: Bag, t: float) -> list[Offer]:
         for offer in state.fleet.offers.get(pool, ()):
             mine, others = _rented(state, bag.number, offer)
             seen = state.fleet.markets.get(offer.key)
-            if seen is not None and machines.shut_until_t(seen, offer) > t:
+            if modes.starts_nothing(state, pool) or (seen is not None and machines.shut_until_t(seen, offer) > t):
                 found.append(replace(offer, limit=mine))
             else:
                 found.append(offer if offer.limit is None else replace(offer, limit=max(mine, offer.limit - others)))
@@ -278,6 +280,8 @@ def _available(state: State, bag: Bag, start: Start, chosen: list[str]) -> tuple
     offer = offers.get(start.offer.key)
     if offer is None:
         return start.offer, "there is no such offer any more"
+    if shut := modes.starts_nothing(state, offer.pool):
+        return offer, shut
     mine, others = _rented(state, bag.number, offer)
     if offer.limit is not None and mine + others + chosen.count(offer.key) >= offer.limit:
         return offer, f"all {offer.limit} are rented"
@@ -291,8 +295,12 @@ def _assignments(
     limits = free_hosts.limits_of(state, bag, event.t)
     for label, tasks in event.plan.assign.items():
         number = numbers.get(label) or _number(label)
-        if label not in numbers and not _is_ours(state.fleet.machines.get(number), bag):
+        machine = state.fleet.machines.get(number)
+        if label not in numbers and not _is_ours(machine, bag):
             taken.refused.append(f"assign to {label}: there is no such machine")
+            continue
+        if machine is not None and modes.gives_nothing(state, machine.offer.pool):
+            taken.refused.append(f"assign to {label}: {modes.starts_nothing(state, machine.offer.pool)}")
             continue
         queue = []
         for task in tasks:
@@ -355,6 +363,11 @@ def _stops(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> Non
         elif queues.get(machine.number, fleet.queue_of(state, machine)):
             taken.refused.append(f"stop {machine.name}: tasks wait for it")
         else:
+            taken.stopped.append(machine.number)
+    # One whose host was lost while its pool was drained would wait for nobody.
+    for machine in there(state, bag.number):
+        drained = modes.gives_nothing(state, machine.offer.pool) and not modes.is_busy(state, machine)
+        if drained and machine.number not in taken.stopped:
             taken.stopped.append(machine.number)
 
 

@@ -36,6 +36,32 @@ class Breaker(Struct, frozen=True, array_like=True):
     last_error: str = ""
 
 
+OPEN, PAUSED, DRAINING, ENDING = "open", "paused", "draining", "ending"
+
+
+class PoolMode(Struct, frozen=True, array_like=True):
+    """What an operator has said about a pool that is not open, since when and why."""
+
+    mode: str
+    since_t: float
+    reason: str = ""
+
+
+class AddedPool(Struct, frozen=True, array_like=True):
+    """A pool that was added to the state: every server on it opens it."""
+
+    name: str
+    entry: str
+    """Its settings as JSON, as they would stand below [[pool]]."""
+    base: str
+    """Folder from which paths in it are meant."""
+    added_t: float = 0.0
+
+
+NEVER_CAME_KEPT = 10
+"""Workers of a pool that ended before they came whose last words are kept."""
+
+
 class PoolState(Struct, array_like=True):
     """What the server knows of a pool: what it was asked for, and how it behaved."""
 
@@ -49,6 +75,8 @@ class PoolState(Struct, array_like=True):
     closed_until: float | None = None
     """The breaker is open until then; after it one request is made as a test."""
     last_error: str = ""
+    never_came: list[tuple[float, str, str]] = field(default_factory=list)
+    """(when, host, last words) of the last workers that ended before they asked for work, the newest last."""
 
     def saved(self, t: float) -> float:
         """Workers that may be asked for at `t` by the rate alone."""

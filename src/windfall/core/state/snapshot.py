@@ -13,7 +13,7 @@ from windfall.core.state.budgets import watch
 from windfall.core.state.fleet import SavedFleet
 from windfall.core.state.hosts import SavedHosts
 from windfall.core.state.learned import Learned
-from windfall.core.state.pools import Flow, Matching, PoolState
+from windfall.core.state.pools import AddedPool, Flow, Matching, PoolMode, PoolState
 from windfall.core.state.saving import Reader, Writer
 from windfall.core.state.state import State
 
@@ -44,6 +44,8 @@ class SavedState(Struct, array_like=True):
     look_t: float
     learned: Learned
     sites: list[SiteState]
+    pool_modes: dict[str, PoolMode] = {}
+    added_pools: list[AddedPool] = []
 
 
 def save(state: State) -> bytes:
@@ -59,7 +61,7 @@ def pieces(state: State) -> list[bytes]:
             state.seq, state.t, state.settings, shapes, list(bags.values()), list(bags.deadlines), bags.next,
             state.hosts.saved(), state.fleet.saved(), list(state.supply.pools.values()),
             state.supply.matching.listed(), state.supply.asked, state.supply.next_ask, state.supply.look_t,
-            state.learned, list(state.sites.values()),
+            state.learned, list(state.sites.values()), state.supply.modes, list(state.supply.added.values()),
         )
     )  # fmt: skip
 
@@ -81,6 +83,7 @@ def load(data: bytes) -> State:
     supply = state.supply
     supply.matching = Matching.of(saved.flow)
     supply.asked, supply.next_ask, supply.look_t = saved.asked, saved.next_ask, saved.look_t
+    supply.modes, supply.added = dict(saved.pool_modes), {pool.name: pool for pool in saved.added_pools}
     state.sites = {site.rules.name: site for site in saved.sites}
     for job in state.fleet.plans:
         watch(state, job, state.t)

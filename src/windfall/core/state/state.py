@@ -12,7 +12,7 @@ from windfall.core.state.bags import Bags
 from windfall.core.state.fleet import Fleet
 from windfall.core.state.hosts import Host, Hosts
 from windfall.core.state.learned import Learned
-from windfall.core.state.pools import Matching, PoolState
+from windfall.core.state.pools import AddedPool, Matching, PoolMode, PoolState
 
 
 class Supply(Struct):
@@ -23,6 +23,10 @@ class Supply(Struct):
     asked: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Requests that no pool has answered yet, by number: the pool and how many workers."""
     next_ask: int = 1
+    modes: dict[str, PoolMode] = field(default_factory=dict)
+    """Pools that are paused, drained or ended by an operator; all others are open. Those that rent machines, too."""
+    added: dict[str, AddedPool] = field(default_factory=dict)
+    """Pools that every server on this state opens, beside those of its pools.toml."""
     look_t: float = inf
     """When to see whether workers are missing."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from windfall.core.decisions import ClientsAsked, Nothing, PoolJudged
+from windfall.core.decisions import ClientsAsked, Nothing, PoolJudged, PoolSettled
 from windfall.core.events import (
     AnyEvent,
     JobCancelled,
@@ -13,12 +13,16 @@ from windfall.core.events import (
     JobSealed,
     OverlayDue,
     PlanProposed,
+    PoolAdded,
     PoolAnswered,
     PoolCounted,
+    PoolRemoved,
     PoolsConfigured,
+    PoolSwitched,
     TasksAdded,
 )
-from windfall.core.state.pools import Matching, PoolState
+from windfall.core.renting import apply as renting
+from windfall.core.state.pools import NEVER_CAME_KEPT, OPEN, AddedPool, Matching, PoolMode, PoolState
 from windfall.core.state.state import State
 
 
@@ -32,6 +36,40 @@ def apply_pools_configured(state: State, event: PoolsConfigured, decided: Nothin
     gone = [number for number, (pool_name, _) in state.supply.asked.items() if pool_name not in state.supply.pools]
     for number in gone:
         del state.supply.asked[number]
+
+
+def apply_pool_added(state: State, event: PoolAdded, decided: Nothing) -> None:
+    state.supply.added[event.pool] = AddedPool(event.pool, event.entry, event.base, event.t)
+    state.supply.modes.pop(event.pool, None)
+
+
+def apply_pool_switched(state: State, event: PoolSwitched, decided: PoolSettled) -> None:
+    supply = state.supply
+    if event.mode == OPEN:
+        supply.modes.pop(event.pool, None)
+    else:
+        supply.modes[event.pool] = PoolMode(event.mode, event.t, event.reason)
+    pool = supply.pools.get(event.pool)
+    for number in decided.withdrawn:
+        _, count = supply.asked.pop(number)
+        if pool is not None:
+            pool.queued = max(0, pool.queued - count)
+    for number in decided.stopped:
+        renting.give_back(state, state.fleet.machines[number], event.t)
+    for number in decided.freed:
+        renting.unreserve(state, state.fleet.machines[number])
+    for job in state.fleet.plans:
+        state.touch(job)
+
+
+def apply_pool_removed(state: State, event: PoolRemoved, decided: PoolSettled) -> None:
+    if decided.refused:
+        return
+    supply = state.supply
+    for known in (supply.added, supply.modes, supply.pools, state.fleet.offers, state.fleet.strangers):
+        known.pop(event.pool, None)
+    supply.asked = {number: asked for number, asked in supply.asked.items() if asked[0] != event.pool}
+    supply.matching = Matching()
 
 
 def apply_clients_asked(state: State, event: OverlayDue, decided: ClientsAsked) -> None:
@@ -50,6 +88,9 @@ def apply_pool_answered(state: State, event: PoolAnswered, decided: PoolJudged) 
         # These workers will not come.
         pool.queued = max(0, pool.queued - event.count)
         pool.note(decided.breaker)
+    if pool is not None and event.said:
+        said = [(event.t, host, words) for host, words in event.said]
+        pool.never_came = [*pool.never_came, *said][-NEVER_CAME_KEPT:]
 
 
 def apply_pool_counted(state: State, event: PoolCounted, decided: Nothing) -> None:
@@ -60,7 +101,9 @@ def apply_pool_counted(state: State, event: PoolCounted, decided: Nothing) -> No
         pool.queued = event.pending + unanswered
 
 
-DEMAND = frozenset({TasksAdded, JobSealed, JobChanged, JobCancelled, JobRetried, PoolsConfigured, PlanProposed})
+DEMAND = frozenset(
+    {TasksAdded, JobSealed, JobChanged, JobCancelled, JobRetried, PoolsConfigured, PoolSwitched, PlanProposed}
+)
 """Events after which more workers, or fewer, may be wanted."""
 
 

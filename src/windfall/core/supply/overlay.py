@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -130,23 +131,35 @@ def demand_of(bags: Sequence[tuple[int, Pools]]) -> dict[Pools, int]:
     return demand
 
 
-def capacity_of(pool: PoolState, supply: Supply, t: float) -> int:
+def capacity_of(pool: PoolState, supply: Supply, t: float, shut: bool = False) -> int:
     """Slots that a pool could give to tasks that wait: those that are free, and those of workers yet to come.
 
     Of a pool that fails no more than its test is to come: others must not be kept from the work by its low price.
     """
     if pool.rules.joins_itself:
         return supply.free_slots
-    to_come = max(0, pool.rules.limit - supply.workers)
+    to_come = 0 if shut else max(0, pool.rules.limit - supply.workers)
     if pool.closed_until is not None:
         to_come = min(to_come, pool.queued or int(t >= pool.closed_until))
     return supply.free_slots + to_come * pool.rules.slots
 
 
-def asks(pools: Mapping[str, PoolState], supply: Mapping[str, Supply], matching: Matching, t: float) -> list[Ask]:
-    """How many workers to ask of each pool now: what is missing, within its limit, its rate and its breaker."""
+def asks(
+    pools: Mapping[str, PoolState],
+    supply: Mapping[str, Supply],
+    matching: Matching,
+    t: float,
+    shut: Mapping[str, str] = MappingProxyType({}),
+) -> list[Ask]:
+    """How many workers to ask of each pool now: what is missing, within its limit, its rate and its breaker.
+
+    `shut`: pools that start nothing, and why.
+    """
     found = []
     for name, pool in pools.items():
+        if name in shut:
+            found.append(Ask(name, 0, "", shut[name]))
+            continue
         rules, given = pool.rules, supply.get(name) or Supply()
         wanted = matching.of_pool(name) - given.free_slots
         missing = min(ceil(wanted / rules.slots), rules.limit - given.workers) - pool.queued

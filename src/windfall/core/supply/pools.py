@@ -15,7 +15,7 @@ from windfall.core.sites.site import with_room
 from windfall.core.state.bags import Bag
 from windfall.core.state.pools import Ask, Matching, Pools, PoolState
 from windfall.core.state.state import State
-from windfall.core.supply import overlay
+from windfall.core.supply import modes, overlay
 from windfall.core.supply.overlay import Supply
 
 if TYPE_CHECKING:
@@ -44,11 +44,12 @@ def look(state: State, policies: Policies, t: float) -> tuple[Matching, list[Ask
     pools = with_room(state)
     supply = supply_of(state, t)
     demand = overlay.demand_of(_wants(state, policies, t))
-    capacity = {name: overlay.capacity_of(pool, supply[name], t) for name, pool in pools.items()}
+    shut = {name: why for name in pools if (why := modes.starts_nothing(state, name))}
+    capacity = {name: overlay.capacity_of(pool, supply[name], t, name in shut) for name, pool in pools.items()}
     matching = overlay.solve(
         demand, capacity, {name: _price(pool) for name, pool in pools.items()}, state.supply.matching
     )
-    return matching, overlay.asks(pools, supply, matching, t)
+    return matching, overlay.asks(pools, supply, matching, t, shut)
 
 
 def _price(pool: PoolState) -> float:
@@ -102,6 +103,8 @@ def supply_of(state: State, t: float) -> dict[str, Supply]:
             continue
         busy = min(len(host.held), host.slots)
         given.busy_slots += busy
+        if modes.gives_nothing(state, host.pool):
+            continue
         if not (host.access.draining or is_blocked(host, t) or host.record.probation_until is not None):
             given.free_slots += host.slots - busy
     return supply
@@ -125,7 +128,9 @@ def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) ->
         given = supply[name]
         if pool.rules.joins_itself:
             continue
-        if name not in admitted:
+        if shut := modes.starts_nothing(state, name):
+            found.append(Outlook(name, shut))
+        elif name not in admitted:
             found.append(Outlook(name, "GridPolicy does not admit it"))
         elif not _is_wide_enough(pool, width):
             found.append(Outlook(name, f"its workers have {pool.rules.slots} slots, a task takes {width}"))
