@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
+import sys
+import threading
+
+from windfall.loading import loading
 
 
 def main() -> None:
-    """Load the command line and run it."""
+    """Load the command line, run it, and end the process."""
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:
         # Ctrl-C while modules are loaded: nothing has begun, so end without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from windfall.cli import main as run
-
+    with loading():
+        from windfall.cli import main as run
     signal.signal(signal.SIGINT, interrupt)
-    run()
+    try:
+        run()
+    except SystemExit as end:
+        _leave(end.code)
+
+
+def _leave(code: object) -> None:
+    """End at once: taking every module apart, as Python does, takes longer than some commands."""
+    if not isinstance(code, int) or any(not thread.daemon for thread in threading.enumerate()[1:]):
+        sys.exit(code)  # type: ignore[arg-type]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # said before: the reader is gone, or the disk is full
+            code = code or 120
+    os._exit(code)
 
 
 if __name__ == "__main__":

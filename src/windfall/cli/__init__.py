@@ -25,6 +25,7 @@ from windfall.cli.exits import (
 )
 from windfall.cli.help import teach
 from windfall.errors import WindfallError
+from windfall.loading import loading
 
 Table = dict[str, tuple[str, str, str]]
 
@@ -97,7 +98,8 @@ class LazyGroup(click.Group):
         if name not in self.table:
             return None
         module, attribute, _ = self.table[name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        with loading():
+            command: click.Command = getattr(importlib.import_module(module), attribute)
         if command not in self._taught:
             self._taught.append(command)
             teach(command, (*ctx.command_path.split()[1:], name))

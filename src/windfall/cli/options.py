@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import getpass
 import os
 import re
 import shlex
@@ -372,6 +371,8 @@ def _request(
 
 
 def owner() -> str:
+    import getpass
+
     try:
         return getpass.getuser()
     except (OSError, KeyError):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from windfall.client.calls import RemoteTraceback
 from windfall.client.client import Client, UnfinishedJobs
 from windfall.client.job import Job
-from windfall.client.milestones import progress
 from windfall.client.results import Task, TaskFailed
 
 if TYPE_CHECKING:
+    from windfall.client.calls import RemoteTraceback
     from windfall.client.executor import Executor, Future
+    from windfall.client.milestones import progress
     from windfall.client.sending import Sent
 
 __all__ = [
@@ -28,7 +28,13 @@ __all__ = [
     "progress",
 ]
 
-_LATER = {"Executor": "executor", "Future": "executor", "Sent": "sending"}
+_LATER = {
+    "Executor": "executor",
+    "Future": "executor",
+    "RemoteTraceback": "calls",
+    "Sent": "sending",
+    "progress": "milestones",
+}
 """Loaded when they are asked for: `windfall status` needs neither processes nor job files."""
 
 

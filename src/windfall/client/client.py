@@ -14,12 +14,11 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote
 
-from windfall.client.calls import Calls
 from windfall.client.job import Job
 from windfall.client.local import LocalServer, here, state_location
 from windfall.client.transport import Transport
@@ -27,6 +26,7 @@ from windfall.errors import BadInput, Unreachable
 
 if TYPE_CHECKING:
     from windfall.bags.submission import Submission
+    from windfall.client.calls import Calls
     from windfall.client.executor import Executor, Future
     from windfall.client.sending import Sent
     from windfall.client.workflow import Workflow
@@ -79,7 +79,6 @@ class Client:
         else:
             self._local = local or _local_server(state, slots, pools)
             self._transport = Transport(*self._local.address(), patience_s=patience_s, renew=self._local.address)
-        self._calls = Calls(self._put_blob)
         _clients.add(self)
         if self._local is not None and local is None:
             self._begin_work(self._local)
@@ -204,6 +203,12 @@ class Client:
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def _calls(self) -> Calls:
+        from windfall.client.calls import Calls
+
+        return Calls(self._put_blob)
+
     @property
     def _caller(self) -> Executor:
         """The executor of calls that name none."""
@@ -321,7 +326,7 @@ class Client:
 
     def doctor(self, pool: str, trial: bool = True, wait_s: float = 30.0) -> Json:
         """What a pool needs and what is wrong with it; `trial` starts a worker, which has to come within `wait_s`."""
-        path, word = f"/v1/pools/{quote(pool, safe='')}/doctor", token_hex(3) if trial else ""
+        path, word = f"/v1/pools/{quote(pool, safe='')}/doctor", os.urandom(3).hex() if trial else ""
         until = time.monotonic() + wait_s
         while True:
             left_s = max(0.0, until - time.monotonic())

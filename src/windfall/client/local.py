@@ -6,31 +6,28 @@ log.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
-import queue
-import signal
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from windfall.errors import BadInput, Unreachable, WindfallError
+from windfall.loading import loading
 from windfall.store.location import StateLocation, locate
+
+if TYPE_CHECKING:
+    from windfall.client.local_worker import LocalWorker
 
 DEFAULT_STATE = ".windfall"
 _HEALTH_TIMEOUT_S = 2.0
 _TAKEOVER_S = 10.0
-_WORKER_GRACE_S = 6.0
-_QUICK_DEATH_S = 2.0
-_QUICK_DEATHS = 5
-"""Workers killed in a row, and the seconds each may have lived: the next one would be killed, too."""
 
 
 def here() -> Path:
@@ -102,8 +99,7 @@ class LocalServer:
         self._idle = idle
         self._pools = list(pools)
         self._server: Any = None
-        self._worker: subprocess.Popen[bytes] | None = None
-        self._gave_up = False
+        self._worker: LocalWorker | None = None
         self._lock = threading.Lock()
         self._closed = False
 
@@ -114,7 +110,7 @@ class LocalServer:
 
     @property
     def works(self) -> bool:
-        return self._worker is not None
+        return self._worker is not None and self._worker.works
 
     def address(self) -> tuple[str, str]:
         """Address and token of a server that answers: our own, one that runs already, or a new one."""
@@ -131,14 +127,18 @@ class LocalServer:
         until = time.monotonic() + _TAKEOVER_S
         while True:
             if found := running_server(self.directory):
+                self._drop_worker()
                 return found
-            from windfall.server import embedded  # only now: it takes longer to load than a command to answer
+            self._prepare_worker()
+            with loading():
+                from windfall.server import embedded  # only now: it takes longer to load than a command to answer
 
             try:
                 self._server = embedded.start(self.directory, store=self.state.url, pools=self._pools, release=True)
             except WindfallError as error:
                 # Somebody was quicker, or the one before has not quite gone.
                 if error.code != "state-in-use" or time.monotonic() > until:
+                    self._drop_worker()
                     raise
                 time.sleep(0.1)
                 continue
@@ -153,68 +153,37 @@ class LocalServer:
             if self._server is not None:
                 self._start_worker()
 
-    def _start_worker(self) -> None:
+    def _prepare_worker(self) -> None:
+        """Have a worker load while the server does."""
+        from windfall.client.local_worker import LocalWorker
+        from windfall.store.files import make_directory
+
         if not self._wants_worker or self._worker is not None:
             return
-        started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
+        make_directory(self.directory)
+        worker = LocalWorker(self.directory, self._slots, self._env)
+        with contextlib.suppress(OSError):  # a disk that is full or read-only: the server says it better
+            worker.prepare()
+            self._worker = worker
 
-        def keep() -> None:
-            # "Parent" means the thread that started it (prctl): so this one stays for as long as a worker does.
-            try:
-                worker = self._spawn_worker()
-            except OSError as error:
-                started.put(error)
-                return
-            started.put(worker)
-            self._replace_killed(worker)
-            self._gave_up = True
+    def _start_worker(self) -> None:
+        if not self._wants_worker or self.works:
+            return
+        self._prepare_worker()
+        if self._worker is None:
+            raise WindfallError(f"the local worker could not be started: {self.directory} cannot be written to")
+        self._worker.begin(self._server.url, self._server.token)
 
-        threading.Thread(target=keep, name="windfall-worker", daemon=True).start()
-        first = started.get()
-        if isinstance(first, OSError):
-            raise WindfallError(f"the local worker could not be started: {first}")
-        self._worker = first
-
-    def _spawn_worker(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "windfall.worker", "--server", self._server.url, "--die-with-parent"]
-        command += ["--dir", str(self.directory / "worker")]
-        command += ["--slots", str(self._slots)] if self._slots else []
-        with open(self.directory / "worker.log", "ab", opener=_private) as log:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self._env, "WINDFALL_TOKEN": self._server.token},
-                # A Ctrl-C at the terminal is ours to answer; the worker is told what to do.
-                start_new_session=True,
-            )
-
-    def _replace_killed(self, worker: subprocess.Popen[bytes]) -> None:
-        """A worker that was killed is followed by another; one that ended by itself had its reason (worker_problem)."""
-        quick_deaths, began_s = 0, time.monotonic()
-        while worker.wait() < 0:
-            lived_s = time.monotonic() - began_s
-            quick_deaths = quick_deaths + 1 if lived_s < _QUICK_DEATH_S else 0
-            if quick_deaths >= _QUICK_DEATHS:
-                return
-            time.sleep(0.1 * 2**quick_deaths)
-            with self._lock:
-                if self._closed:
-                    return
-                began_s = time.monotonic()
-                worker = self._worker = self._spawn_worker()
+    def _drop_worker(self) -> None:
+        """A worker that was prepared for a server that is not ours."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop(now=True)
 
     @property
     def worker_problem(self) -> WindfallError | None:
         """Why the worker is not running, if it should be and is not."""
-        if not self._gave_up or self._closed:
-            return None
-        try:
-            last = (self.directory / "worker.log").read_text(errors="replace").strip().splitlines()[-1]
-        except (OSError, IndexError):
-            last = "it left no word"
-        return WindfallError(f"the local worker ended: {last}", hint=f"its log: {self.directory / 'worker.log'}")
+        return None if self._closed or self._worker is None else self._worker.problem
 
     def close(self, *, now: bool = False) -> None:
         """Stop the worker (`now`: with what it runs, at once), then the server."""
@@ -222,24 +191,7 @@ class LocalServer:
             self._closed = True
             worker, server = self._worker, self._server
             self._worker = self._server = None
-        if worker is not None and worker.poll() is None:
-            _stop(worker, now)
+        if worker is not None:
+            worker.stop(now=now)
         if server is not None:
             server.stop()
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _stop(worker: subprocess.Popen[bytes], now: bool) -> None:
-    worker.send_signal(signal.SIGTERM)
-    if now:
-        # A second SIGTERM: do not wait for what runs.
-        time.sleep(0.05)
-        worker.send_signal(signal.SIGTERM)
-    try:
-        worker.wait(_WORKER_GRACE_S)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        worker.wait()

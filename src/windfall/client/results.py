@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 import signal
 from collections.abc import Iterator
 from typing import Any
 
-from windfall.client.calls import raised
 from windfall.client.transport import Frame
 from windfall.errors import WindfallError
 
@@ -106,7 +104,11 @@ class Task:
         error = self.error
         if error is not None:
             raise error
-        return pickle.loads(self.value_bytes)[1] if self.value_bytes else self.stdout
+        if not self.value_bytes:
+            return self.stdout
+        import pickle
+
+        return pickle.loads(self.value_bytes)[1]
 
     @property
     def error(self) -> BaseException | None:
@@ -114,6 +116,10 @@ class Task:
         if self.ok:
             return None
         if self.cause == "python" and self.value_bytes:
+            import pickle
+
+            from windfall.client.calls import raised
+
             return raised(pickle.loads(self.value_bytes))
         cause = self.cause or self.state
         lines = self.stderr.strip().splitlines()

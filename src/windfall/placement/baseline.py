@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Literal
 
-import numpy as np
 from msgspec import Struct
 
+from windfall.numeric import np
 from windfall.placement.costs import HOUR_US, micros
 from windfall.placement.model import Decision, Request
 from windfall.placement.site import Site

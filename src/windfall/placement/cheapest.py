@@ -9,10 +9,8 @@ seen before, they get better bounds together, in a few array operations (`_bound
 
 from __future__ import annotations
 
-import numpy as np
-
+from windfall.numeric import Bools, Floats, Ints, np
 from windfall.placement.costs import NEVER, Cost, SetCost
-from windfall.placement.model import Bools, Floats, Ints
 from windfall.placement.site import Site
 from windfall.placement.victims import Cover, cheapest_cover, search_cover
 

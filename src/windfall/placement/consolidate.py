@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from msgspec import Struct
 
-from windfall.placement.model import Bools, Ints
+from windfall.numeric import Bools, Ints, np
 from windfall.placement.packing import best_fit, shares
 from windfall.placement.site import Site
 

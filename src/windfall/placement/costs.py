@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import numpy as np
 from msgspec import Struct
 
-from windfall.placement.model import Ints
+from windfall.numeric import Ints, np
 
 MICRO = 1_000_000
 HOUR_US = 3600 * MICRO
-NEVER = np.iinfo(np.int64).max
+NEVER = 2**63 - 1  # the largest that fits into an array of microseconds
 
 
 def micros(now_s: float) -> int:

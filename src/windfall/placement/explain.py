@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-
+from windfall.numeric import np
 from windfall.placement.costs import Cost, SetCost
 from windfall.placement.filters import Stage
 from windfall.placement.model import Decision, Request, from_units

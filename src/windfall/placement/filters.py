@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from windfall.placement.model import Bools, Ints, Request, from_units
+from windfall.numeric import Bools, Ints, np
+from windfall.placement.model import Request, from_units
 from windfall.placement.site import Site
 
 # A compiled expression: sees {"Host": {...}, "Request": {...}} and says why not, or nothing.

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from windfall.numeric import Ints
 from windfall.placement.filters import room
-from windfall.placement.model import Instance, Ints
+from windfall.placement.model import Instance
 from windfall.placement.packing import best_fit
 from windfall.placement.site import Site
 

@@ -7,18 +7,11 @@ changes: 0.3 - 0.1 - 0.1 still has room for 0.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, field
 
 UNITS = 1_000_000
 LARGEST_AMOUNT = 1e12  # of any resource on one host; times UNITS it still fits into 64 bits with room to add up
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-Floats: TypeAlias = npt.NDArray[np.float64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
 class Instance(Struct, frozen=True):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from windfall.numeric import Bools, Floats, Ints, np
 from windfall.placement.filters import room
-from windfall.placement.model import Bools, Floats, Ints
 
 
 def shares(amounts: Ints, capacity: Ints) -> Floats:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from msgspec import Struct
 
+from windfall.numeric import Ints, np
 from windfall.placement.costs import HOUR_US, micros
-from windfall.placement.model import Ints, Request
+from windfall.placement.model import Request
 from windfall.placement.site import Site
 from windfall.placement.victims import cheapest_cover
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from msgspec import Struct
 
+from windfall.numeric import Bools, Floats, Ints, np
 from windfall.placement.cheapest import CheapestSets, cover
 from windfall.placement.costs import Cost, Period, SetCost, micros
 from windfall.placement.filters import Predicate, Stage, passing, protected, room, stages
-from windfall.placement.model import Bools, Decision, Floats, Ints, Request
+from windfall.placement.model import Decision, Request
 from windfall.placement.site import Site
 from windfall.placement.victims import Cover
 from windfall.placement.weighers import CHEAPEST, WEIGHERS, Weigher, normalised

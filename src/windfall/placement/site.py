@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from msgspec import Struct
 
+from windfall.numeric import Bools, Ints, np
 from windfall.placement.costs import Preemptibles, micros
-from windfall.placement.model import Bools, Host, Instance, Ints, to_units
+from windfall.placement.model import Host, Instance, to_units
 
 FIRST_SLOTS = 4
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-import numpy as np
+from windfall.numeric import np
 
 Vector = tuple[int, ...]
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
+from windfall.numeric import Floats, Ints, np
 from windfall.placement.costs import Cost, Period, Revenue
 from windfall.placement.filters import room
-from windfall.placement.model import Floats, Ints
 from windfall.placement.site import Site
 
 CHEAPEST = "cheapest"  # by the cost of the cheapest sufficient victim set; the scheduler computes it

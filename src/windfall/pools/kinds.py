@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -18,6 +17,9 @@ from windfall.core.state.pools import PoolRules
 from windfall.errors import BadInput
 from windfall.pools.contract import Pool
 from windfall.units import parse_duration
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "windfall.pools"
 WORKERS, MACHINES, INSTANCES, NOTHING = "workers", "machines", "instances", "nothing"
@@ -115,6 +117,8 @@ class Kind(Struct, frozen=True):
 
 @cache
 def _entries() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # only where a pool is named: a server without pools starts sooner
+
     return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
 
 

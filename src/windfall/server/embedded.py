@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from windfall.bounds import MAX_BLOB_BYTES
 from windfall.core.engine import Engine
 from windfall.core.events import Settings
@@ -43,6 +41,7 @@ from windfall.server.pool_tokens import open_tokens, write_private
 from windfall.server.service import Service
 from windfall.server.sites.keeper import SiteKeeper
 from windfall.server.watchdog import Watchdog
+from windfall.server.web import WebServer
 from windfall.store import open_store
 from windfall.store.contract import Store
 from windfall.store.files import make_directory
@@ -147,7 +146,7 @@ class Server:
         """Rented machines that went on when the server stopped."""
         self.on_hang: Callable[[], None] = lambda: None
         """What to do when the event loop stands still, from another thread; it is logged in any case."""
-        self._uvicorn: uvicorn.Server | None = None
+        self._web: WebServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._driver: Realtime | None = None
         self._service: Service | None = None
@@ -197,14 +196,14 @@ class Server:
             self.store.close()
 
     async def _serve(self, driver: Realtime, service: Service) -> None:
-        self._uvicorn = self._web(service)
+        self._web = WebServer(Application(service), self.options.tls_cert, self.options.tls_key)
         driver.on_fatal = self._exit
         watchdog = Watchdog(asyncio.get_running_loop(), lambda: self.on_hang())
         try:
             await driver.start()
             watchdog.start()
             await self._begin(driver, service)
-            await self._uvicorn.serve(sockets=[self._socket])
+            await self._web.serve(sockets=[self._socket])
         except WindfallError as error:
             raise driver.failure or error from error
         finally:
@@ -212,18 +211,6 @@ class Server:
             await self._end(driver, service)
         if driver.failure is not None:
             raise driver.failure
-
-    def _web(self, service: Service) -> uvicorn.Server:
-        options = self.options
-        config = uvicorn.Config(
-            Application(service), lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75,
-            ssl_certfile=options.tls_cert or None, ssl_keyfile=options.tls_key or None, server_header=False,
-            timeout_graceful_shutdown=3,
-        )  # fmt: skip
-        web = uvicorn.Server(config)
-        # The program that embeds us handles signals.
-        web.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
-        return web
 
     async def _begin(self, driver: Realtime, service: Service) -> None:
         """Start what runs beside the web server: the announcement, and the keepers of sites, pools and machines."""
@@ -283,8 +270,8 @@ class Server:
                 service.tokens.revoke(str(row["id"]))
 
     async def _announce(self) -> None:
-        assert self._uvicorn is not None
-        while not self._uvicorn.started:
+        assert self._web is not None
+        while not self._web.started:
             await asyncio.sleep(0.005)
         self.url = self._url(self.host)
         write_private(self.options.state / "server.json", json.dumps({"url": self.url, "pid": os.getpid()}))
@@ -340,7 +327,7 @@ class Server:
 
     def stop(self) -> None:
         """May be called from any thread, and from a signal handler. Twice: do not wait for the workers of pools."""
-        if self._uvicorn is None or self._loop is None or self._loop.is_closed():
+        if self._web is None or self._loop is None or self._loop.is_closed():
             return
         if self._keeper is None or self._leaving is not None:
             self._loop.call_soon_threadsafe(self._exit)
@@ -358,8 +345,8 @@ class Server:
             self._exit()
 
     def _exit(self) -> None:
-        assert self._uvicorn is not None and self._service is not None
-        self._uvicorn.should_exit = True
+        assert self._web is not None and self._service is not None
+        self._web.leave()
         self._service.wake_everybody()
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from windfall.store.contract import Store
-from windfall.store.files import naming
 from windfall.store.location import StateLocation, database_url
+
+if TYPE_CHECKING:  # every command looks where its state is; few open it
+    from windfall.store.contract import Store
 
 
 def open_store(where: str | Path | StateLocation) -> Store:
@@ -35,5 +37,7 @@ def holds_state(where: StateLocation) -> bool:
         from windfall.store.postgres import holds_tables
 
         return holds_tables(where.url)
+    from windfall.store.files import naming
+
     with naming(where.directory):
         return any(os.path.lexists(where.directory / name) for name in ("lock", "made", "snapshots", "windfall.db"))

@@ -6,9 +6,6 @@ holds what belongs to this host: where its server listens (`server.json`), the o
 
 from __future__ import annotations
 
-import getpass
-import hashlib
-import json
 import os
 import re
 from pathlib import Path
@@ -127,6 +124,9 @@ def needs_psycopg() -> BadInput:
 
 def _folder(parts: dict[str, str]) -> str:
     """A name for the database: readable, and of its own."""
+    import hashlib
+    import json
+
     env = os.environ.get
     host = parts.get("host") or parts.get("hostaddr") or env("PGHOST") or "local"
     port = parts.get("port") or env("PGPORT") or "5432"
@@ -139,6 +139,8 @@ def _folder(parts: dict[str, str]) -> str:
 
 
 def _login() -> str:
+    import getpass
+
     try:
         return getpass.getuser()
     except (OSError, KeyError):

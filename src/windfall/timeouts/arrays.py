@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from windfall.numeric import ArrayLike, np
+from windfall.numeric import Floats as Array
 
-Array = NDArray[np.float64]
+__all__ = ["Array", "as_array"]
 
 
 def as_array(t: ArrayLike) -> Array:

@@ -28,10 +28,10 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-import numpy as np
 from msgspec.structs import astuple
 
 from windfall.errors import BadInput
+from windfall.numeric import np
 from windfall.timeouts.arrays import Array
 from windfall.timeouts.memory import USUAL, CountRules, Counts, Decision, Latencies
 from windfall.timeouts.steps import Choice, Steps, at, choose, kaplan_meier, smoothed

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from msgspec import Struct
 
+from windfall.numeric import np
 from windfall.timeouts.arrays import Array, as_array
 
 # Standard errors charged to every timeout, and the width of the smoothing in units of Silverman's rule. Measured on

@@ -78,7 +78,11 @@ def parser(prog: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = made.add_argument
-    add("--server", metavar="URL", help="the server (default: WINDFALL_SERVER)")
+    add(
+        "--server",
+        metavar="URL",
+        help="the server (default: WINDFALL_SERVER); -: it and the token come by standard input",
+    )
     add("--token", metavar="T", help="a token of role worker (default: WINDFALL_TOKEN)")
     add("--token-file", metavar="FILE", help="read the token from a file, so that `ps` does not show it")
     add("--cafile", metavar="FILE", help="certificate of a private authority for https")
@@ -116,6 +120,11 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 def address_of(args: argparse.Namespace) -> Address:
     url = args.server or os.environ.get("WINDFALL_SERVER")
+    token = args.token or os.environ.get("WINDFALL_TOKEN") or ""
+    if url == "-":
+        url, token = sys.stdin.readline().strip(), sys.stdin.readline().strip()
+        if not url:
+            raise Usage("no address came by the standard input")
     if not url:
         raise Usage("no server given\n  add --server URL or set WINDFALL_SERVER")
     try:
@@ -125,7 +134,6 @@ def address_of(args: argparse.Namespace) -> Address:
         usable = False
     if not usable:
         raise Usage(f"{url!r} is not the address of a server\n  it looks like http://10.0.0.1:7272 or https://host")
-    token = args.token or os.environ.get("WINDFALL_TOKEN") or ""
     if args.token_file:
         try:
             with open(args.token_file) as file:
@@ -140,9 +148,12 @@ def address_of(args: argparse.Namespace) -> Address:
 
 
 def _options(args: argparse.Namespace) -> Options:
+    folder = os.path.abspath(args.dir or identity.default_folder())
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    identity.speed(folder)  # kept in the folder: measured here, the time is not lost while the address is waited for
     return Options(
         address=address_of(args),
-        folder=os.path.abspath(args.dir or identity.default_folder()),
+        folder=folder,
         slots=args.slots or identity.cpus(),
         name=args.name,
         pool=args.pool,

@@ -67,7 +67,7 @@ class Agent:
         folder = os.path.join(options.folder, self.host)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self._ad = identity.advertisement(
-            self.host, options.slots, options.pool, options.tags, folder, options.memory_mb
+            self.host, options.slots, options.pool, options.tags, options.folder, options.memory_mb
         )
         if options.machine is not None:
             self._ad["machine"] = options.machine
@@ -108,6 +108,8 @@ class Agent:
         self._selector.register(self._link, selectors.EVENT_READ, self._on_answer)
         self._selector.register(self._transfers, selectors.EVENT_READ, self._transfers.finish)
         self._say(f"worker {self.host}: {self._options.slots} slots for {self._options.address.url}")
+        with contextlib.suppress(OSError):  # the first task says what is wrong
+            self._slots.start_first()
         try:
             while self._exit_code is None:
                 registered = self._selector.get_map()

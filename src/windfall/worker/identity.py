@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
 import re
 import socket
 import stat
@@ -111,16 +110,18 @@ def memory_mb() -> int:
 
 def speed(folder: str) -> float:
     """Speed of a core (1.0: a cloud core of the early 2020s), measured by a short benchmark; cached in the folder."""
-    path = os.path.join(folder, "speed.json")
+    host = os.uname()
+    machine = f"{host.machine} {host.release}"
+    path = os.path.join(folder, f"speed-{host.nodename}.json")  # the folder may be on a disk that hosts share
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(path) as file:
         kept = json.load(file)
-        if kept["machine"] == platform.processor() + platform.release():
+        if kept["machine"] == machine:
             return float(kept["speed"])
     data = bytes(i * i % 251 for i in range(1 << 12)) * 64
     best_s = min(_timed(data) for _ in range(3))
     value = round(_REFERENCE_S / best_s, 3)
     with contextlib.suppress(OSError), open(path, "w") as file:
-        json.dump({"speed": value, "machine": platform.processor() + platform.release()}, file)
+        json.dump({"speed": value, "machine": machine}, file)
     return value
 
 
@@ -140,8 +141,8 @@ def advertisement(
         "name": host,
         "cpus": cpus(),
         "memory_mb": share_mb or memory_mb(),
-        "os": platform.system().lower(),
-        "arch": platform.machine(),
+        "os": os.uname().sysname.lower(),
+        "arch": os.uname().machine,
         "pool": pool,
         "slots": slots,
         "speed": speed(folder),

@@ -209,8 +209,7 @@ class SlotPool:
 
     def _give(self, slot: Slot, held: Held) -> bool:
         if slot.process is None:
-            slot.start()
-            self._selector.register(slot.line, selectors.EVENT_READ, lambda: self._hear_runner(slot))  # type: ignore[arg-type]
+            self._start(slot)
         if slot.warm and slot.warm.key != held.spec.warm_key:
             self._retire(slot)
         if held.spec.warm_key and slot.warm is None:
@@ -225,6 +224,15 @@ class SlotPool:
                 other.lent_to = slot
                 lend -= 1
         return True
+
+    def start_first(self) -> None:
+        """Start the runner of one slot before there is a task: it loads while the server is asked."""
+        if self.slots[0].process is None:
+            self._start(self.slots[0])
+
+    def _start(self, slot: Slot) -> None:
+        slot.start()
+        self._selector.register(slot.line, selectors.EVENT_READ, lambda: self._hear_runner(slot))  # type: ignore[arg-type]
 
     def _retire(self, slot: Slot) -> None:
         """End an idle warm process to use its slot for another task."""
@@ -552,7 +560,7 @@ class SlotPool:
         for slot in self.slots:
             if slot.process:
                 with contextlib.suppress(Exception):
-                    slot.process.wait(max(0.0, deadline_s - time.monotonic()))
+                    system.wait_for(slot.process, max(0.0, deadline_s - time.monotonic()))
         system.kill_orphans()
         workdir.remove(self._folder)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
+import subprocess
 import time
 
 _PR_SET_PDEATHSIG = 1
@@ -39,6 +41,19 @@ def become_subreaper() -> bool:
 def die_with_parent(signum: int) -> bool:
     """This process gets `signum` when the thread that started it ends."""
     return _prctl(_PR_SET_PDEATHSIG, signum)
+
+
+def wait_for(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """Wait until a child has ended, and for no moment longer. TimeoutExpired if it has not ended in time."""
+    if process.returncode is None and hasattr(os, "pidfd_open"):  # Python 3.9
+        with contextlib.suppress(OSError):
+            fd = os.pidfd_open(process.pid)
+            try:
+                select.select([fd], [], [], timeout_s)
+            finally:
+                os.close(fd)
+            timeout_s = 0.0
+    process.wait(timeout_s)
 
 
 def children(pid: int) -> list[int]:

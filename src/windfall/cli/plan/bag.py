@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 RUNS, FEW_RUNS, MANY_TASKS = 20, 10, 5_000
 """Number of simulated runs by default; FEW_RUNS for larger bags and for the deadlines of --what-if."""
+MOST_RUNS = 60
+"""Runs are added up to this number while the chance of being in time is undecided."""
 WORKER_START_S = 0.6
 """Seconds from the boot of an emulated machine until its worker, a Python process, asks for work."""
 FRONT = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -109,7 +111,7 @@ def plan_bag(asked: Asked) -> None:
 def _simulated(asked: Asked, ready: Ready, soonest_s: float) -> dict[float, Forecast | None]:
     """By deadline: what the runs came to, or None where it is impossible."""
     from windfall.cli.plan.refine import Refining, found_of
-    from windfall.sim.studies.forecast import bundled, simulated
+    from windfall.sim.studies.forecast import bundled, first_plan, simulated
 
     question, size = bundled(ready.question, min(ready.deadlines_s))
     if size > 1:
@@ -123,20 +125,40 @@ def _simulated(asked: Asked, ready: Ready, soonest_s: float) -> dict[float, Fore
         for number in range(asked.seeds or (usual if deadline_s == ready.deadline_s else FEW_RUNS))
     ]
     runs: dict[float, list[Run]] = {}
+    wanted = len(cases)
     if cases:
         with (
             Refining(ready, soonest_s, len(cases)) as shown,
             suppress(KeyboardInterrupt),
             processes(len(cases)) as pool,
         ):
-            for deadline_s, run in simulated(question, cases, pool):
-                runs.setdefault(deadline_s, []).append(run)
-                shown.update(found_of(ready, runs))
-    if sum(map(len, runs.values())) < len(cases):
+            if shown.is_seen and ready.deadline_s >= soonest_s:
+                shown.show_first(first_plan(question, ready.deadline_s, asked.first_seed))
+            while cases:
+                for deadline_s, run in simulated(question, cases, pool):
+                    runs.setdefault(deadline_s, []).append(run)
+                    shown.update(found_of(ready, runs))
+                cases = [] if asked.seeds else _more(ready, found_of(ready, runs)[ready.deadline_s], asked.first_seed)
+                wanted = shown.total = wanted + len(cases)
+    if sum(map(len, runs.values())) < wanted:
         if ready.deadline_s >= soonest_s and ready.deadline_s not in runs:
             raise KeyboardInterrupt
-        ready.assumed.append(f"interrupted after {sum(map(len, runs.values()))} of {len(cases)} simulated runs")
+        ready.assumed.append(f"interrupted after {sum(map(len, runs.values()))} of {wanted} simulated runs")
     return found_of(ready, runs)
+
+
+def _more(ready: Ready, made: Forecast | None, first_seed: int) -> list[tuple[float, int]]:
+    """Further runs (deadline, seed), while those so far leave open whether the deadline is kept as often as asked.
+
+    Where no run was late, more of them would only take longer: the screen says what so few prove.
+    """
+    if made is None or made.met == len(made.runs) or len(made.runs) >= MOST_RUNS:
+        return []
+    share = made.met_share
+    if not share.low <= ready.question.confidence <= share.high:
+        return []
+    first = first_seed + len(made.runs)
+    return [(ready.deadline_s, seed) for seed in range(first, first + FEW_RUNS)]
 
 
 def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:

@@ -49,7 +49,7 @@ from windfall.errors import BadInput
     "--seeds",
     type=click.IntRange(1, 10_000),
     metavar="N",
-    help="Number of simulated runs of a bag.  [default: 20; 10 for a large bag and for --what-if]",
+    help="Number of simulated runs of a bag.  [default: 20; 10 for a large bag and for --what-if; more if in doubt]",
 )
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="First seed; the same seed gives the same plan.")
 @click.option("--whole", is_flag=True, help="Of a job on a server: all of it from its start, not what is left.")

@@ -1,4 +1,4 @@
-"""The answer of `windfall plan` while it is simulated: the first run gives one, every further run refines it.
+"""The answer of `windfall plan` while it is simulated: first the plan itself, then what the runs so far say.
 
 Touches the terminal; in a pipe nothing is shown before the end.
 """
@@ -14,6 +14,7 @@ from windfall.cli.show.output import console
 
 if TYPE_CHECKING:
     from windfall.cli.plan.bag import Ready
+    from windfall.planning.contract import Plan
     from windfall.sim.studies.forecast import Forecast, Run
 
 EVERY_S = 0.3
@@ -35,7 +36,8 @@ class Refining:
     """Shows the answer so far and how many runs it rests on."""
 
     def __init__(self, ready: Ready, soonest_s: float, total: int) -> None:
-        self._ready, self._soonest_s, self._total = ready, soonest_s, total
+        self._ready, self._soonest_s, self.total = ready, soonest_s, total
+        self._first: Plan | None = None
         self._done, self._shown_s = 0, 0.0
         self._live: Any = None
 
@@ -49,10 +51,19 @@ class Refining:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._live.__exit__(kind, error, at)
 
+    @property
+    def is_seen(self) -> bool:
+        return not self._live.console.quiet
+
+    def show_first(self, plan: Plan | None) -> None:
+        """The first answer, before any run is done: the plan and what its planner expects of it."""
+        self._first = plan
+        self._live.update(self._picture({}), refresh=True)
+
     def update(self, found: dict[float, Forecast | None]) -> None:
         self._done += 1
         now_s = time.monotonic()
-        if now_s - self._shown_s >= EVERY_S and not self._live.console.quiet:
+        if now_s - self._shown_s >= EVERY_S and self.is_seen:
             self._shown_s = now_s
             self._live.update(self._picture(found), refresh=True)
 
@@ -64,11 +75,11 @@ class Refining:
 
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
-            Text("simulating"), ProgressBar(total=self._total, completed=self._done, width=30),
-            Text(f"{self._done} of {self._total} runs   Ctrl-C shows what there is"),
+            Text("simulating"), ProgressBar(total=self.total, completed=self._done, width=30),
+            Text(f"{self._done} of {self.total} runs   Ctrl-C shows what there is"),
         )  # fmt: skip
         made = found.get(self._ready.deadline_s)
         if made is None or len(made.runs) < LEAST_RUNS:
-            return bar
+            return Group(Text("\n".join(screen.first_lines(self._ready, self._first, time.time()))), bar)
         told = screen.document(self._ready, self._soonest_s, found)
         return Group(Text("\n".join(screen.lines(told, made, time.time()))), bar)

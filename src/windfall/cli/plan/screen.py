@@ -124,6 +124,24 @@ def lines(told: Json, made: Forecast | None, now_s: float) -> list[str]:
     return found
 
 
+def first_lines(ready: Ready, plan: Plan | None, now_s: float) -> list[str]:
+    """What is known before any run is simulated: the plan, and what its planner expects of it."""
+    question = ready.question
+    seconds = fmean(question.seen_s or question.estimates_s)
+    head = f"'{ready.name}'  {plural(question.tasks, 'task')} of about {show_duration(seconds)}"
+    found = [f"{head}   deadline {show_deadline(now_s + ready.deadline_s, now_s)}   planner {question.planner}"]
+    if plan is None:
+        return found
+    rents = " + ".join(f"{row['count']} {row['offer']}" for row in starts(plan)) or "nothing yet"
+    found.append(f"  first plan  rent {rents}")
+    expects = []
+    if plan.predicted_cost_usd is not None:
+        expects.append(f"about {show_usd(plan.predicted_cost_usd)}")
+    if plan.predicted_finish_t is not None:
+        expects.append(f"done after about {show_duration(plan.predicted_finish_t)}")
+    return [*found, f"  it expects  {', '.join(expects)}   (not simulated yet)"] if expects else found
+
+
 def _money_and_time(told: Json) -> list[str]:
     cost, finish, met = told["cost_usd"], told["finish_s"], told["met"]
     often = _often(told["interval"])

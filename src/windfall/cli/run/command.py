@@ -27,7 +27,7 @@ from windfall.cli.run import continuing
 from windfall.cli.run.afford import check_budget
 from windfall.cli.run.follow import follow
 from windfall.cli.run.foresee import Foresight
-from windfall.cli.show.output import console, deadline_words, note, plural, print_json
+from windfall.cli.show.output import busy, deadline_words, note, plural, print_json
 from windfall.cli.show.summary import INTERRUPTED, document, exit_code, print_summary
 from windfall.client import Client, Job
 from windfall.client.job import ENDED
@@ -38,6 +38,9 @@ from windfall.store.location import StateLocation
 Json = dict[str, Any]
 _RELEASED_S = 10.0
 """How long to wait for the final bill of a job that has ended."""
+
+_SENT_AT_ONCE = 10_000
+"""Fewer tasks than these are sent before a person could read about it."""
 
 
 @click.command(cls=BehindDashes)
@@ -253,6 +256,8 @@ def _pools(file: str | None, place: Place, time_scale: float) -> Sequence[Any]:
 
 def _with_pool(bag: Submission | Request | None, pools: Sequence[Any]) -> Submission | Request | None:
     """A bag that names no pool rents from the only one that there is to rent from."""
+    if not pools:
+        return bag
     from windfall.pools.config import rents
 
     names = [pool.name for pool in pools if rents(pool)]
@@ -373,8 +378,10 @@ def _run(
 
 
 def _send(client: Client, bag: Submission) -> Job:
-    with console().status(f"submitting {plural(bag.count, 'task')}") as shown:
-        sent = client.send(bag, lambda total: shown.update(f"submitting {total:,} of {bag.count:,} tasks"))
+    if bag.count < _SENT_AT_ONCE:
+        return client.job(client.send(bag).job)
+    with busy(f"submitting {plural(bag.count, 'task')}") as show:
+        sent = client.send(bag, lambda total: show(f"submitting {total:,} of {bag.count:,} tasks"))
     return client.job(sent.job)
 
 

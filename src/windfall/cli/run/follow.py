@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
-from rich.console import Console
-
 from windfall.cli.run.foresee import Foresight
 from windfall.cli.run.tail import Tail
 from windfall.cli.show.money import plan_words
@@ -128,8 +126,7 @@ def follow(
     Ctrl-C once: start nothing more; twice: `KeyboardInterrupt`.
     """
     status: Json = {}
-    screen = Console(stderr=True, quiet=True) if tail else None
-    with Tail(job) if tail else nullcontext(), Progress(job, screen=screen) as progress:
+    with Tail(job) if tail else nullcontext(), Progress(job, quiet=tail) as progress:
         watch = StuckWatch(job, progress, max_wait_s)
         try:
             for status in statuses(job):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,6 +52,16 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, quiet=not sys.stderr.isatty(), highlight=False)
+
+
+@contextmanager
+def busy(text: str) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal what takes a while; the function that it gives changes the text."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    with console().status(text) as shown:
+        yield shown.update
 
 
 def note(text: str) -> None:

@@ -5,13 +5,10 @@ On a terminal it is drawn; in a pipe or a log a line comes now and then.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
-from typing import Any
-
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from windfall.cli.show.money import standing_lines
 from windfall.cli.show.output import console, deadline_words, moment, note, plural, rate, worked_s
@@ -19,6 +16,11 @@ from windfall.client import Job
 from windfall.client.milestones import Milestones
 from windfall.client.results import cause_text
 from windfall.units import show_duration
+
+if TYPE_CHECKING:  # loaded where something is drawn: in a pipe nothing is
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
 
 Json = dict[str, Any]
 _WINDOW_S = 20.0
@@ -46,6 +48,8 @@ class Pace:
 
 def bar(done: float, failed: float, cells: int = _BAR_CELLS) -> Text:
     """Two shares of one as a bar."""
+    from rich.text import Text
+
     full = round(cells * (done + failed))
     bad = min(full, max(1, round(cells * failed))) if failed else 0
     return Text.assemble(("█" * (full - bad), "green"), ("█" * bad, "red"), ("░" * (cells - full), "bright_black"))
@@ -54,9 +58,9 @@ def bar(done: float, failed: float, cells: int = _BAR_CELLS) -> Text:
 class Progress:
     """Draws statuses as they come, if standard error is a terminal; else tells of milestones. Use as a context."""
 
-    def __init__(self, job: Job, *, screen: Console | None = None) -> None:
+    def __init__(self, job: Job, *, screen: Console | None = None, quiet: bool = False) -> None:
+        """`screen`: where to draw instead of standard error; `quiet`: draw nothing."""
         self._job = job
-        self._console = screen or console()
         self._pace = Pace()
         self._milestones = Milestones(time.monotonic())
         self._groups: list[Json] = []
@@ -66,19 +70,20 @@ class Progress:
         self.remark = ""
         self.trouble = ""
         self.foreseen = ""
-        self._live = Live(console=self._console, transient=True, refresh_per_second=8, redirect_stdout=False)
+        drawn = not screen.quiet if screen is not None else not quiet and sys.stderr.isatty()
+        self._live = _live(screen or console()) if drawn else None
 
     @property
     def is_seen(self) -> bool:
-        return not self._console.quiet
+        return self._live is not None
 
     def __enter__(self) -> Progress:
-        if self.is_seen:
+        if self._live is not None:
             self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self.is_seen:
+        if self._live is not None:
             self._live.stop()
 
     def update(self, status: Json) -> None:
@@ -86,7 +91,7 @@ class Progress:
         tasks = status["tasks"]
         ended = tasks["done"] + tasks["failed"] + tasks["cancelled"]
         self._pace.add(now_s, ended)
-        if not self.is_seen:
+        if self._live is None:
             is_over = ended == tasks["total"]  # the summary says it
             if not is_over and self._milestones.is_due(now_s, ended / (tasks["total"] or 1)):
                 note(self.line(status))
@@ -111,6 +116,9 @@ class Progress:
 
     def picture(self, status: Json) -> Group:
         """One look answers: how far, how fast, will it make it, is anything wrong."""
+        from rich.console import Group
+        from rich.text import Text
+
         lines = [_head(status), self._bar_line(status), *_money_lines(status)]
         if self.foreseen:
             lines.append(Text(f"  {self.foreseen}"))
@@ -125,6 +133,8 @@ class Progress:
         return Group(*lines)
 
     def _bar_line(self, status: Json) -> Text:
+        from rich.text import Text
+
         tasks = status["tasks"]
         total = tasks["total"] or 1
         ended = tasks["done"] + tasks["failed"] + tasks["cancelled"]
@@ -165,7 +175,15 @@ class Progress:
         return ", ".join(_group_in_short(group) for group in final[:3]) or "..."
 
 
+def _live(screen: Console) -> Live:
+    from rich.live import Live
+
+    return Live(console=screen, transient=True, refresh_per_second=8, redirect_stdout=False)
+
+
 def _head(status: Json) -> Text:
+    from rich.text import Text
+
     line = Text.assemble(
         (f"job {status['job']} '{status['name']}'", "bold"), f"  {plural(status['tasks']['total'], 'task')}"
     )
@@ -178,6 +196,8 @@ def _head(status: Json) -> Text:
 
 def _money_lines(status: Json) -> list[Text]:
     """Of a job that rents machines: what it costs, on what it runs, when its plan expects to be done."""
+    from rich.text import Text
+
     if not status.get("money"):
         return []
     standing, *trouble = standing_lines(status)
@@ -185,6 +205,8 @@ def _money_lines(status: Json) -> list[Text]:
 
 
 def _slack(status: Json, left_s: float) -> Text:
+    from rich.text import Text
+
     if status["deadline_s"] is None:
         return Text()
     spare_s = status["deadline_s"] - time.time() - left_s

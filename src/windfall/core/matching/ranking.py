@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from msgspec import Struct
 
 from windfall.core.matching.ads import Ad, bag_ad, class_ad
@@ -17,6 +16,7 @@ from windfall.core.matching.policy import NOTHING, UNREPLICATED, BagPolicy, Seen
 from windfall.core.state.bags import Bag
 from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
+from windfall.numeric import np
 
 if TYPE_CHECKING:
     from windfall.core.engine import Policies

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from windfall.core.decisions import SiteSettled
 from windfall.core.events import InstanceCancelled, InstanceRequested, InstancesWanted, SiteHostReported, SiteLooked
@@ -31,6 +30,7 @@ from windfall.core.state.causes import Loss
 from windfall.core.state.hosts import GONE, LIVE
 from windfall.core.state.pools import PoolState
 from windfall.core.state.state import State
+from windfall.numeric import np
 from windfall.placement import Cost, Count, Decision, Period, Request, Revenue, Scheduler, Work
 from windfall.placement.explain import why as reasons
 from windfall.placement.model import to_units

@@ -13,10 +13,11 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from windfall.graph import from_edges
+from windfall.numeric import Ints
 from windfall.planning.offers import Offer
 from windfall.planning.stream.control import Waiting
 from windfall.planning.workflow.methods.assign import Assignment, assign
-from windfall.planning.workflow.model import US, Ints, Problem, Workflow, make_problem
+from windfall.planning.workflow.model import US, Problem, Workflow, make_problem
 
 Array = NDArray[np.float64]
 Method = Callable[[Problem], Assignment]

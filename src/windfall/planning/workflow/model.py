@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from windfall.graph import Graph
+from windfall.numeric import Ints, np
 from windfall.planning.offers import GIB, Offer
 from windfall.planning.workflow.risk import NEVER as NEVER  # also the duration of a task on what cannot hold it
 from windfall.planning.workflow.risk import Exposure, Risk, expose
 
 US = 1_000_000
-Ints = NDArray[np.int64]
 
 
 class Workflow(Struct, frozen=True, eq=False):

@@ -14,17 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from windfall.graph import Graph
+from windfall.numeric import Floats, np
 from windfall.planning.offers import Offer
 
 NEVER = 1 << 60  # µs; later than any deadline
 HOUR_US = 3600e6
 SPOT = "spot"
-Floats = NDArray[np.float64]
 
 
 class Risk(Struct, frozen=True):

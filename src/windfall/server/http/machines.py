@@ -14,7 +14,6 @@ from windfall.core.state.fleet import MachineState, owed_microusd, paid_until_t,
 from windfall.core.state.hosts import GONE
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
-from windfall.pools.emulated import EmulatedPool
 from windfall.server.service import NotFound, Service, decimal
 
 Json = dict[str, Any]
@@ -109,6 +108,8 @@ def machine_row(service: Service, machine: MachineState) -> Json:
 
 async def poke(service: Service, request: Request) -> tuple[int, Json]:
     """Do to a machine of an emulated cloud what a provider would do."""
+    from windfall.pools.emulated import EmulatedPool
+
     name, reference = request.path_params["pool"], request.path_params["machine"]
     pool = service.rented.pools.get(name) if service.rented is not None else None
     if pool is None:

@@ -21,7 +21,6 @@ from windfall.core.renting.runtimes import Outlook
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import HELD, WAITING
 from windfall.core.state.fleet import REFUSED, MachineState, owed_microusd, tariff_of
-from windfall.planning.bags.prices import learned_rates
 from windfall.planning.contract import SPOT, Market
 from windfall.planning.offers import Offer
 from windfall.server.service import Service
@@ -182,6 +181,8 @@ def _class(service: Service, bag: Bag, index: int, count: int) -> Json:
 def _offer(offer: Offer, markets: dict[str, Market]) -> Json:
     """An offer with the rates of interruption that were learned of it."""
     if offer.market == SPOT:
+        from windfall.planning.bags.prices import learned_rates
+
         law = learned_rates(offer, {key: seen for key, seen in markets.items() if key.startswith(f"{offer.pool}/")})
         offer = replace(
             offer, interruptions_per_h=3600.0 * law.interrupts_per_s, resumes_per_h=3600.0 * law.resumes_per_s

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from windfall.core.explain.plan import money_of, plan_of
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
 from windfall.core.state.hosts import GONE, Host
 from windfall.core.supply.pools import look, supply_of
+from windfall.numeric import np
 from windfall.server.http import workflows
 from windfall.server.queries.downtime import within
 from windfall.server.service import Service

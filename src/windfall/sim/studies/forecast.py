@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
+from contextlib import suppress
 from math import ceil, exp, inf, isinf, log1p, nan, sqrt
 from statistics import NormalDist, fmean, pvariance
 from typing import Any
@@ -231,6 +232,24 @@ def run_once(encoded: bytes, deadline_s: float, seed: int) -> bytes:
         first[0].plan if first else None, first[0].error if first else "",
     )  # fmt: skip
     return msgspec.msgpack.encode(run)
+
+
+class _Planned(Exception):
+    """The first plan is there."""
+
+
+def first_plan(question: Question, deadline_s: float, seed: int) -> Plan | None:
+    """What the planner would do now, which is known long before a run is done; None if it would do nothing."""
+    found: list[Plan] = []
+
+    def keep(record: Record) -> None:
+        if isinstance(record.event, PlanProposed):
+            found.append(record.event.plan)
+            raise _Planned
+
+    with suppress(_Planned):
+        World(scenario(of_seed(question, seed), deadline_s), seed, keep, None, PLANNERS.__getitem__).run()
+    return found[0] if found else None
 
 
 def forecast(

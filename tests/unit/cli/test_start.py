@@ -1,0 +1,39 @@
+"""Commands that should answer at once load nothing that takes long to load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("numpy", "scipy", "matplotlib", "rich", "uvicorn", "starlette", "asyncio", "classad2", "sqlite3", "pickle")
+NEEDLESS = ("numpy", "scipy", "matplotlib", "rich", "classad2", "websockets", "windfall.planning.bags", "windfall.sim")
+"""What `run` of a few commands needs in no process of its own."""
+
+_LOADED = """
+import atexit, json, sys
+file, sys.argv = sys.argv[1], ["windfall", *sys.argv[2:]]
+atexit.register(lambda: open(file, "w").write(json.dumps(sorted(sys.modules))))
+from windfall.__main__ import main
+main()
+"""
+
+
+def loaded(folder: Path, *arguments: str) -> set[str]:
+    """The modules that a command has loaded when it ends."""
+    file = folder / "modules.json"
+    said = [sys.executable, "-c", _LOADED, str(file), *arguments]
+    subprocess.run(said, cwd=folder, check=False, capture_output=True, timeout=60)
+    return set(json.loads(file.read_text()))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["run", "--help"], ["status", "--help"], ["status"]])
+def test_help_and_status_load_neither_a_server_nor_a_library_of_numbers(tmp_path, arguments):
+    assert not loaded(tmp_path, *arguments) & set(HEAVY)
+
+
+def test_a_run_in_a_pipe_loads_no_library_that_it_does_not_use(tmp_path):
+    assert not loaded(tmp_path, "run", "--range", "1-2", "--", "true", "{}") & set(NEEDLESS)
