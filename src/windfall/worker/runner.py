@@ -221,7 +221,7 @@ class Runner:
             try:
                 os.chdir(spec.cwd)
             except OSError as error:
-                raise NotStarted(m.NO_CWD, f"{spec.cwd}: {error.strerror}") from None
+                raise NotStarted(m.NO_CWD, f"{spec.cwd}: {error.strerror} on host {os.uname().nodename}") from None
             folder, own = spec.cwd, None
         else:
             try:

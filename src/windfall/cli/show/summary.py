@@ -18,6 +18,10 @@ INTERRUPTED = 130
 _SHOWN_GROUPS = 5
 _SHOWN_LINES = 3
 _WORTH_SAYING_S = 1.0
+_ADVICE = {
+    "no-cwd": "make the directory on every host, or leave --cwd out: each task then has one of its own (--input FILE)",
+}
+"""Cause -> what to do about it, where no output of the task would say so."""
 
 
 def exit_code(status: Json) -> int:
@@ -139,6 +143,8 @@ def _print_group(group: Json) -> None:
     for line in shown:
         if line.strip():
             click.echo(f"      | {line[:160]}")
+    if group["final"] and group["cause"] in _ADVICE:
+        click.echo(f"      {_ADVICE[group['cause']]}")
 
 
 def _print_next(job: int, example: str, place: Place, resume: bool) -> None:

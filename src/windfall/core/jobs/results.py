@@ -30,8 +30,12 @@ from windfall.core.state.causes import CANCEL, LOSS_CODES, NO_DIRECTORY, SUCCESS
 from windfall.core.state.state import State
 
 
+DIRECTORY_ATTEMPTS = 3
+"""A task has failed when its working directory was missing this often, or once where there is no other host."""
+
+
 def on_results_reported(state: State, event: ResultsReported, policies: Any) -> ResultsJudged:
-    judged = ResultsJudged([judge(state, result) for result in event.results])
+    judged = ResultsJudged([judge(state, result, event.host, event.t) for result in event.results])
     complete(state, event, judged)
     return judged
 
@@ -50,8 +54,8 @@ def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> Non
         judged.stopped = stops.after(state, [(result.job, verdict) for result, verdict in pairs])
 
 
-def judge(state: State, result: Result) -> int:
-    """The verdict on one result."""
+def judge(state: State, result: Result, host: str, t: float) -> int:
+    """The verdict on one result of a host."""
     bag, task = state.bags.get(result.job), result.task
     if bag is None:
         return STALE
@@ -68,9 +72,9 @@ def judge(state: State, result: Result) -> int:
     if result.cause == CANCEL:
         return OTHERS_RUN if others else RETURNED
     if result.cause in LOSS_CODES:
-        # A host that cannot run it at all, for want of the directory, says so each time it is asked: that is bounded.
-        started = result.end > result.start or result.cause == NO_DIRECTORY
-        return judge_loss(bag, result.task, others, started)
+        if result.cause == NO_DIRECTORY:
+            return OTHERS_RUN if others else _judge_no_directory(state, bag, task, host, t)
+        return judge_loss(bag, result.task, others, result.end > result.start)
     rules = bag.classes[bag.class_of(result.task)]
     if others:
         return OTHERS_RUN
@@ -78,6 +82,15 @@ def judge(state: State, result: Result) -> int:
         # Another attempt would end the same way.
         return FAILED_FOR_GOOD
     return FAILED_FOR_GOOD if bag.columns.failures[result.task] + 1 >= rules.max_failures else RETRIED
+
+
+def _judge_no_directory(state: State, bag: Bag, task: int, name: str, t: float) -> int:
+    """The working directory is not on this host, and will not be there a moment later: only another host may help."""
+    host = state.hosts.by_name.get(name)
+    elsewhere = host is not None and state.hosts.others_there(host, t, state.settings.lease_s)
+    if not elsewhere or bag.columns.losses[task] + 1 >= DIRECTORY_ATTEMPTS:
+        return LOST_FOR_GOOD
+    return judge_loss(bag, task, others=False)
 
 
 def judge_loss(bag: Bag, task: int, others: bool, started: bool = True) -> int:

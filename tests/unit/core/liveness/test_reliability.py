@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.engine import Hand
-from windfall.core.decisions import LOST_FOR_GOOD, OTHERS_RUN, RETURNED
+from windfall.core.decisions import LOST_FOR_GOOD, OTHERS_RUN, REQUEUED, RETURNED
 from windfall.core.events import HostUnblocked, TaskClass
 from windfall.core.state.columns import DONE, FAILED
 from windfall.core.state.hosts import GONE, LIVE, UNKNOWN
@@ -52,9 +52,29 @@ def test_losses_do_not_burn_failures_and_are_bounded_themselves():
     assert hand.log[-1].decided.lost[0][3] == LOST_FOR_GOOD
 
 
+def test_a_task_whose_working_directory_is_missing_on_the_only_host_fails_at_once():
+    hand = Hand()
+    bag = hand.submit(1)
+    (key,) = hand.tasks("a")
+    assert hand.report("a", key, cause="no-cwd", run_s=0.0) == [LOST_FOR_GOOD]
+    assert bag.counts[FAILED] == 1
+    assert (bag.columns.failures[0], bag.columns.losses[0]) == (0, 1)
+
+
+def test_a_working_directory_that_one_host_lacks_is_looked_for_on_another():
+    hand = Hand()
+    bag = hand.submit(1)
+    hand.ask("b", want=0)
+    (key,) = hand.tasks("a")
+    assert hand.report("a", key, cause="no-cwd", run_s=0.0) == [REQUEUED]
+    hand.report("b", *hand.tasks("b"), cause="done")
+    assert bag.counts[DONE] == 1
+
+
 def test_a_working_directory_that_is_nowhere_is_not_looked_for_for_ever():
     hand = Hand()
-    bag = hand.submit(1, [TaskClass(max_failures=1, max_losses=3)])
+    bag = hand.submit(1)
+    hand.ask("b", want=0)
     for _ in range(3):
         (key,) = hand.tasks("a")
         hand.report("a", key, cause="no-cwd", run_s=0.0)
