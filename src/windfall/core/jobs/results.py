@@ -29,7 +29,6 @@ from windfall.core.state.bags import FINAL, Bag
 from windfall.core.state.causes import CANCEL, LOSS_CODES, NO_DIRECTORY, SUCCESS, UNRENDERED
 from windfall.core.state.state import State
 
-
 DIRECTORY_ATTEMPTS = 3
 """A task has failed when its working directory was missing this often, or once where there is no other host."""
 
