@@ -341,6 +341,8 @@ class PricesReported(Event):
 
     pool: str
     prices: list[tuple[str, float]]
+    since_t: float | None = None
+    """When they took effect, if that was earlier than now: a provider's history is read now and then."""
 
 
 class PlanProposed(Event):

@@ -21,6 +21,7 @@ from windfall.core.records import Record
 from windfall.core.state.fleet import MachineState, awake_since
 from windfall.core.state.state import State
 from windfall.core.wishes import wishes
+from windfall.drivers.market import market_news
 from windfall.drivers.realtime import Realtime
 from windfall.drivers.supply import Backoff, guarded
 from windfall.pools.contract import ENDED, HIBERNATED, RUNNING, TRANSIENT, Order, Pool, PoolError, Seen
@@ -181,6 +182,7 @@ class MachineKeeper:
         if isinstance(shown, PoolError):
             return None
         found = compare(self._driver.state, name, shown, self._driver.clock(), asked_t)
+        found.events += market_news(self._driver.state, name, pool, self._driver.clock())
         if found.events:
             await self._driver.submit(found.events)
         return found

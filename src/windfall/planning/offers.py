@@ -33,6 +33,8 @@ class Offer(Struct, frozen=True, kw_only=True):
     """Whether billing begins with the request or when the machine is ready."""
     free_if_taken: bool = True
     """Whether the last, partial cycle is free when the provider ends the machine."""
+    free_if_taken_within_s: float = 0.0
+    """A machine that the provider ends before it was held for this long is free: an hour at some."""
     when_taken: str = "terminate"
     """What the provider does to a spot machine: terminate, stop (it may be started again) or hibernate."""
     interruptions_per_h: float | None = None

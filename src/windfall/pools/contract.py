@@ -76,6 +76,14 @@ class Seen(Struct, frozen=True):
     """Last words of one that ended by itself; whose it is, of one that is not ours."""
 
 
+class PriceMove(Struct, frozen=True):
+    """From `since_t` on (Unix time), a cycle of an offer costs this much."""
+
+    offer: str
+    price_usd: float
+    since_t: float
+
+
 class Check(Struct, frozen=True):
     """One finding of `doctor`: what was looked at, what is wrong (empty: nothing), and what to do about it."""
 
@@ -96,7 +104,7 @@ class Pool(Protocol):
     """
 
     offers: tuple[Offer, ...]
-    """What plans can rent here; empty if the pool only starts workers."""
+    """What plans can rent here; empty if the pool only starts workers. May change with a call of `list`."""
     interval_s: float
     """Seconds between two calls of `list`, at least."""
 
@@ -150,3 +158,12 @@ class Spaced(Protocol):
 def gap_s(pool: Pool) -> float:
     """Seconds between two calls of `start` or `stop` of a pool, at least; 0 where it sets no limit."""
     return pool.gap_s if isinstance(pool, Spaced) else 0.0
+
+
+@runtime_checkable
+class MovingPrices(Protocol):
+    """A pool whose prices move, beside what `Pool` says."""
+
+    def price_moves(self) -> list[PriceMove]:
+        """The moves of the last day or so, the oldest first; those that were told before are told again."""
+        ...

@@ -150,6 +150,7 @@ def in_real_time(offer: Offer, pool: str, scale: float) -> Offer:
         lag_s=offer.lag_s / scale + STARTS_S,
         cycle_s=offer.cycle_s / scale,
         minimum_s=offer.minimum_s / scale,
+        free_if_taken_within_s=offer.free_if_taken_within_s / scale,
         interruptions_per_h=None if offer.interruptions_per_h is None else offer.interruptions_per_h * scale,
         resumes_per_h=None if offer.resumes_per_h is None else offer.resumes_per_h * scale,
     )

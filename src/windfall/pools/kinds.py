@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from windfall.core.state.pools import PoolRules
 from windfall.errors import BadInput
+from windfall.planning.offers import Offer
 from windfall.pools.contract import Pool
 from windfall.units import parse_duration
 
@@ -113,6 +114,8 @@ class Kind(Struct, frozen=True):
     unreachable_exit: str = "1h"
     token_life: str = "1h"
     """Where workers may wait longer before they begin, a longer one, or `shipped.renew_token` while they wait."""
+    offers: Callable[[PoolConfig], tuple[Offer, ...]] | None = None
+    """What a pool that gives machines rents now, without opening it; BadInput says why that is not known."""
 
 
 @cache

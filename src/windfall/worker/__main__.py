@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from windfall.worker import identity
+from windfall.worker import identity, metadata
 from windfall.worker.agent import Agent, Options
 from windfall.worker.link import Address
 
@@ -110,6 +110,14 @@ def parser(prog: str) -> argparse.ArgumentParser:
         help="end after this time without an answer of the server; results are kept",
     )
     add("--notice-file", metavar="FILE", help="when this file appears, the machine is about to be reclaimed")
+    add("--notices", choices=[metadata.EC2], help="read notices of interruptions from the metadata service of a cloud")
+    add("--notices-every", type=duration_s, default=metadata.EVERY_S, metavar="T", help=argparse.SUPPRESS)
+    add(
+        "--rebalance",
+        choices=[metadata.DRAIN, metadata.LEAVE, metadata.IGNORE],
+        default=metadata.DRAIN,
+        help="on a rebalance recommendation: finish running tasks (default), end them with their grace time, nothing",
+    )
     add("--memory", type=int, metavar="MB", help="memory that tasks may share (default: the host's)")
     add("--grace", type=duration_s, metavar="T", help="grace time of tasks when the worker ends (default: their own)")
     add("--parent-pid", type=int, metavar="PID", help="end at once when this process ends")
@@ -166,6 +174,9 @@ def _options(args: argparse.Namespace) -> Options:
         notice_file=args.notice_file,
         memory_mb=args.memory,
         grace_s=args.grace,
+        notices=args.notices,
+        notices_every_s=args.notices_every,
+        rebalance=args.rebalance,
         quiet=args.quiet,
         token_file=args.token_file,
     )

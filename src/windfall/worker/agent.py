@@ -20,7 +20,7 @@ from typing import Any
 
 from windfall.wire import VERSION, frames
 from windfall.wire.messages import NO_WORK
-from windfall.worker import identity, pace, system
+from windfall.worker import identity, metadata, pace, system
 from windfall.worker.link import Address, Link, Refused, TooLarge
 from windfall.worker.outbox import Outbox, Result
 from windfall.worker.slot_pool import SlotPool
@@ -32,6 +32,8 @@ _SPOOL_AFTER_S = 1.0
 _LIVE_WAIT_S = 0.3
 _AD_EVERY_S = 60.0
 _PRIVATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+_LAST_EXCHANGE_S = 5.0
+_RECLAIMED, _REBALANCE = "reclaimed", "rebalance recommendation"
 
 
 @dataclass
@@ -54,6 +56,10 @@ class Options:
     grace_s: float | None = None
     quiet: bool = False
     token_file: str | None = None
+    notices: str | None = None
+    """`ec2`: read the notices of its metadata service."""
+    notices_every_s: float = metadata.EVERY_S
+    rebalance: str = metadata.DRAIN
 
 
 class Agent:
@@ -98,6 +104,7 @@ class Agent:
         self._reported_down = False
         self._signals: list[int] = []
         self._is_child = os.getppid() == options.parent_pid
+        self._metadata = metadata.Watch(options.notices_every_s) if options.notices else None
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
@@ -107,6 +114,8 @@ class Agent:
         system.become_subreaper()
         self._selector.register(self._link, selectors.EVENT_READ, self._on_answer)
         self._selector.register(self._transfers, selectors.EVENT_READ, self._transfers.finish)
+        if self._metadata is not None:
+            self._metadata.start()
         self._say(f"worker {self.host}: {self._options.slots} slots for {self._options.address.url}")
         with contextlib.suppress(OSError):  # the first task says what is wrong
             self._slots.start_first()
@@ -174,6 +183,9 @@ class Agent:
         options = self._options
         if self._is_orphan():
             self._abandon()
+        elif self._is_reclaimed():
+            self._code = metadata.RECLAIMED
+            self._leave(_RECLAIMED, self._grace_left_s(), notice=True)
         elif self._leaving:
             if now_s > self._leave_by_s:
                 self._exit_code = self._code
@@ -182,10 +194,37 @@ class Agent:
         elif options.unreachable_exit_s is not None and self._link.silent_s(now_s) > options.unreachable_exit_s:
             self._code = 3  # what happened is worth a look: nobody heard of it
             self._leave("the server cannot be reached", None)
+        elif self._metadata is not None and self._metadata.rebalance and options.rebalance != metadata.IGNORE:
+            self._rebalance()
         elif self._lifetime_is_over(now_s):
             self._leave("lifetime", None)
         elif options.idle_exit_s is not None and now_s - self._last_work_s > options.idle_exit_s:
             self._leave(NO_WORK, None)
+
+    # -- notices of the cloud ---------------------------------------------------------------------------------------
+
+    def _is_reclaimed(self) -> bool:
+        """Whether the machine will end or be stopped. One that is hibernated goes on where it was."""
+        watch = self._metadata
+        return (
+            watch is not None
+            and watch.action in (metadata.TERMINATE, metadata.STOP)
+            and self._leaving != _RECLAIMED
+        )  # fmt: skip
+
+    def _grace_left_s(self) -> float | None:
+        """The grace time of running tasks if less is left than their own; None: their own."""
+        assert self._metadata is not None
+        left_s = max(0.0, self._metadata.at_t - time.time() - _LAST_EXCHANGE_S)
+        return left_s if left_s < self._slots.longest_grace_s() else None
+
+    def _rebalance(self) -> None:
+        if self._options.rebalance == metadata.LEAVE:
+            self._leave(_REBALANCE, None, notice=True)
+            return
+        self._begin_to_leave(_REBALANCE)
+        self._leave_by_s = float("inf")
+        self._slots.hand_back(f"the worker leaves: {_REBALANCE}")
 
     # -- signals ----------------------------------------------------------------------------------------------------
 
@@ -295,7 +334,7 @@ class Agent:
             return
         if self._leaving and not len(self._slots):
             if self._said_goodbye and not len(self._outbox):
-                self._exit_code = 0
+                self._exit_code = self._code if self._leaving == _RECLAIMED else 0
                 return
         elif now_s - self._sent_s < (pace.GAP_S if self._outbox.waiting else self._gap_s):
             return

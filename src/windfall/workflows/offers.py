@@ -17,7 +17,7 @@ from windfall.workflows.read import read_bytes
 MARKETS = ("on-demand", "spot")
 HINT = (
     "fields: name, cores, memory_gb, speed, price_usd, cycle_s, lag_s, market, limit, minimum_s, bills_boot, "
-    "free_if_taken, when_taken, interruptions_per_h, resumes_per_h; see examples/offers.toml"
+    "free_if_taken, free_if_taken_within_s, when_taken, interruptions_per_h, resumes_per_h; see examples/offers.toml"
 )
 
 

@@ -48,6 +48,7 @@ from windfall.core.state.fleet import (
     PlanState,
     Seen,
     awake_since,
+    held_at,
     machine_of,
     queue_of,
 )
@@ -171,9 +172,14 @@ def apply_prices_reported(state: State, event: PricesReported, decided: Nothing)
         for offer in state.fleet.offers.get(event.pool, ())
     ]
     state.fleet.offers[event.pool] = changed
-    for machine in state.fleet.there.values():
-        if machine.there and machine.offer.pool == event.pool and machine.offer.name in prices:
-            held_s = money.held_s(machine.meter, event.t)
+    since_t = event.t if event.since_t is None else event.since_t
+    state.fleet.priced_t[event.pool] = since_t
+    # Machines that have ended since then are billed at that price, too.
+    late = event.since_t is not None
+    for machine in (state.fleet.machines if late else state.fleet.there).values():
+        is_named = machine.offer.pool == event.pool and machine.offer.name in prices
+        if is_named and (machine.there or (machine.ended_t or 0.0) > since_t):
+            held_s = held_at(machine, since_t, event.t)
             machine.rates.append((held_s, money.price_microusd(prices[machine.offer.name])))
     for job in state.fleet.plans:
         state.touch(job)

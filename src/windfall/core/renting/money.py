@@ -39,6 +39,8 @@ class Tariff(Struct, frozen=True, kw_only=True):
     cycle_s: float
     minimum_s: float = 0.0
     free_if_taken: bool = True
+    free_if_taken_within_s: float = 0.0
+    """A machine that the provider ends before it was held for this long is free."""
 
 
 class Meter(Struct, frozen=True):
@@ -83,6 +85,8 @@ def owed_microusd(tariff: Tariff, meter: Meter, t: float) -> int:
 
 def owed_cycles(tariff: Tariff, meter: Meter, t: float) -> int:
     """The cycles begun up to t, one at least; without the last one where the provider's end makes it free."""
+    if meter.taken and held_s(meter, t) < tariff.free_if_taken_within_s:
+        return 0
     seconds = max(held_s(meter, t), tariff.minimum_s)
     cycles = seconds / tariff.cycle_s
     if meter.taken and tariff.free_if_taken:

@@ -121,6 +121,7 @@ def tariff_of(offer: Offer) -> Tariff:
         cycle_s=offer.cycle_s,
         minimum_s=offer.minimum_s,
         free_if_taken=offer.free_if_taken,
+        free_if_taken_within_s=offer.free_if_taken_within_s,
     )
 
 
@@ -131,13 +132,19 @@ def owed_microusd(machine: MachineState, t: float) -> int:
     return money.owed_at_rates(tariff_of(machine.offer), machine.meter, t, machine.rates)
 
 
+def held_at(machine: MachineState, at: float, t: float) -> float:
+    """Billable seconds up to `at`, which is t or earlier."""
+    end_t = t if machine.ended_t is None else machine.ended_t
+    later_s = end_t - at - machine.slept_s(at, end_t)
+    return max(0.0, money.held_s(machine.meter, t) - max(0.0, later_s))
+
+
 def after_stop_microusd(machine: MachineState, t: float) -> int:
     """What the provider bills for cycles that began after it was told to stop the machine."""
     if machine.stopping_t is None or machine.cause == REFUSED:
         return 0
-    meter, end_t = machine.meter, t if machine.ended_t is None else machine.ended_t
-    late_s = end_t - machine.stopping_t - machine.slept_s(machine.stopping_t, end_t)
-    as_told = replace(meter, held_s=max(0.0, money.held_s(meter, t) - max(0.0, late_s)), since_t=None)
+    meter = machine.meter
+    as_told = replace(meter, held_s=held_at(machine, machine.stopping_t, t), since_t=None)
     return owed_microusd(machine, t) - money.owed_at_rates(tariff_of(machine.offer), as_told, t, machine.rates)
 
 
@@ -177,6 +184,7 @@ class SavedFleet(Struct, array_like=True):
     plans: list[PlanState]
     plans_due: list[int]
     next: int
+    priced_t: dict[str, float] = {}
 
 
 class Fleet:
@@ -192,6 +200,7 @@ class Fleet:
         "offers",
         "plans",
         "plans_due",
+        "priced_t",
         "replan_t",
         "strangers",
         "there",
@@ -203,6 +212,8 @@ class Fleet:
         self.next = 1
         self.offers: dict[str, list[Offer]] = {}
         """By pool."""
+        self.priced_t: dict[str, float] = {}
+        """When the last reported prices took effect, by pool."""
         self.machines: dict[int, MachineState] = {}
         self.by_job: dict[int, list[int]] = {}
         self.there: dict[int, MachineState] = {}
@@ -252,7 +263,7 @@ class Fleet:
     def saved(self) -> SavedFleet:
         return SavedFleet(
             self.offers, list(self.machines.values()), self.markets, self.strangers, list(self.plans.values()),
-            list(self.plans_due), self.next,
+            list(self.plans_due), self.next, self.priced_t,
         )  # fmt: skip
 
     def restore(self, saved: SavedFleet) -> None:
@@ -261,5 +272,5 @@ class Fleet:
             self.add(machine)
         self.plans = {plan.job: plan for plan in saved.plans}
         self.plans_due = dict.fromkeys(saved.plans_due)
-        self.next = saved.next
+        self.next, self.priced_t = saved.next, saved.priced_t
         self.schedule()

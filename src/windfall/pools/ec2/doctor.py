@@ -1,0 +1,134 @@
+"""What `windfall pool doctor` finds of a pool of kind `ec2`, without starting an instance. Touches the EC2 API.
+
+Permissions are tried by dry runs: AWS says whether it would have done it.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from typing import Any
+from urllib.parse import urlsplit
+
+from windfall.pools.contract import CREDENTIALS, Check, Order, PoolError
+from windfall.pools.ec2.api import Account, ApiError, Region
+from windfall.pools.ec2.catalogue import Rentable
+from windfall.pools.ec2.launch import launch_arguments
+from windfall.pools.ec2.market import Market, offers_of, read_market
+from windfall.pools.ec2.settings import HIBERNATE, HOWTO, SPOT, TERMINATE, Ec2Settings
+from windfall.pools.kinds import Place, PoolConfig
+from windfall.pools.shipped import server_of
+
+_DRY_RUN = "DryRunOperation"
+_NOBODY = "i-00000000000000000"
+_PERMISSIONS = "the permissions that are needed stand in docs/howto/ec2.md"
+_LOCAL = ("127.0.0.1", "localhost", "::1", "")
+
+
+def examine(pool: PoolConfig, place: Place, account: Account, now: float) -> list[Check]:
+    """Credentials, what can be rented and at which prices, permissions, and the address of the server."""
+    settings: Ec2Settings = pool.settings
+    who = account.identity()
+    hint = "aws sts get-caller-identity must work for the user who runs the server; or set `profile`"
+    checks = [_check("the credentials are accepted", who, hint)]
+    if isinstance(who, PoolError):
+        return checks
+    checks = [Check(f"the credentials are those of {who.get('Arn', 'somebody')}")]
+    market = read_market(account, settings, now, None)
+    if isinstance(market, PoolError):
+        hint = _PERMISSIONS if market.kind == CREDENTIALS else f"correct the settings; {HOWTO}"
+        return [*checks, _check("instance types and prices can be read", market, hint), _reach(place, settings)]
+    checks.append(_offered(pool, market))
+    for region in account.regions.values():
+        checks += _permissions(pool, place, region, market)
+    return [*checks, _reach(place, settings)]
+
+
+def _check(what: str, answer: Any, hint: str) -> Check:
+    return Check(what, answer.error, hint) if isinstance(answer, PoolError) else Check(what)
+
+
+def _offered(pool: PoolConfig, market: Market) -> Check:
+    offers = offers_of(pool, market)
+    if not offers:
+        return Check("offers were found", "none has a price", f"choose other types or zones; {HOWTO}")
+    types = {market.rentables[offer.name].type.name for offer in offers}
+    cheapest = min(offers, key=lambda offer: offer.price_usd / offer.cores)
+    usd_per_h = cheapest.price_usd * 3600.0
+    return Check(
+        f"{len(offers)} offers of {len(types)} instance types; the cheapest core is that of {cheapest.name}, "
+        f"{usd_per_h:.4f} $ per hour for {cheapest.cores} cores"
+    )
+
+
+def _permissions(pool: PoolConfig, place: Place, region: Region, market: Market) -> list[Check]:
+    """One dry run of each call that changes something, and a list of what is there."""
+    settings: Ec2Settings = pool.settings
+    mine = [each for each in market.rentables.values() if each.region == region.name]
+    checks = [
+        _check(
+            f"{region.name}: instances can be listed",
+            region.call("describe_instances", MaxResults=5), _PERMISSIONS,
+        )
+    ]  # fmt: skip
+    for wanted in settings.markets:
+        first = next((each for each in mine if each.market == wanted), None)
+        if first is not None:
+            checks.append(_dry_start(pool, place, region, first))
+    checks.append(_dry(region, "instances can be terminated", "terminate_instances", InstanceIds=[_NOBODY]))
+    if SPOT in settings.markets:
+        listed = region.call("describe_spot_instance_requests", MaxResults=5)
+        checks.append(_check(f"{region.name}: spot requests can be listed", listed, _PERMISSIONS))
+    if SPOT in settings.markets and settings.interruption != TERMINATE:
+        ids = ["sir-00000000"]
+        said = "spot requests can be cancelled"
+        checks.append(_dry(region, said, "cancel_spot_instance_requests", SpotInstanceRequestIds=ids))
+    return checks
+
+
+def _dry_start(pool: PoolConfig, place: Place, region: Region, first: Rentable) -> Check:
+    what = f"{region.name}: {first.type.name} could be started ({first.market}; a dry run)"
+    offer = next((each for each in offers_of(pool, Market({first.name: first}, {first.name: 1.0}))), None)
+    try:
+        arguments = launch_arguments(pool, place, Order("doctor", 1, 0, offer), first)
+    except OSError as error:
+        return Check(what, f"{error.filename}: {error.strerror}", "the token of the pool must be readable")
+    if isinstance(arguments, PoolError):
+        return Check(what, arguments.error)
+    answer = region.call("run_instances", DryRun=True, **{**arguments, "ClientToken": ""})
+    hint = f"see image, subnets, security_groups and launch_template; {HOWTO}"
+    if pool.settings.interruption == HIBERNATE:
+        hint = f"an image that can hibernate, with an encrypted root volume, is needed; {HOWTO}"
+    return _judged(what, answer, hint)
+
+
+def _dry(region: Region, said: str, method: str, **arguments: Any) -> Check:
+    answer = region.call(method, DryRun=True, **arguments)
+    if isinstance(answer, ApiError) and answer.kind != CREDENTIALS:
+        answer = {}  # there is no such instance: the permission was looked at before
+    return _judged(f"{region.name}: {said} (a dry run)", answer, _PERMISSIONS)
+
+
+def _judged(what: str, answer: Any, hint: str) -> Check:
+    if isinstance(answer, ApiError) and answer.code == _DRY_RUN:
+        return Check(what)
+    if isinstance(answer, PoolError) and answer.kind == CREDENTIALS:
+        hint = _PERMISSIONS
+    return _check(what, answer, hint)
+
+
+def _reach(place: Place, settings: Ec2Settings) -> Check:
+    """Whether the address that machines are given can be theirs, and answers here."""
+    server = server_of(place, settings.server)
+    what = f"machines can reach the server at {server}"
+    if not settings.server and urlsplit(server).hostname in _LOCAL:
+        hint = 'listen where machines reach it (windfall server --listen 0.0.0.0:7272), or say server = "https://..."'
+        return Check(what, "the server listens on this host only", hint)
+    try:
+        import ssl
+
+        context = ssl.create_default_context(cafile=place.cafile) if place.cafile else None
+        with urllib.request.urlopen(f"{server.rstrip('/')}/worker.pyz", timeout=10, context=context) as answer:
+            answer.read(1)
+    except OSError as error:
+        return Check(what, f"not even from here: {error}", "see `server` in the settings, and the firewall")
+    return Check(f"the server answers at {server}, the address that machines are given")

@@ -1,0 +1,61 @@
+"""Kind `ec2` for the contract suite: a cloud of its own for each test, all on one moto server."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.support.ec2 import ZONE_A, ZONE_B, Cloud, cloud_on, moto_server
+from tests.support.pool_worlds import World, kind_of_pool
+from windfall.pools.ec2.pool import Ec2Pool
+from windfall.pools.ec2.settings import Ec2Settings
+from windfall.pools.kinds import Place, PoolConfig
+
+
+@cache
+def shared_moto() -> int:
+    """The port of a moto server that lives as long as this process: it takes seconds to start."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moto-")))
+    return stack.enter_context(moto_server(folder))
+
+
+@contextmanager
+def priced_cloud(directory: Path) -> Iterator[Cloud]:
+    """A cloud with spot prices in two zones, which boto3 in this process uses, too."""
+    with cloud_on(shared_moto(), directory) as cloud:
+        for zone, usd_per_h in ((ZONE_A, 0.03), (ZONE_B, 0.04)):
+            cloud.proxy.set_price("c5.large", zone, usd_per_h, time.time() - 7200.0)
+        before = {key: os.environ.get(key) for key in cloud.environment}
+        os.environ.update(cloud.environment)
+        try:
+            yield cloud
+        finally:
+            for key, value in before.items():
+                os.environ.pop(key) if value is None else os.environ.__setitem__(key, value)
+
+
+def opened(cloud: Cloud, place: Place, name: str = "p", limit: int = 10, **other: Any) -> Ec2Pool:
+    fields = {key: other.pop(key) for key in ("idle_exit", "unreachable_exit", "token_life") if key in other}
+    settings = msgspec.convert(cloud.settings(server=place.url, **other), Ec2Settings)
+    return Ec2Pool(PoolConfig(name, "ec2", limit, settings=settings, **fields), place)
+
+
+@kind_of_pool("ec2")
+@contextmanager
+def ec2(directory: Path, url: str) -> Iterator[World]:
+    with priced_cloud(directory / "ec2") as cloud:
+        (directory / "pool").mkdir()
+        place = Place(url, directory / "state" / "token", directory / "pool", owner="me")
+        offer = next(each for each in opened(cloud, place).offers if each.market == "on-demand")
+        yield World(lambda place, **fields: opened(cloud, place, **fields), directory, url, offer)
