@@ -109,7 +109,7 @@ class PlanKeeper:
 
 def _load() -> None:
     """What plans and estimates need takes seconds to load on a busy host: once, and not on the loop."""
-    import scipy.stats  # noqa: F401
+    import scipy.special  # noqa: F401
 
     planner_process.names_up_to(PLANNER, False)
 

@@ -167,11 +167,11 @@ def _law(logs: Sequence[float], variance: float, prior: Prior) -> RunTimeLaw:
 
 def _predicted(law: RunTimeLaw, q: float, elapsed_s: float) -> float:
     """The quantile of the next run time under a law whose mean and spread are both uncertain."""
-    from scipy import stats  # takes half a second to import, which keeping records alone does not need
+    from scipy.special import stdtr, stdtrit  # keeping records alone does not need them, nor their import
 
     scale = law.spread * math.sqrt(1.0 + 1.0 / law.count)
     if elapsed_s > 0:
         # Conditional on having run this long: the same quantile of the rest of the law.
-        gone = float(stats.t.cdf((math.log(elapsed_s) - law.centre) / scale, law.freedom))
+        gone = float(stdtr(law.freedom, (math.log(elapsed_s) - law.centre) / scale))
         q = gone + (1.0 - gone) * q
-    return max(elapsed_s, math.exp(law.centre + scale * float(stats.t.ppf(min(q, 1.0 - 1e-9), law.freedom))))
+    return max(elapsed_s, math.exp(law.centre + scale * float(stdtrit(law.freedom, min(q, 1.0 - 1e-9)))))

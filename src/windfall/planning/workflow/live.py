@@ -1,8 +1,10 @@
 """Plan a workflow while it runs: follow the plan while it is in time, replan the rest when it is not. Pure.
 
 The first plan comes from one of the planners of workflows: which machine is rented when, and which tasks it runs in
-which order. At every review the rest of the plan is played through with what is known now. While it ends in time it is
-followed; otherwise, and when a task has lost its machine, the tasks that have not begun are planned again.
+which order. At every review the rest of the plan is played through with what is known now. While it ends in time, and
+every task on spot early enough to run again on demand, it is followed; otherwise, and when a task has lost its machine,
+the tasks that have not begun are planned again. Spot machines begin only what the plan gives them: a task that was lost
+waits for its new place instead of going to any spot machine that is idle.
 """
 
 from __future__ import annotations
@@ -92,14 +94,20 @@ class WorkflowPlanner:
         if not snapshot.machines and not snapshot.last_later:
             return self._first(snapshot)
         seats = [*_rented(snapshot), *_intended(snapshot)]
-        finish_t = play(snapshot, seats)
-        if finish_t <= snapshot.deadline_t:
+        finish_t, at_risk = review(snapshot, seats)
+        if finish_t <= snapshot.deadline_t and not at_risk:
             return _to_plan(snapshot, seats, finish_t, "the plan is in time")
         fresh = replanned(snapshot)
-        new_finish_t = play(snapshot, fresh)
-        if new_finish_t >= finish_t - 1e-6 and math.isfinite(finish_t):
-            return _to_plan(snapshot, seats, finish_t, "the plan is late, and replanning would not end earlier")
-        reason = "a task has lost its machine" if math.isinf(finish_t) else "the plan would be late"
+        new_finish_t, still_at_risk = review(snapshot, fresh)
+        if math.isfinite(finish_t) and not _is_better((new_finish_t, still_at_risk), (finish_t, at_risk), snapshot):
+            return _to_plan(snapshot, seats, finish_t, "the plan is late or at risk, and replanning would not help")
+        reason = (
+            "a task has lost its machine"
+            if math.isinf(finish_t)
+            else "the plan would be late"
+            if finish_t > snapshot.deadline_t
+            else f"{at_risk} task{'s' * (at_risk != 1)} on spot could not run again in time"
+        )
         return _to_plan(snapshot, fresh, new_finish_t, f"{reason}; tasks that have not begun are planned again")
 
     def _first(self, snapshot: Snapshot) -> Plan:
@@ -186,13 +194,38 @@ def _intended(snapshot: Snapshot) -> list[Seat]:
     return seats
 
 
-def play(snapshot: Snapshot, seats: Sequence[Seat]) -> float:
-    """When the workflow ends if these machines run their queues; infinite if a task is in no queue."""
+def _is_better(new: tuple[float, int], old: tuple[float, int], snapshot: Snapshot) -> bool:
+    """Whether a plan with this finish and these tasks at risk is to be preferred: in time first, then safe."""
+    lateness = [max(0.0, finish_t - snapshot.deadline_t) for finish_t, _ in (new, old)]
+    return (lateness[0], new[1]) < (lateness[1] - 1e-6, old[1]) or (lateness[0] <= lateness[1] and new[1] < old[1])
+
+
+def review(snapshot: Snapshot, seats: Sequence[Seat]) -> tuple[float, int]:
+    """When the workflow ends if these machines run their queues, and how many tasks that have not begun are at risk.
+
+    A task is at risk on a spot machine that, lost at the task's very end, leaves no time to run it and what comes after
+    it on demand. The finish is infinite if a task is in no queue.
+    """
+    ends = play(snapshot, seats)
+    if ends is None:
+        return math.inf, 0
+    due_t = _due(snapshot)
+    at_risk = sum(
+        ends[task] + _rescue_s(snapshot, snapshot.tasks[task], seat) > due_t[task] + 1e-6
+        for seat in seats
+        if seat.offer.market == SPOT
+        for task in seat.tasks
+    )
+    return max(ends.values(), default=snapshot.t), at_risk
+
+
+def play(snapshot: Snapshot, seats: Sequence[Seat]) -> dict[int, float] | None:
+    """When each task ends if these machines run their queues; None if a task is in no queue."""
     running = {entry.task: snapshot.t + entry.left_s for machine in snapshot.machines for entry in machine.running
                if machine.phase is not Phase.HIBERNATED}  # fmt: skip
     home = {task: seat for seat in seats for task in seat.tasks}
     if any(task not in running and task not in home for task in snapshot.tasks):
-        return math.inf
+        return None
     places = {task: place for seat in seats for place, task in enumerate(seat.tasks)}
     ends = dict(running)
     free = {seat.label: list(seat.free_t) for seat in seats}
@@ -204,7 +237,7 @@ def play(snapshot: Snapshot, seats: Sequence[Seat]) -> float:
         start_t = max(ready_t, cores[min(need.cores, len(cores)) - 1])
         ends[task] = start_t + need.seconds_on(seat.offer)
         cores[: need.cores] = [ends[task]] * min(need.cores, len(cores))
-    return max(ends.values(), default=snapshot.t)
+    return ends
 
 
 def _in_order(snapshot: Snapshot, key: Callable[[int], Any], done: Iterable[int]) -> Iterator[int]:
@@ -231,6 +264,7 @@ def _in_order(snapshot: Snapshot, key: Callable[[int], Any], done: Iterable[int]
 def replanned(snapshot: Snapshot) -> list[Seat]:
     """New queues for the tasks that have not begun: by due time, each where it costs least and ends in time."""
     seats = [replace(seat, tasks=[]) for seat in _rented(snapshot)]
+    free_t = {seat.label: list(seat.free_t) for seat in seats}
     ends = {entry.task: snapshot.t + entry.left_s for machine in snapshot.machines for entry in machine.running
             if machine.phase is not Phase.HIBERNATED}  # fmt: skip
     due_t = _due(snapshot)
@@ -250,14 +284,21 @@ def replanned(snapshot: Snapshot) -> list[Seat]:
         if in_time:
             seat, start_t, end_t = min(in_time, key=lambda option: (option[0].extra_usd(option[2]), option[2]))
         else:
-            seat, start_t, end_t = min(able, key=lambda option: (option[2], option[0].extra_usd(option[2])))
+            seat, start_t, end_t = min(
+                able,
+                key=lambda option: (
+                    option[2] + _rescue_s(snapshot, need, option[0]),
+                    option[0].extra_usd(option[2]),
+                ),
+            )
         if seat.is_new and not seat.label:
             seat.label = f"again-{next(names)}"
             left[seat.offer.key] -= 1
+            free_t[seat.label] = list(seat.free_t)
             seats.append(seat)
         seat.book(end_t)
         ends[task] = seat.append(need, start_t)
-    return seats
+    return [replace(seat, free_t=free_t[seat.label]) for seat in seats]
 
 
 def _rescue_s(snapshot: Snapshot, task: Task, seat: Seat) -> float:
@@ -274,14 +315,20 @@ def _new_seat(snapshot: Snapshot, offer: Offer, ready_t: float) -> Seat:
 
 
 def _due(snapshot: Snapshot) -> dict[int, float]:
-    """When each task must end so that its descendants, on the quickest machines, can still be in time."""
+    """When each task must end so that its descendants, on the quickest machines on demand, can still be in time."""
     offers = snapshot.offers or tuple(machine.offer for machine in snapshot.machines)
-    quickest = {id_: min(task.seconds_on(offer) for offer in offers) for id_, task in snapshot.tasks.items()}
+    quickest = {id_: _quickest_s(task, offers) for id_, task in snapshot.tasks.items()}
     due_t = dict.fromkeys(snapshot.tasks, snapshot.deadline_t)
     for task in reversed(list(_in_order(snapshot, key=lambda task: task, done=()))):
         for parent in snapshot.after.get(task, ()):
             due_t[parent] = min(due_t[parent], due_t[task] - quickest[task])
     return due_t
+
+
+def _quickest_s(task: Task, offers: Sequence[Offer]) -> float:
+    able = [offer for offer in offers if task.cores <= offer.cores and task.memory_gb <= offer.memory_gb] or offers
+    sure = [offer for offer in able if offer.market == ONDEMAND] or able
+    return min(task.seconds_on(offer) for offer in sure)
 
 
 def _to_plan(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because: str) -> Plan:
@@ -298,9 +345,14 @@ def _to_plan(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because
             plan.assign[seat.label] = seat.tasks
         else:
             plan.later.append(Later(seat.label, seat.offer, seat.at_t, tuple(seat.tasks)))
+    ends = play(snapshot, seats) or {}
     plan.predicted_cost_usd = snapshot.spent_usd + math.fsum(
-        Seat("", seat.offer, seat.at_t, [], begun=False).extra_usd(max(seat.free_t)) for seat in seats if seat.is_new
+        Seat("", seat.offer, seat.at_t, [], begun=False).extra_usd(max(ends.get(task, t) for task in seat.tasks))
+        for seat in seats
+        if seat.is_new and seat.tasks
     )
+    if any(offer.market == ONDEMAND for offer in snapshot.offers):
+        plan.spot_until_t = t
     if plan.later:
         plan.replan_t = min(entry.at_t for entry in plan.later)
     if math.isfinite(snapshot.deadline_t):

@@ -1,0 +1,54 @@
+"""A running workflow with machines that may vanish: every task on spot keeps the time to run again on demand."""
+
+from __future__ import annotations
+
+from windfall.planning.contract import Machine, Phase, Snapshot, Task
+from windfall.planning.offers import Offer
+from windfall.planning.workflow.live import WorkflowPlanner, paced, replanned, review
+
+SPOT = Offer(name="spot", price_usd=0.01, cores=1, cycle_s=60.0, lag_s=60.0, market="spot", pool="cloud")
+SURE = Offer(name="sure", price_usd=0.05, cores=1, cycle_s=60.0, lag_s=60.0, pool="cloud")
+
+
+def chain(t: float, deadline_t: float, *waiting: int, offers: tuple[Offer, ...] = (SPOT, SURE)) -> Snapshot:
+    """Two tasks of 1,000 s one after the other, and one ready spot machine with a queue."""
+    machine = Machine(
+        id="1", offer=SPOT, phase=Phase.IDLE, ready_t=0.0, waiting=waiting, paid_until_t=t + 60.0, up_since_t=0.0
+    )
+    return Snapshot(
+        t=t, deadline_t=deadline_t, tasks={0: Task(0, 1000.0), 1: Task(1, 1000.0)}, machines=(machine,), offers=offers,
+        after={1: (0,)}, total=2, is_workflow=True,
+    )  # fmt: skip
+
+
+def test_spot_begins_only_what_the_plan_gives_it_where_machines_on_demand_can_be_rented():
+    snapshot = chain(10.0, 9000.0, 0, 1)
+    assert WorkflowPlanner("windfall")(snapshot).spot_until_t == snapshot.t
+    alone = chain(10.0, 9000.0, 0, 1, offers=(SPOT,))
+    assert WorkflowPlanner("windfall")(alone).spot_until_t > alone.deadline_t
+
+
+def test_a_plan_that_is_in_time_but_leaves_no_time_to_run_again_is_made_anew():
+    # In time on spot (2,010 s), but if the second task is lost at its end, 60 + 1,000 s more do not fit.
+    plan = WorkflowPlanner("windfall")(chain(10.0, 2500.0, 0, 1))
+    placed = [task for queue in plan.assign.values() for task in queue] + [t for e in plan.later for t in e.tasks]
+    assert "could not run again in time" in plan.because[0]
+    assert {start.offer.name for start in plan.start} | {entry.offer.name for entry in plan.later} == {"sure"}
+    assert placed.count(1) == 1
+
+
+def test_a_plan_whose_spot_tasks_can_all_run_again_is_followed():
+    plan = WorkflowPlanner("windfall")(chain(10.0, 9000.0, 0, 1))
+    assert plan.because == ["the plan is in time"] and not plan.start and not plan.assign
+
+
+def test_the_last_task_goes_on_demand_where_neither_is_safe():
+    seats = replanned(paced(chain(10.0, 1900.0)))
+    assert {seat.offer.name for seat in seats if seat.tasks} == {"sure"}
+
+
+def test_a_task_in_no_queue_makes_the_finish_infinite():
+    snapshot = chain(10.0, 9000.0, 0)
+    from windfall.planning.workflow.live import _rented
+
+    assert review(snapshot, _rented(snapshot))[0] == float("inf")
