@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from windfall.core.decisions import HostAnswered, JobTaken
-from windfall.core.events import ResultsReported
+from windfall.core.events import HostAsked, ResultsReported
 from windfall.core.records import Record
 
 SEVERAL_JOBS = 0
 """Stands in the log's column of jobs for a record that mentions more than one; no job has this number."""
+
+
+_IN_PASSING_ONLY = (ResultsReported, HostAsked)
+"""Events that are never about one job. Nearly all events of a busy server are of these two types."""
 
 
 def mentioned_jobs(record: Record) -> set[int]:
@@ -22,8 +26,7 @@ def job_column(record: Record) -> int | None:
     N: it is about job N. -N: it mentions job N alone (the store has no index of these: there are too many of them).
     SEVERAL_JOBS: it mentions more than one. None: it mentions none, or an older version wrote it.
     """
-    about = _about(record)
-    if about is not None:
+    if type(record.event) not in _IN_PASSING_ONLY and (about := _about(record)) is not None:
         return about
     found = _in_passing(record)
     if len(found) > 1:

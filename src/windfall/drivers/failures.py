@@ -17,17 +17,19 @@ from typing import Any
 import msgspec
 
 from windfall import __version__
-from windfall.core.records import Record, encode_record
+from windfall.core.decisions import AnyDecision
+from windfall.core.events import AnyEvent
+from windfall.core.records import RecordOf, encode_record
 from windfall.errors import Kind, WindfallError
 
 log = logging.getLogger(__name__)
 
 
-class Undecided(WindfallError):
-    """The engine could not decide on an event, or could not write down what it decided. The event changed nothing."""
+class Unwritable(WindfallError):
+    """An event that the log cannot hold. It changed nothing."""
 
     kind = Kind.OURS
-    code = "undecided"
+    code = "unwritable"
 
 
 class Uncommitted(WindfallError):
@@ -45,39 +47,43 @@ class ServerFailed(WindfallError):
     code = "server-failed"
 
 
-def crash_file(directory: Path, record: Record, error: BaseException) -> Path | None:
-    """Keep the record on which the server stopped, for diagnosis. Returns the file; None if it cannot be written.
+def crash_file(
+    directory: Path, seq: int, event: AnyEvent, decided: AnyDecision | None, error: BaseException
+) -> Path | None:
+    """Keep the event on which the server stopped, for diagnosis. Returns the file; None if it cannot be written.
 
-    The record is not in the log: a restart does not meet it again.
+    `decided`: None if `decide` raised. The event is not in the log: a restart does not meet it again.
     """
-    path = directory / f"crash-{record.seq}.json"
+    path = directory / f"crash-{seq}.json"
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "wb") as file:
-            file.write(_described(record, error))
+            file.write(_described(seq, event, decided, error))
     except OSError as failure:
-        log.error("the record on which the server stopped could not be kept in %s: %s", path, failure)
+        log.error("the event on which the server stopped could not be kept in %s: %s", path, failure)
         return None
     return path
 
 
-def _described(record: Record, error: BaseException) -> bytes:
+def _described(seq: int, event: AnyEvent, decided: AnyDecision | None, error: BaseException) -> bytes:
     body: dict[str, Any] = {
-        "seq": record.seq,
+        "seq": seq,
         "version": __version__,
         "written_t": time.time(),
         "error": repr(error),
         "traceback": traceback.format_exception(error),
-        "event": _named(record.event),
-        "decided": _named(record.decided),
+        "event": _named(event),
+        "decided": None if decided is None else _named(decided),
     }
     with contextlib.suppress(Exception):
-        # The very bytes, so that the record can be applied again to find the cause.
-        body["record_msgpack"] = base64.b64encode(encode_record(record)).decode()
+        # The very bytes, so that whoever looks for the cause can decide on it, or apply it, again.
+        body["event_msgpack"] = base64.b64encode(msgspec.msgpack.encode(event)).decode()
+        if decided is not None:
+            body["record_msgpack"] = base64.b64encode(encode_record(RecordOf(seq, event, decided))).decode()
     try:
         return msgspec.json.format(msgspec.json.encode(body, enc_hook=repr))
     except Exception:
-        plain = {**body, "event": repr(record.event), "decided": repr(record.decided)}
+        plain = {**body, "event": repr(event), "decided": repr(decided)}
         return msgspec.json.format(msgspec.json.encode(plain, enc_hook=repr))
 
 

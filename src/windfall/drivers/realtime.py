@@ -4,9 +4,9 @@ Commit before act: an event is decided and applied at once, but no answer leaves
 one transaction is being written, the events that arrive gather for the next one (group commit), so durability costs one
 sync per batch and no artificial wait.
 
-Fail-stop: a record is written down before it is applied, and what is applied is what was read back. Where deciding or
-writing down raises, the event changes nothing and its request fails. Where applying raises, where the store refuses for
-good, or where a background task dies, the server stops (`fail`): nothing that waits is acknowledged.
+Fail-stop: a record is encoded before it is applied, and what is applied was decoded from it. An event that cannot be
+encoded changes nothing, and its request fails. Where deciding or applying raises, where the store refuses for good, or
+where a background task dies, the server stops (`fail`): nothing that waits is acknowledged.
 """
 
 from __future__ import annotations
@@ -19,12 +19,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from windfall.core.decisions import AnyDecision, ClientsAsked, HostAnswered, SiteSettled
+from windfall.core.decisions import AnyDecision, HostAnswered, SiteSettled
 from windfall.core.engine import Engine
-from windfall.core.events import AnyEvent, HostAsked, ServerStarted, Settings, SiteHostReported, SiteLooked, TimerFired
+from windfall.core.events import (
+    AnyEvent,
+    Event,
+    HostAsked,
+    OverlayDue,
+    ServerStarted,
+    Settings,
+    SiteHostReported,
+    SiteLooked,
+    TimerFired,
+)
 from windfall.core.formats import read_record
 from windfall.core.mentions import job_column
 from windfall.core.records import FORMAT, Record, decode_record, encode_record
@@ -32,7 +43,7 @@ from windfall.core.state.snapshot import load, pieces
 from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at
 from windfall.drivers.clock import SteadyClock
-from windfall.drivers.failures import ServerFailed, Uncommitted, Undecided, crash_file
+from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable, crash_file
 from windfall.drivers.old_logs import whole_log
 from windfall.errors import BadInput, WindfallError
 from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store
@@ -56,10 +67,7 @@ STOP_S = 5.0
 """Seconds that stopping waits for what is being committed."""
 
 Rows = Callable[[list[Record]], Batch]
-"""What else belongs into the transaction, told from the records (which hold the ids that were decided).
-
-Given fewer records than the request had events if one of them could not be decided: those that were applied.
-"""
+"""What else belongs into the transaction, told from the records (which hold the ids that were decided)."""
 
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event: Callable[[bytes], AnyEvent] = msgspec.msgpack.Decoder(AnyEvent).decode
@@ -152,7 +160,7 @@ class Realtime:
         except Exception as error:
             raise ServerFailed(
                 f"record {record.seq} of the log ({type(record.event).__name__}) cannot be applied: {error!r}"
-                f"{self._kept(record, error)}",
+                f"{self._kept(record.seq, record.event, record.decided, error)}",
                 hint="use the version that wrote it, or begin anew with --state OTHER",
                 code="cannot-replay",
             ) from error
@@ -161,7 +169,7 @@ class Realtime:
         self._committing = self.background(self._commit_for_ever(), "the commit loop")
         try:
             await self.submit([ServerStarted(self.clock(), self.settings)])
-        except Undecided as error:
+        except Unwritable as error:
             raise self.fail(error.message, error) from error
 
     async def stop(self) -> None:
@@ -188,40 +196,38 @@ class Realtime:
     def submit(self, events: list[AnyEvent], rows: Rows | None = None) -> asyncio.Future[list[Record]]:
         """Decide and apply now; the future is done when the records are durable. One transaction for all of them.
 
-        Undecided: the request fails alone. If an earlier event of it was applied, that one is kept and logged.
+        Unwritable: an event cannot be encoded. Nothing of the request is done.
         """
         if self.failure is not None:
             raise self._refusal(self.failure.message)
         if len(events) > 1:
-            # All are read back before the first is applied: one that cannot be written down leaves nothing behind.
-            # The first is read back with its record.
+            # Before the first is applied: one that cannot be encoded leaves nothing behind. The first is checked below.
             events = [events[0], *map(self._read_back, events[1:])]
         made: list[Record] = []
         written: list[LogRow] = []
-        try:
-            for event in events:
-                record, row = self._take(event)
-                made.append(record)
-                written.append(row)
-        except Undecided:
-            if made:
-                self._queue(made, written, rows)
-            raise
+        for event in events:
+            record, row = self._take(event)
+            made.append(record)
+            written.append(row)
         return self._queue(made, written, rows)
 
     def _read_back(self, event: AnyEvent) -> AnyEvent:
         try:
             return _decode_event(_encode_event(event))
         except Exception as error:
-            raise self._undecided(event, error) from error
+            name = type(event).__name__
+            log.error("%s cannot be written down; it changed nothing", name, exc_info=error)
+            raise Unwritable(
+                f"{name} cannot be written down: {error!r}", hint="it changed nothing; see the server's log"
+            ) from error
 
     def _take(self, event: AnyEvent) -> tuple[Record, LogRow]:
-        """Decide, write down, read back, apply what was read: memory holds what a restart will read."""
+        """Decide, encode, decode, apply what was decoded: memory holds what a restart will read."""
         try:
-            decided = self.engine.decide(self.state, event)
-            row = log_row(decided)
+            row = log_row(self.engine.decide(self.state, event))
             record = decode_record(row.data)
         except Exception as error:
+            self._read_back(event)  # Unwritable: the event is at fault, and has changed nothing
             raise self._undecided(event, error) from error
         try:
             self.engine.apply(self.state, record)
@@ -277,18 +283,18 @@ class Realtime:
     def _broken(self, record: Record, error: Exception) -> ServerFailed:
         """The state is half changed and cannot be told from its log any more: the log counts."""
         what = f"record {record.seq} ({type(record.event).__name__}) could not be applied: {error!r}"
-        return self.fail(what + self._kept(record, error), error)
+        return self.fail(what + self._kept(record.seq, record.event, record.decided, error), error)
 
-    def _kept(self, record: Record, error: Exception) -> str:
-        path = crash_file(self._crash_directory, record, error) if self._crash_directory is not None else None
+    def _undecided(self, event: AnyEvent, error: Exception) -> ServerFailed:
+        """Input is checked before it is an event, so the engine is at fault. What it does next cannot be trusted."""
+        what = f"nothing could be decided on {type(event).__name__}: {error!r}"
+        return self.fail(what + self._kept(self.state.seq + 1, event, None, error), error)
+
+    def _kept(self, seq: int, event: AnyEvent, decided: AnyDecision | None, error: Exception) -> str:
+        if self._crash_directory is None:
+            return ""
+        path = crash_file(self._crash_directory, seq, event, decided, error)
         return f"; it is kept in {path}" if path is not None else ""
-
-    def _undecided(self, event: AnyEvent, error: Exception) -> Undecided:
-        name = type(event).__name__
-        log.error("nothing could be decided on %s; it changed nothing", name, exc_info=error)
-        return Undecided(
-            f"nothing could be decided on {name}: {error!r}", hint="it changed nothing; see the server's log"
-        )
 
     def _refusal(self, why: str) -> Uncommitted:
         return Uncommitted(why, hint="ask again: what was not acknowledged may be asked for once more")
@@ -469,26 +475,35 @@ _QUIET = (SiteSettled(), SiteSettled(repeat=True))
 
 def log_row(record: Record) -> LogRow:
     event = record.event
-    kind = type(event).__name__
-    decided = record.decided
-    if isinstance(event, HostAsked) and event.ad is None and not _promises(decided):
-        kind = HEARTBEAT
-    if isinstance(event, SiteHostReported) and not (event.capacity or event.started or event.ended or event.leaving):
-        kind = HEARTBEAT if decided in _QUIET else kind
-    if isinstance(event, TimerFired) and not any(getattr(decided, name) for name in decided.__struct_fields__):
-        kind = HEARTBEAT
-    if isinstance(event, SiteLooked) and decided in _QUIET:
-        kind = HEARTBEAT
-    if isinstance(decided, ClientsAsked) and not decided.asks:
-        kind = HEARTBEAT
+    is_quiet = _HEARTBEATS.get(type(event))
+    quiet = is_quiet is not None and is_quiet(event, record.decided)
+    kind = HEARTBEAT if quiet else type(event).__name__
     return LogRow(record.seq, event.t, job_column(record), kind, encode_record(record))
 
 
-def _promises(decided: AnyDecision) -> bool:
-    """Does it change more than the time at which the host was last seen?"""
-    if not isinstance(decided, HostAnswered):
+def _host_is_alive(event: HostAsked, decided: HostAnswered) -> bool:
+    """Does nothing change but the time at which the host was last seen?"""
+    if event.ad is not None:
         return False
-    return bool(decided.assigned or decided.cancel or decided.lost or decided.tails or decided.probation)
+    return not (decided.assigned or decided.cancel or decided.lost or decided.tails or decided.probation)
+
+
+def _agent_is_alive(event: SiteHostReported, decided: SiteSettled) -> bool:
+    return not (event.capacity or event.started or event.ended or event.leaving) and decided in _QUIET
+
+
+def _nothing_is_due(event: AnyEvent, decided: AnyDecision) -> bool:
+    return not any(getattr(decided, name) for name in decided.__struct_fields__)
+
+
+_HEARTBEATS: dict[type[Event], Callable[[Any, Any], bool]] = {
+    HostAsked: _host_is_alive,
+    SiteHostReported: _agent_is_alive,
+    SiteLooked: lambda event, decided: decided in _QUIET,
+    TimerFired: _nothing_is_due,
+    OverlayDue: lambda event, decided: not decided.asks,
+}
+"""Which records say only that somebody is alive, or that there was nothing to do. By event: most have no such case."""
 
 
 __all__ = ["Batch", "ChunkRow", "JobRow", "OutputRow", "Realtime", "log_row"]

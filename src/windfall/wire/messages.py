@@ -33,6 +33,9 @@ LOSSES: Final = frozenset({PREEMPTED, LOST, NO_CWD})
 NO_WORK: Final = "idle"
 """What a worker says that leaves because it got no work for a while."""
 
+MAX_TEXT_CHARS: Final = 10_000
+"""Of a text that says why an attempt or an instance ended; a row with a longer one is refused."""
+
 # A result row: [job, task, attempt, cause, exit, ended_ago_s, run_s, cpu_s, rss_bytes,
 #                n_stdout, n_stderr, n_value, more]
 R_JOB, R_TASK, R_ATTEMPT, R_CAUSE, R_EXIT, R_AGO, R_RUN, R_CPU, R_RSS, R_OUT, R_ERR, R_VALUE, R_MORE = range(13)

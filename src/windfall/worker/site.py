@@ -303,5 +303,5 @@ def _row(end: End, now_s: float) -> list[Any]:
     run_s = None if end.run_s is None else round(end.run_s, 6)
     return [
         end.number, end.cause, end.exit_code, round(max(0.0, now_s - end.ended_s), 6), run_s, end.rss_bytes,
-        len(end.stdout), len(end.stderr), end.text,
+        len(end.stdout), len(end.stderr), end.text[: m.MAX_TEXT_CHARS],
     ]  # fmt: skip

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from windfall.core.engine import Engine
-from windfall.core.events import HostAsked, JobCancelled, JobRules, JobSubmitted, Settings, TaskClass, TasksAdded
-from windfall.core.records import Record, decode_record
+from windfall.core.events import (
+    AnyEvent,
+    HostAsked,
+    JobCancelled,
+    JobRules,
+    JobSubmitted,
+    Settings,
+    TaskClass,
+    TasksAdded,
+)
+from windfall.core.records import decode_record
 from windfall.core.state.snapshot import save
 from windfall.core.state.state import State
 from windfall.drivers import realtime
-from windfall.drivers.failures import ServerFailed, Uncommitted, Undecided
+from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
 from windfall.drivers.realtime import Realtime
-from windfall.store.contract import Batch, OutputRow, StoreError, StoreFull
+from windfall.store.contract import Batch, StoreError, StoreFull
 from windfall.store.memory import MemoryStore
 
 
@@ -76,38 +87,50 @@ def play(story, store: MemoryStore | None = None, engine: Engine | None = None, 
     return asyncio.run(run())
 
 
-def test_an_event_that_cannot_be_decided_fails_its_own_request_and_changes_nothing():
+def test_an_event_that_cannot_be_decided_stops_the_server_and_is_kept_for_diagnosis(tmp_path: Path):
+    fatal: list[bool] = []
+
     async def story(driver):
+        driver.on_fatal = lambda: fatal.append(True)
         await driver.submit(job(driver))
-        before = save(driver.state)
-        with pytest.raises(Undecided) as raised:
-            driver.submit([asked(driver, "bad")])
-        assert raised.value.code == "undecided"
-        assert save(driver.state) == before
-        assert (await driver.submit([asked(driver, "good")]))[0].decided.host == 1
-        assert driver.failure is None and driver.illness() == ""
+        waiting = driver.submit([asked(driver, "good")])
+        with pytest.raises(ServerFailed, match="nothing could be decided on HostAsked: KeyError"):
+            driver.submit([asked(driver, "other"), asked(driver, "bad")])
+        with pytest.raises(Uncommitted):
+            await waiting
+        with pytest.raises(Uncommitted):
+            driver.submit([asked(driver, "late")])
 
     store = MemoryStore()
-    driver = play(story, store, Faulty("decide"))
-    assert save(replayed(store)) == save(driver.state)
+    driver = play(story, store, Faulty("decide"), crash_directory=tmp_path)
+    assert fatal == [True]
+    (kept,) = tmp_path.glob("crash-*.json")
+    said = json.loads(kept.read_text())
+    assert said["event"]["type"] == "HostAsked" and said["event"]["host"] == "bad" and said["decided"] is None
+    assert "KeyError" in "".join(said["traceback"]) and str(kept) in driver.failure.message
+    event = msgspec.msgpack.decode(base64.b64decode(said["event_msgpack"]), type=AnyEvent)
+    assert isinstance(event, HostAsked) and event.host == "bad"
+    again = Realtime(store, Engine(), Settings())
+    again.restore()
+    assert again.state.host("bad") is None and again.state.host("other") is None
+    assert again.state.bags[1].total == 4
 
 
-def test_what_a_request_applied_before_it_failed_is_logged_with_its_rows():
-    """The state and its log never part, whichever event of a request is the bad one."""
-
-    def rows(made: list[Record]) -> Batch:
-        return Batch(outputs=[OutputRow(1, 0, len(made), b"out")])
+def test_a_decision_that_cannot_be_written_down_stops_the_server():
+    class Strange(Engine):
+        def decide(self, state, event):
+            record = super().decide(state, event)
+            if isinstance(event, HostAsked):
+                record.decided.assigned = [object()]
+            return record
 
     async def story(driver):
-        with pytest.raises(Undecided):
-            driver.submit([*job(driver), asked(driver, "bad")], rows)
-        await driver.settled()
+        with pytest.raises(ServerFailed, match="nothing could be decided on HostAsked"):
+            driver.submit([asked(driver, "h")])
 
     store = MemoryStore()
-    driver = play(story, store, Faulty("decide"))
-    assert save(replayed(store)) == save(driver.state)
-    assert driver.state.bags[1].total == 4
-    assert store.output(1, 0, 2) == b"out"
+    play(story, store, Strange())
+    assert store.last_seq() == 1
 
 
 @pytest.mark.parametrize(
@@ -118,9 +141,9 @@ def test_what_a_request_applied_before_it_failed_is_logged_with_its_rows():
 def test_an_event_that_cannot_be_written_down_leaves_nothing_of_its_request_behind(ad):
     async def story(driver):
         before = save(driver.state)
-        with pytest.raises(Undecided):
+        with pytest.raises(Unwritable):
             driver.submit([*job(driver), asked(driver, "h", ad=ad)])
-        with pytest.raises(Undecided):
+        with pytest.raises(Unwritable):
             driver.submit([asked(driver, "h", ad=ad)])
         assert save(driver.state) == before
         await driver.submit(job(driver))
@@ -136,7 +159,7 @@ def test_an_event_of_the_wrong_types_is_refused_before_it_is_applied():
     async def story(driver):
         await driver.submit(job(driver))
         before = save(driver.state)
-        with pytest.raises(Undecided):
+        with pytest.raises(Unwritable):
             driver.submit([JobCancelled(driver.clock(), 1, [True, 3], "")])
         assert save(driver.state) == before
 

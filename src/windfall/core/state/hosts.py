@@ -15,7 +15,7 @@ LIVE, UNKNOWN, GONE, HIBERNATED = "live", "unknown", "gone", "hibernated"
 """`HIBERNATED`: its machine is hibernated, so its lease stands still."""
 
 
-class Session(Struct, array_like=True):
+class Session(Struct, array_like=True, gc=False):
     """The exchange with one boot of a worker: the number of the last one, and what it was answered."""
 
     boot: str = ""
@@ -26,7 +26,7 @@ class Session(Struct, array_like=True):
     """Attempts that it is told to drop at its next exchange."""
 
 
-class Times(Struct, array_like=True):
+class Times(Struct, array_like=True, gc=False):
     """`seen_t` runs the lease and is renewed by a server that starts; `heard_t` is when the host really asked last."""
 
     joined_t: float
@@ -36,7 +36,7 @@ class Times(Struct, array_like=True):
     ad_version: int = 0
 
 
-class Access(Struct, array_like=True):
+class Access(Struct, array_like=True, gc=False):
     """What an operator has said about the host."""
 
     draining: bool = False
@@ -44,7 +44,7 @@ class Access(Struct, array_like=True):
     blocked_until: float | None = None
 
 
-class Host(Struct, array_like=True):
+class Host(Struct, array_like=True, gc=False):
     """Where a worker runs. There may be tens of thousands: they are kept small."""
 
     number: int

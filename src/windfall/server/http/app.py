@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from windfall import __version__
 from windfall.bounds import MAX_BODY_BYTES, Name, Seconds, Text
 from windfall.core import events as ev
-from windfall.drivers.failures import ServerFailed, Uncommitted, Undecided
+from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
 from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.server.auth import Forbidden
 from windfall.server.http import blobs, doctor, exchange, machines, submission, workflows
@@ -67,7 +67,7 @@ def error_response(error: WindfallError) -> Response:
         Busy: 503,
         Uncommitted: 503,
         ServerFailed: 503,
-        Undecided: 422,
+        Unwritable: 422,
     }
     code = next((status[kind] for kind in type(error).__mro__ if kind in status), 503 if error.retryable else 500)
     body: dict[str, Any] = {

@@ -120,7 +120,8 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
         events.append(MachineResumed(now, machine.number, now))
     want = min(ask.want, MAX_WANT)
     events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds))
-    records = await service.driver.submit(events, lambda made: Batch(outputs=output_rows(made, outputs)))
+    rows = (lambda made: Batch(outputs=output_rows(made, outputs))) if outputs else None
+    records = await service.driver.submit(events, rows)
     answer = _answer_of(records[-1])
     if answer.refused:
         raise UsedId(f"exchange {ask.n} of '{ask.host}' is older than the last one: {answer.refused}")
@@ -218,8 +219,6 @@ def result_events(ask: Ask, now: float) -> list[AnyEvent]:
 
 def output_rows(records: list[Record], outputs: list[tuple[Key, bytes]]) -> list[OutputRow]:
     """The outputs worth keeping: not those of results that changed nothing."""
-    if not outputs:
-        return []
     useless = set()
     for record in records:
         if isinstance(record.event, ResultsReported) and isinstance(record.decided, ResultsJudged):

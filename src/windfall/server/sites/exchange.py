@@ -44,7 +44,7 @@ from windfall.wire import VERSION, frames
 from windfall.wire.messages import CAUSES
 
 Json = dict[str, Any]
-EndRow = tuple[Number, str, Exit | None, Ago, Ago | None, Count, Count, Count, str]
+EndRow = tuple[Number, str, Exit | None, Ago, Ago | None, Count, Count, Count, Text]
 """[instance, cause, exit, ended_ago_s, run_s or null, rss_bytes, n_stdout, n_stderr, text]."""
 MAX_RESOURCES = 64
 SITE_JOB = 0
