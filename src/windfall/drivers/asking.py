@@ -13,10 +13,12 @@ from windfall.core.decisions import SiteSettled
 from windfall.core.events import AnyEvent, PoolAnswered, PoolCounted
 from windfall.core.sites.instances import ENDED, OPEN, SiteState
 from windfall.core.state.hosts import GONE
+from windfall.core.state.pools import NEVER_CAME_KEPT
 from windfall.core.state.state import State
 from windfall.core.wishes import AskWish
 from windfall.wire.messages import EXIT, NO_COMMAND
 
+LAST_WORDS_CHARS = 2000
 EVERY_S = 2.0
 """Seconds between two counts of a pool that names no interval of its own."""
 
@@ -57,8 +59,10 @@ def stillborn(state: State, pool: str, workers: Sequence[PoolWorker], t: float) 
     ended = [worker for worker in workers if not worker.alive and not _has_come(state, worker)]
     if not ended:
         return []
-    error = ended[-1].error or f"{ended[-1].host} ended without having reached the server"
-    return [PoolAnswered(t, pool, len(ended), error)]
+    silent = "ended without having reached the server"
+    said = [(worker.host, worker.error[:LAST_WORDS_CHARS] or silent) for worker in ended[-NEVER_CAME_KEPT:]]
+    error = ended[-1].error or f"{ended[-1].host} {silent}"
+    return [PoolAnswered(t, pool, len(ended), error, said=said)]
 
 
 def counted(state: State, pool: str, workers: Sequence[PoolWorker], t: float) -> list[AnyEvent]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -17,18 +18,22 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from windfall.core import events as ev
+from windfall.core.decisions import PoolSettled
 from windfall.core.records import Record
 from windfall.core.state.fleet import MachineState, awake_since
+from windfall.core.state.pools import ENDING
 from windfall.core.state.state import State
+from windfall.core.supply import modes
 from windfall.core.wishes import wishes
+from windfall.drivers.asking import LAST_WORDS_CHARS
 from windfall.drivers.market import market_news
 from windfall.drivers.realtime import Realtime
-from windfall.drivers.supply import Backoff, guarded
-from windfall.pools.contract import ENDED, HIBERNATED, RUNNING, TRANSIENT, Order, Pool, PoolError, Seen
+from windfall.drivers.supply import Schedule, guarded
+from windfall.pools.contract import ENDED, HIBERNATED, RUNNING, TRANSIENT, Order, Pool, PoolError, Seen, Told, gap_s
 
 log = logging.getLogger(__name__)
 
-_ORDERS = (ev.PlanProposed, ev.TimerFired)
+_ORDERS = (ev.PlanProposed, ev.TimerFired, ev.PoolSwitched)
 """Events after which machines may have to be ordered or given back at once."""
 
 T = TypeVar("T")
@@ -41,6 +46,10 @@ class Findings(Struct):
     forgotten: list[str] = field(default_factory=list)
     ids: dict[str, str] = field(default_factory=dict)
     """By the names of our hosts, of all that have not ended."""
+    told: set[str] = field(default_factory=set)
+    """Those that were stopped since this was seen."""
+    is_old: bool = False
+    """It has been acted upon: what was ordered since is not in it."""
 
 
 def compare(state: State, pool: str, shown: list[Seen], now: float, asked_t: float) -> Findings:
@@ -48,12 +57,14 @@ def compare(state: State, pool: str, shown: list[Seen], now: float, asked_t: flo
     found = Findings()
     strangers: list[tuple[str, str]] = []
     ours = {machine.host_name: machine for machine in _machines(state, pool)}
-    for seen in shown:
+    known = {machine.id for machine in ours.values()}
+    # Of two under one name, the one that was answered for is ours, and the other one is forgotten.
+    for seen in sorted(shown, key=lambda seen: (seen.id not in known, seen.phase == ENDED)):
         if seen.host is None:
             strangers.append((seen.id, seen.about))
             continue
         if seen.phase != ENDED:
-            found.ids[seen.host] = seen.id
+            found.ids.setdefault(seen.host, seen.id)
         machine = ours.pop(seen.host, None)
         if machine is not None and machine.there:
             found.events += _news(machine, seen, now, asked_t)
@@ -78,7 +89,7 @@ def _news(machine: MachineState, seen: Seen, now: float, asked_t: float) -> list
         # The answer to our order was lost with an earlier server. It is paid for from the order on.
         news.append(ev.MachineStarted(now, number, seen.id, machine.requested_t))
     if seen.phase == ENDED:
-        return [*news, ev.MachineEnded(now, number, seen.since_t, seen.cause)]
+        return [*news, ev.MachineEnded(now, number, seen.since_t, seen.cause, seen.about[:LAST_WORDS_CHARS])]
     if seen.phase == HIBERNATED and machine.phase != HIBERNATED and asked_t > awake_since(machine):
         news.append(ev.MachineHibernated(now, number, seen.since_t))
     elif seen.phase == RUNNING and machine.phase == HIBERNATED:
@@ -94,11 +105,13 @@ class MachineKeeper:
     def __init__(self, driver: Realtime, pools: Mapping[str, Pool], every_s: float | None = None) -> None:
         self._driver = driver
         self.pools = dict(pools)
-        self._backoff = {
-            name: Backoff(pool.interval_s if every_s is None else every_s) for name, pool in self.pools.items()
-        }
+        self._every_s = every_s
+        self._schedules: dict[str, Schedule] = {}
+        self._found: dict[str, Findings] = {}
+        """What each provider showed last."""
+        self._called_t: dict[str, float] = {}
         self._changed = {name: asyncio.Event() for name in self.pools}
-        self._threads = ThreadPoolExecutor(max(1, 2 * len(self.pools)), thread_name_prefix="machines")
+        self._threads = ThreadPoolExecutor(16, thread_name_prefix="machines")
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -112,9 +125,52 @@ class MachineKeeper:
 
     def _begin(self) -> None:
         self._driver.on_commit.append(self._committed)
-        self._tasks = [
-            self._driver.background(self._keep(name), f"the keeper of machines of {name}") for name in self.pools
-        ]
+        for name in self.pools:
+            self._keep_also(name)
+
+    def _keep_also(self, name: str) -> None:
+        self._listen(name)
+        what = f"the keeper of machines of {name}"
+        self._tasks.append(self._driver.background(self._keep(name), what, ends=True))
+
+    def _listen(self, name: str) -> None:
+        """A pool that is told of changes by its provider passes them on."""
+        pool, loop, changed = self.pools[name], asyncio.get_running_loop(), self._changed[name]
+        if isinstance(pool, Told):
+
+            def noticed() -> None:
+                self._schedule(name).noticed()
+                changed.set()
+
+            def from_a_thread() -> None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                    loop.call_soon_threadsafe(noticed)
+
+            pool.watch(from_a_thread)
+
+    def _schedule(self, name: str) -> Schedule:
+        if name not in self._schedules:
+            pool, every_s = self.pools[name], self._every_s
+            interval = (lambda: pool.interval_s) if every_s is None else (lambda: every_s)
+            self._schedules[name] = Schedule(interval, asyncio.get_running_loop().time)
+        return self._schedules[name]
+
+    async def add(self, name: str, pool: Pool) -> None:
+        """A pool that comes while the server runs."""
+        self.pools[name], self._changed[name] = pool, asyncio.Event()
+        await self._driver.submit([ev.OffersConfigured(self._driver.clock(), name, list(pool.offers))])
+        self._keep_also(name)
+
+    async def remove(self, name: str) -> str:
+        """Take a pool away of which nothing is left; why not, if something is."""
+        decided = (await self._driver.submit([ev.PoolRemoved(self._driver.clock(), name)]))[0].decided
+        assert isinstance(decided, PoolSettled)
+        if not decided.refused:
+            pool = self.pools.pop(name)
+            self._changed.pop(name).set()
+            self._schedules.pop(name, None)
+            await self._call(pool.close)
+        return decided.refused
 
     async def stop(self, release: bool = False) -> None:
         """Machines go on, unless they are to be released: then each one that is ours is stopped, and that is told."""
@@ -142,31 +198,49 @@ class MachineKeeper:
                 self._changed[pool].set()
 
     async def _keep(self, name: str) -> None:
-        while True:
+        changed = self._changed[name]
+        while name in self.pools:
             try:
                 if not self._driver.trouble:
-                    await self.look(name)
+                    await self._turn(name)
             except Exception:
                 log.exception("the machines of pool %s could not be looked after; trying again", name)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed[name].wait(), self._backoff[name].wait_s)
-            self._changed[name].clear()
+            if name in self.pools:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), max(0.02, self._schedule(name).wait_s))
+                changed.clear()
+
+    async def _turn(self, name: str) -> None:
+        """Look if the pool may be listed again; else carry out what is new by what it showed last."""
+        schedule, found = self._schedule(name), self._found.get(name)
+        if not schedule.wait_s:
+            await self.look(name)
+        elif found is not None and not schedule.failing:
+            await self._carry_out(name, found)
 
     async def look(self, name: str) -> None:
         """Tell what there is, then order and stop what is decided and durable."""
-        pool = self.pools[name]
-        found = await self._find(name, pool)
+        found = await self._find(name, self.pools[name])
+        self._found.pop(name, None)
         if found is None:
             return
-        wanted = wishes(self._driver.state)
+        await self._carry_out(name, found)
+        self._found[name] = found
+        found.is_old = True
+        if modes.mode_of(self._driver.state, name) == ENDING and not found.ids:
+            await self.remove(name)
+
+    async def _carry_out(self, name: str, found: Findings) -> None:
+        pool, wanted = self.pools[name], wishes(self._driver.state)
         ordered, ending = self._mine(name, wanted.order), self._mine(name, wanted.end)
         await self._driver.settled()
-        for id in found.forgotten:
-            await self._call(pool.stop, id)
+        for id in found.forgotten if not found.is_old else ():
+            await self._spaced(name, pool.stop, id)
         for machine in ending:
-            await self._stop(pool, machine, found.ids.get(machine.host_name))
+            await self._stop(name, machine, found)
         for machine in ordered:
-            await self._order(name, pool, machine)
+            if not await self._order(name, pool, machine):
+                break  # the others would fare no better now; they are ordered after a while
 
     def _mine(self, pool: str, numbers: Collection[int]) -> list[MachineState]:
         machines = self._driver.state.fleet.machines
@@ -176,8 +250,7 @@ class MachineKeeper:
         """What there is, told to the engine; None if the provider cannot say: then nothing has changed."""
         asked_t = self._driver.clock()
         shown = await self._call(pool.list)
-        failed = isinstance(shown, PoolError)
-        if self._backoff[name].note(failed) and isinstance(shown, PoolError):
+        if self._schedule(name).answered(shown) and isinstance(shown, PoolError):
             log.warning("the machines of pool %s cannot be listed (%s error): %s", name, shown.kind, shown.error)
         if isinstance(shown, PoolError):
             return None
@@ -187,27 +260,40 @@ class MachineKeeper:
             await self._driver.submit(found.events)
         return found
 
-    async def _order(self, name: str, pool: Pool, machine: MachineState) -> None:
+    async def _order(self, name: str, pool: Pool, machine: MachineState) -> bool:
+        """Order a machine; whether the provider has answered for good."""
         at = self._driver.clock()
         order = Order(machine.host_name, machine.offer.cores, machine.number, machine.offer)
-        answer = await self._call(pool.start, order)
+        answer = await self._spaced(name, pool.start, order)
         now = self._driver.clock()
         if isinstance(answer, PoolError) and answer.kind == TRANSIENT:
             # The order stays wished for, and is repeated under the same name.
-            if self._backoff[name].note(True):
+            if self._schedule(name).answered(answer):
                 log.warning("pool %s cannot start a machine: %s", name, answer.error)
-        elif isinstance(answer, PoolError):
+            return False
+        if isinstance(answer, PoolError):
             await self._driver.submit([ev.MachineRefused(now, machine.number, answer.error, answer.is_capacity)])
         else:
             await self._driver.submit([ev.MachineStarted(now, machine.number, answer, at)])
+        return True
 
-    async def _stop(self, pool: Pool, machine: MachineState, id: str | None) -> None:
-        if id is not None:
-            await self._call(pool.stop, id)
-            self._changed[machine.offer.pool].set()
-        elif not machine.id:
+    async def _stop(self, name: str, machine: MachineState, found: Findings) -> None:
+        """Stop a machine, once for each list that shows it; give up one that nobody has ordered."""
+        id = found.ids.get(machine.host_name) or (machine.id if found.is_old else "")
+        if id:
+            if id not in found.told:
+                found.told.add(id)
+                await self._spaced(name, self.pools[name].stop, id)
+        elif not machine.id and not found.is_old:
             error = "given up before it was ordered"
             await self._driver.submit([ev.MachineRefused(self._driver.clock(), machine.number, error, False)])
+
+    async def _spaced(self, name: str, call: Callable[..., T], *args: object) -> T | PoolError:
+        """Call `start` or `stop` as far from the last such call as the pool wants."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._called_t.get(name, -math.inf) + gap_s(self.pools[name]) - loop.time()))
+        self._called_t[name] = loop.time()
+        return await self._call(call, *args)
 
     async def _call(self, call: Callable[..., T], *args: object) -> T | PoolError:
         return await asyncio.get_running_loop().run_in_executor(self._threads, guarded, call, *args)

@@ -10,20 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from windfall.core.events import AnyEvent, PoolsConfigured
+from windfall.core.decisions import PoolSettled
+from windfall.core.events import AnyEvent, PoolRemoved, PoolsConfigured, PoolSwitched
 from windfall.core.records import Record
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.pools import ENDING, PoolRules
+from windfall.core.supply import modes
 from windfall.core.wishes import AskWish, wishes
 from windfall.drivers import asking
 from windfall.drivers.realtime import Realtime
-from windfall.drivers.supply import Backoff, WorkerSource
-from windfall.pools.contract import PoolError
+from windfall.drivers.supply import OrderedWorkers, Schedule, WorkerSource, guarded
+from windfall.pools.contract import PoolError, Told
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +42,10 @@ class PoolKeeper:
         self._rules = rules
         self.sources = dict(sources)
         self._changed: dict[str, asyncio.Event] = {}
-        self._backoff = {name: Backoff(source.interval_s) for name, source in self.sources.items()}
+        self._schedules: dict[str, Schedule] = {}
+        self._uncounted: set[str] = set()
+        """Pools that were asked for workers and not listed since: one that cannot start should soon be known."""
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="pool")
-        self._count_at: defaultdict[str, float] = defaultdict(float)
-        """When each pool may be listed again, by the loop's clock."""
         self._tasks: list[asyncio.Task[None]] = []
         self._begun = False
 
@@ -70,19 +71,57 @@ class PoolKeeper:
     def _keep_also(self, names: list[str]) -> None:
         changed = asyncio.Event()
         self._changed |= dict.fromkeys(names, changed)
+        for name in names:
+            self._listen(name, changed)
         what = f"the keeper of pool {', '.join(names)}"
-        self._tasks.append(self._driver.background(self._keep(names, changed), what))
+        self._tasks.append(self._driver.background(self._keep(names, changed), what, ends=True))
 
-    async def add(self, rules: PoolRules, source: WorkerSource) -> None:
+    def _listen(self, name: str, changed: asyncio.Event) -> None:
+        """A pool that is told of changes by its provider passes them on."""
+        source, loop = self.sources[name], asyncio.get_running_loop()
+        if isinstance(source, OrderedWorkers) and isinstance(source.pool, Told):
+
+            def noticed() -> None:
+                self._schedule(name).noticed()
+                changed.set()
+
+            def from_a_thread() -> None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                    loop.call_soon_threadsafe(noticed)
+
+            source.pool.watch(from_a_thread)
+
+    def _schedule(self, name: str) -> Schedule:
+        if name not in self._schedules:
+            loop = asyncio.get_running_loop()
+            self._schedules[name] = Schedule(lambda: self.sources[name].interval_s, loop.time)
+        return self._schedules[name]
+
+    async def add(self, rules: PoolRules, source: WorkerSource | None) -> None:
         """A pool that comes while the server runs, or new rules of one that is there."""
         self._rules = [*(other for other in self._rules if other.name != rules.name), rules]
         await self._driver.submit([PoolsConfigured(self._driver.clock(), self._rules)])
+        if source is None:
+            return
         is_new = rules.name not in self.sources
-        self.sources[rules.name], self._backoff[rules.name] = source, Backoff(source.interval_s)
+        self.sources[rules.name] = source
+        self._schedules.pop(rules.name, None)
         if not self._begun:
             self._begin()
         elif is_new:
             self._keep_also([rules.name])
+
+    async def remove(self, name: str) -> str:
+        """Take a pool away of which nothing is left; why not, if something is."""
+        decided = (await self._driver.submit([PoolRemoved(self._driver.clock(), name)]))[0].decided
+        assert isinstance(decided, PoolSettled)
+        if not decided.refused:
+            self._rules = [rules for rules in self._rules if rules.name != name]
+            source = self.sources.pop(name, None)
+            self._schedules.pop(name, None)
+            if isinstance(source, OrderedWorkers):
+                await self._call(guarded, source.pool.close)
+        return decided.refused
 
     async def stop(self) -> None:
         """Let the workers go; best while the server still hears them say what becomes of their tasks."""
@@ -97,49 +136,58 @@ class PoolKeeper:
         for pool, _ in self._driver.state.supply.asked.values():
             if pool in self._changed:
                 self._changed[pool].set()
+        for record in records:
+            if isinstance(record.event, PoolSwitched) and record.event.pool in self._changed:
+                self._changed[record.event.pool].set()
 
     async def _keep(self, names: list[str], changed: asyncio.Event) -> None:
-        while True:
+        while names := [name for name in names if name in self.sources]:
             try:
                 if not self._driver.trouble:
-                    await self.look(names)
+                    await self._turn(names)
             except Exception:
                 log.exception("pool %s could not be looked after; trying again", ", ".join(names))
-            now = asyncio.get_running_loop().time()
-            wait_s = asking.EVERY_S if self._is_quick(names[0]) else max(0.05, self._count_at[names[0]] - now)
+            wait_s = min((self._wait_s(name) for name in names if name in self.sources), default=0.0)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), wait_s)
+                await asyncio.wait_for(changed.wait(), max(0.05, wait_s))
             changed.clear()
 
-    async def look(self, names: list[str] | None = None) -> None:
-        """Ask the pools for what is wished for, then report what they have, in their order.
+    def _wait_s(self, name: str) -> float:
+        left_s = self._schedule(name).wait_s
+        soon = name in self._uncounted or name in self._driver.state.supply.modes
+        return left_s if soon or not self._is_quick(name) else max(left_s, asking.EVERY_S)
 
-        What was just asked for is counted at once: a worker that cannot start is soon known.
-        """
+    async def _turn(self, names: list[str]) -> None:
+        """Ask for what is wished at once; count what there is where the pool may be listed again."""
+        await self._driver.settled()
+        await asyncio.gather(*(self._ask_all(name) for name in names))
+        await self._count([name for name in names if name in self.sources and not self._schedule(name).wait_s])
+
+    async def look(self, names: list[str] | None = None) -> None:
+        """Ask the pools for what is wished for, then report what they have, in their order."""
         names = [*self.sources] if names is None else names
         await self._driver.settled()
-        asked = await asyncio.gather(*(self._ask_all(name) for name in names))
-        due = [name for name, some in zip(names, asked, strict=True) if some or self._is_due(name)]
-        listed = await asyncio.gather(*(self._call(self.sources[name].list) for name in due))
-        for name, workers in zip(due, listed, strict=True):
+        await asyncio.gather(*(self._ask_all(name) for name in names))
+        await self._count(names)
+
+    async def _count(self, names: list[str]) -> None:
+        listed = await asyncio.gather(*(self._call(self.sources[name].list) for name in names))
+        for name, workers in zip(names, listed, strict=True):
             await self._report(name, workers)
 
-    async def _ask_all(self, name: str) -> bool:
-        """Ask a pool for what is wished for; whether there was anything."""
-        asks = [ask for ask in wishes(self._driver.state).asks if ask.pool == name]
-        for ask in asks:
-            await self._ask(ask)
-        return bool(asks)
-
-    def _is_due(self, name: str) -> bool:
-        if self._is_quick(name) and not self._backoff[name].failing:
-            return True
-        return asyncio.get_running_loop().time() >= self._count_at[name]
+    async def _ask_all(self, name: str) -> None:
+        """Ask a pool for what is wished for."""
+        for ask in [ask for ask in wishes(self._driver.state).asks if ask.pool == name]:
+            if ask.number in self._driver.state.supply.asked:  # else it has been withdrawn
+                self._uncounted.add(name)
+                await self._ask(ask)
 
     async def _report(self, name: str, workers: list[asking.PoolWorker] | PoolError) -> None:
-        now, backoff = self._driver.clock(), self._backoff[name]
-        first = backoff.note(failed=isinstance(workers, PoolError))
-        self._count_at[name] = asyncio.get_running_loop().time() + backoff.wait_s
+        if name not in self.sources:
+            return  # it was removed meanwhile
+        now = self._driver.clock()
+        first = self._schedule(name).answered(workers)
+        self._uncounted.discard(name)
         if isinstance(workers, PoolError):
             if first:
                 log.warning("pool %s cannot be listed: %s", name, workers.error)
@@ -147,6 +195,16 @@ class PoolKeeper:
             return
         await self._submit(asking.stillborn(self._driver.state, name, workers, now))
         await self._submit(asking.counted(self._driver.state, name, workers, now))
+        await self._end_what_shall(name, workers)
+
+    async def _end_what_shall(self, name: str, workers: list[asking.PoolWorker]) -> None:
+        """Stop what an operator wants to end, until it is gone; a pool that is being removed goes with the last."""
+        state = self._driver.state
+        living = [worker.host for worker in workers if worker.alive]
+        for host, gently in modes.to_end(state, name, living):
+            await self._call(self.sources[name].end, host, gently)
+        if not living and modes.mode_of(state, name) == ENDING and not modes.living(state, name):
+            await self.remove(name)
 
     async def _ask(self, ask: AskWish) -> None:
         started = await self._call(partial(self.sources[ask.pool].start, ask))

@@ -6,6 +6,7 @@ A provider that raises, although no call may, has failed for a while: its bug mu
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import traceback
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from windfall.core.wishes import AskWish
 from windfall.drivers.asking import PoolWorker, Started
-from windfall.pools.contract import ENDED, FAILED, TRANSIENT, Check, Order, Pool, PoolError, Seen
+from windfall.pools.contract import ENDED, FAILED, TRANSIENT, Check, Order, Pool, PoolError, Seen, gap_s
 from windfall.pools.secrets import without_tokens
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,10 @@ class WorkerSource(Protocol):
 
     def start(self, ask: AskWish) -> Started: ...
 
+    def end(self, host: str, gently: bool) -> None:
+        """Stop the worker of this name; gently: when it has done what it holds."""
+        ...
+
     def list(self) -> Workers | PoolError:
         """All living workers, and, once, those that have ended since the last call."""
         ...
@@ -49,14 +54,18 @@ class WorkerSource(Protocol):
 
 
 class Backoff:
-    """How long to wait for the next call: the pool's interval, doubled with each failure in a row."""
+    """How long to wait for the next call: the pool's interval, doubled with each failure in a row.
 
-    def __init__(self, interval_s: float) -> None:
-        self._interval_s, self._failures = interval_s, 0
+    A pool may change its interval at any time, and an error may say when to come back.
+    """
 
-    def note(self, failed: bool) -> bool:
+    def __init__(self, interval_s: Callable[[], float]) -> None:
+        self._interval, self._failures, self._retry_after_s = interval_s, 0, 0.0
+
+    def note(self, failed: bool, retry_after_s: float = 0.0) -> bool:
         """Remember how a call went; True if it is the first failure of a row."""
         self._failures = self._failures + 1 if failed else 0
+        self._retry_after_s = retry_after_s if failed else 0.0
         return self._failures == 1
 
     @property
@@ -65,9 +74,44 @@ class Backoff:
 
     @property
     def wait_s(self) -> float:
-        # Longer intervals than the bound are the pool's own wish.
-        doubled = max(self._interval_s, 0.5) * 2.0 ** min(self._failures, 16) if self._failures else self._interval_s
-        return max(self._interval_s, min(doubled, LONGEST_WAIT_S))
+        # Longer intervals than the bound are the pool's own wish, and so is the time that an error names.
+        interval_s = self._interval()
+        doubled = max(interval_s, 0.5) * 2.0 ** min(self._failures, 16) if self._failures else interval_s
+        return max(interval_s, min(doubled, LONGEST_WAIT_S), self._retry_after_s)
+
+
+_NOTICE_GAP_S = 0.2
+"""Seconds between two lists although the pool has been told of more changes in between."""
+
+
+class Schedule:
+    """When a pool may be listed, by a clock: not before its interval, its back-off or what it asked for has passed."""
+
+    def __init__(self, interval_s: Callable[[], float], clock: Callable[[], float]) -> None:
+        self._backoff, self._clock = Backoff(interval_s), clock
+        self._listed_t = self._at = -math.inf
+
+    @property
+    def failing(self) -> bool:
+        return self._backoff.failing
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds until it may be listed again."""
+        return max(0.0, self._at - self._clock())
+
+    def answered(self, answer: object) -> bool:
+        """It has been listed, or has refused an order: True if this is the first failure of a row."""
+        failed = isinstance(answer, PoolError)
+        first = self._backoff.note(failed, answer.retry_after_s if isinstance(answer, PoolError) else 0.0)
+        self._listed_t = self._clock()
+        self._at = self._listed_t + self._backoff.wait_s
+        return first
+
+    def noticed(self) -> None:
+        """The pool was told that something has changed: it may be listed soon."""
+        if not self._backoff.failing:
+            self._at = min(self._at, max(self._clock(), self._listed_t + _NOTICE_GAP_S))
 
 
 def guarded(call: Callable[..., T], *args: object) -> T | PoolError:
@@ -100,7 +144,10 @@ class OrderedWorkers:
     def __init__(self, name: str, slots: int, pool: Pool) -> None:
         self.name, self._slots, self.pool = name, slots, pool
         self._reported: set[str] = set()
+        self._ids: dict[str, list[str]] = {}
+        """Ids of the living workers by name, as last listed."""
         self._lock = threading.Lock()  # a pool is called from one thread at a time
+        self._called_t = -math.inf
 
     @property
     def interval_s(self) -> float:
@@ -110,15 +157,22 @@ class OrderedWorkers:
 
     def order(self, order: Order) -> str | PoolError:
         with self._lock:
+            self._keep_apart()
             return guarded(self.pool.start, order)
 
     def rows(self) -> Rows | PoolError:
         with self._lock:
             return guarded(self.pool.list)
 
-    def end(self, id: str, gently: bool) -> PoolError | None:
+    def end_id(self, id: str, gently: bool) -> PoolError | None:
         with self._lock:
+            self._keep_apart()
             return guarded(self.pool.stop, id, gently)
+
+    def _keep_apart(self) -> None:
+        """Two calls of `start` or `stop` are as far apart as the pool wants them."""
+        time.sleep(max(0.0, self._called_t + gap_s(self.pool) - time.monotonic()))
+        self._called_t = time.monotonic()
 
     # --- what the keeper asks for ---
 
@@ -138,11 +192,19 @@ class OrderedWorkers:
         if isinstance(rows, PoolError):
             return rows
         mine = {row.host: row for row in rows if row.host is not None}
+        self._ids = {}
+        for row in rows:
+            if row.host is not None and row.phase != ENDED:
+                self._ids.setdefault(row.host, []).append(row.id)
         self._reported &= mine.keys()
         ended = [host for host, row in mine.items() if row.phase == ENDED and host not in self._reported]
         self._reported.update(ended)
         living = [PoolWorker(host) for host, row in mine.items() if row.phase != ENDED]
         return living + [PoolWorker(host, False, _error(mine[host])) for host in ended]
+
+    def end(self, host: str, gently: bool) -> None:
+        for id in self._ids.get(host, ()):
+            self.end_id(id, gently)
 
     def stop(self, grace_s: float) -> None:
         if self._end(True, grace_s) and self._end(False, _END_S):
@@ -155,7 +217,7 @@ class OrderedWorkers:
         left = self._living()
         while left:
             for row in left:
-                self.end(row.id, gently)
+                self.end_id(row.id, gently)
             time.sleep(max(_POLL_S, min(self.interval_s / 4, until - time.monotonic())))
             left = self._living()
             if time.monotonic() >= until:

@@ -81,7 +81,7 @@ class FakePool:
 class LivePool(FakePool):
     """The same, as the keeper of a live server asks it."""
 
-    interval_s = COUNT_EVERY_S
+    interval_s = 0.0  # the simulator's pools may be asked at any time
 
     def start(self, ask: AskWish) -> Started:
         return super().start(ask.count)

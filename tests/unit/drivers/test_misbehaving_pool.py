@@ -195,7 +195,7 @@ def test_a_worker_that_came_and_vanished_is_asked_for_again():
 
 @pytest.mark.parametrize("interval_s", [0.25, 5.0, 30.0, 600.0])
 def test_the_wait_doubles_with_each_failure_up_to_a_bound_and_is_the_interval_again_after_a_success(interval_s):
-    backoff = Backoff(interval_s)
+    backoff = Backoff(lambda: interval_s)
     assert backoff.wait_s == interval_s
     waits = []
     for _ in range(20):

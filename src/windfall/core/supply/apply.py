@@ -66,7 +66,8 @@ def apply_pool_removed(state: State, event: PoolRemoved, decided: PoolSettled) -
     if decided.refused:
         return
     supply = state.supply
-    for known in (supply.added, supply.modes, supply.pools, state.fleet.offers, state.fleet.strangers):
+    fleet = state.fleet
+    for known in (supply.added, supply.modes, supply.pools, fleet.offers, fleet.strangers, fleet.priced_t):
         known.pop(event.pool, None)
     supply.asked = {number: asked for number, asked in supply.asked.items() if asked[0] != event.pool}
     supply.matching = Matching()

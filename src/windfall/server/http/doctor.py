@@ -107,7 +107,7 @@ def _end(source: OrderedWorkers, id: str) -> bool:
     """Stop a worker until it is gone: gently first, for it may have got a task. True if it is still there."""
     began = time.monotonic()
     while time.monotonic() < began + _END_S:
-        source.end(id, gently=time.monotonic() < began + _GENTLY_S)
+        source.end_id(id, gently=time.monotonic() < began + _GENTLY_S)
         time.sleep(_POLL_S)
         row = _row(source, id)
         if row is None or row.phase == ENDED:

@@ -41,6 +41,9 @@ class SitePool:
     def list(self) -> Workers:
         return self._on_loop(self._look(), [])
 
+    def end(self, host: str, gently: bool) -> None:
+        """Nothing: a worker that is drained ends its instance, and one that is placed is heard of soon."""
+
     def stop(self, grace_s: float) -> None:
         """Nothing: instances belong to their hosts' agents, and outlive a server that is restarted."""
 
