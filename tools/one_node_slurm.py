@@ -163,6 +163,7 @@ def main() -> int:
     if os.getuid() != 0:
         print("slurmd starts jobs only as root\n  try again with sudo", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     cluster = Cluster(Path(sys.argv[1]))
     try:
         cluster.start()

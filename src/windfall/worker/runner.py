@@ -29,6 +29,10 @@ _POSTED_S = 0.005
 
 _LOOK_S = 1.0
 """Seconds between two checks of a process that is silent."""
+_TOLD_S = 60.0
+"""Attempts that end badly within this time after a SIGTERM have ended because of it."""
+_TOLD_LATE_S = 0.1
+"""Time in which a SIGTERM reaches all processes of a job."""
 
 
 class Spec:
@@ -148,6 +152,9 @@ class Runner:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         for signum in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(signum, lambda *_: None)
+        # A batch system sends it to every process of a job. The agent, which gets it too, says what is to be done.
+        self._told_s = -_TOLD_S
+        signal.signal(signal.SIGTERM, self._on_told)
         # Python ignores these signals, and exec keeps that: restore the defaults for tasks.
         for signum in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(signum, signal.SIG_DFL)
@@ -426,7 +433,19 @@ class Runner:
             return running.cause, running.text
         if limit_bytes and self._memory.judge(running.exit_code != 0, largest_bytes, stderr):
             return m.OOM, _memory_text(limit_bytes)
+        if running.exit_code != 0 and self._was_told(running.exit_code):
+            return m.PREEMPTED, "SIGTERM was sent to every process of the worker's job"
         return _plain_cause(running.exit_code)
+
+    def _on_told(self, *_: object) -> None:
+        self._told_s = time.monotonic()
+
+    def _was_told(self, exit_code: int) -> bool:
+        """Whether SIGTERM came to this process as well, and so to the attempt; it may come a moment after its end."""
+        until_s = time.monotonic() + (_TOLD_LATE_S if exit_code == -signal.SIGTERM else 0.0)
+        while self._told_s <= time.monotonic() - _TOLD_S and time.monotonic() < until_s:
+            time.sleep(0.005)
+        return self._told_s > time.monotonic() - _TOLD_S
 
     # -- a warm Python process --------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -136,6 +137,28 @@ def test_a_terminated_worker_gives_its_tasks_their_grace_and_hands_back_the_rest
         assert all((found["cause"], found["run_s"]) == ("preempted", 0) for found in handed)
         # What it had not fetched yet is still the server's.
         assert len(handed) + len(server.queue) == 3
+
+
+@pytest.mark.parametrize("children_first", [True, False])
+def test_a_signal_to_all_processes_of_a_job_preempts_what_runs(tmp_path, children_first):
+    """As batch systems do when a job is cancelled: a task that it ends has not failed."""
+    with FakeServer() as server, worker(server.url, tmp_path, "--slots", "3") as started:
+        files = [tmp_path / name for name in ("dies", "saves", "call")]
+
+        def call(path: str) -> None:
+            subprocess.run(["sh", "-c", f"echo $$ > {path}.tmp; mv {path}.tmp {path}; sleep 600"], check=False)
+
+        dies = server.add(server.job(), sleeper(files[0]))
+        saves = server.add(server.job(), sleeper(files[1], trap="trap 'echo saved; exit 7' TERM;"))
+        calls = server.call(server.job(kind="call"), call, str(files[2]))
+        for file in files:
+            until_written(file)
+        for pid in sorted(started.family(), reverse=children_first):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        assert started.ended()[0] == 0
+        assert [server.result(key)["cause"] for key in (dies, saves, calls)] == ["preempted"] * 3
+        assert server.result(saves)["stdout"] == b"saved\n"
 
 
 def test_a_preemption_notice_is_passed_on_as_the_task_wishes(tmp_path):
