@@ -49,6 +49,8 @@ class AskWish(Struct, frozen=True):
     pool: str
     number: int
     count: int
+    slots: int = 0
+    """Of each worker; 0: as the rules of the pool say."""
 
 
 class Wishes(Struct):
@@ -74,7 +76,10 @@ def wishes(state: State) -> Wishes:
     fleet, supply = state.fleet, state.supply
     asks = NO_ASKS
     if supply.asked:
-        asks = [AskWish(pool, number, count) for number, (pool, count) in supply.asked.items()]
+        asks = [
+            AskWish(pool, number, count, supply.pools[pool].sizes.get(number, 0) if pool in supply.pools else 0)
+            for number, (pool, count) in supply.asked.items()
+        ]
     return Wishes(wake_at(state), fleet.plans_due, asks, fleet.to_order, fleet.to_end, state.hosts.to_tell)
 
 

@@ -179,7 +179,7 @@ class OrderedWorkers:
     def start(self, ask: AskWish) -> Started:
         started = Started()
         for index in range(1, ask.count + 1):
-            order = Order(f"{self.name}-{ask.number}-{index}", self._slots)
+            order = Order(f"{self.name}-{ask.number}-{index}", ask.slots or self._slots)
             answer = self.order(order)
             if isinstance(answer, PoolError):
                 started.error = answer.error or f"pool {self.name}: {answer.kind} error"

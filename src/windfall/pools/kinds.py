@@ -59,6 +59,10 @@ class PoolConfig(Struct):
     per_minute: float = 60.0
     idle_exit: str | float | None = None
     """Time without work after which a worker ends; None: the kind's default."""
+    backlog: int | None = None
+    """Most workers that may be pending at once; None: the kind's default, 0: no such limit."""
+    least_slots: int | None = None
+    """A worker may have fewer slots if less work waits, down to this; None: the kind's default, 0: all are alike."""
     unreachable_exit: str | float | None = None
     """Time without its server after which a worker ends, and its machine with it; None: the kind's default."""
     token_life: str | float | None = None
@@ -91,9 +95,12 @@ class PoolConfig(Struct):
     @property
     def rules(self) -> PoolRules:
         joins_itself = self.of.gives == NOTHING
+        backlog = self.of.backlog if self.backlog is None else self.backlog
+        least_slots = self.of.least_slots if self.least_slots is None else self.least_slots
         return PoolRules(
-            self.name, self.kind, self.most, self.slots, float(self.price), float(self.per_minute), joins_itself
-        )
+            self.name, self.kind, self.most, self.slots, float(self.price), float(self.per_minute), joins_itself,
+            backlog, min(least_slots, self.slots),
+        )  # fmt: skip
 
 
 def _no_check(pool: PoolConfig, where: str) -> None:
@@ -111,6 +118,8 @@ class Kind(Struct, frozen=True):
     """BadInput says what is wrong with the settings; `where` names file and pool."""
     limit: int = 1
     idle_exit: str = "1m"
+    backlog: int = 0
+    least_slots: int = 0
     unreachable_exit: str = "1h"
     token_life: str = "1h"
     """Where workers may wait longer before they begin, a longer one, or `shipped.renew_token` while they wait."""

@@ -153,7 +153,7 @@ def test_after_the_pause_one_client_is_asked_for_as_a_test_and_its_first_task_cl
     assert test.count == 1
     asked(state, 1, 61.0)
     assert asks({"p": state}, {}, matching, 62.0)[0].count == 0, "the test has not come yet"
-    joined(state)
+    joined(state, 63.0)
     assert asks({"p": state}, there(1), matching, 63.0)[0].count <= 1, "it came, but has done nothing yet"
     state.note(after_use(state))
     assert asks({"p": state}, there(1), matching, 70.0)[0].count > 1

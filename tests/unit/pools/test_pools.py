@@ -6,7 +6,8 @@ from tests.support.engine import Hand
 from windfall.core.events import OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured, TaskClass
 from windfall.core.matching.ads import pool_ad
 from windfall.core.state.pools import Ask, PoolRules
-from windfall.core.supply.overlay import ERRORS_TO_OPEN
+from windfall.core.supply.overlay import ERRORS_TO_OPEN, STUCK_S, is_stuck, remark
+from windfall.core.wishes import AskWish, wishes
 from windfall.policy.compiled import compile_policies
 
 CHEAP = PoolRules("cheap", limit=4, slots=2, price_usd=0.1)
@@ -126,3 +127,64 @@ def test_for_tasks_that_must_fail_over_only_the_fail_over_pool_is_asked():
     for host in ("a", "b"):
         hand.report(host, *hand.tasks(host), cause="exit")
     assert asked(hand) == {"dear": 1}
+
+
+QUEUE = PoolRules("queue", "slurm", limit=20, slots=8, per_minute=600.0, backlog=3, least_slots=1)
+
+
+def test_no_more_workers_are_pending_in_a_queue_than_its_backlog_and_more_are_asked_for_when_some_come():
+    hand = hand_with(QUEUE)
+    hand.submit(160)
+    assert asked(hand) == {"queue": 3}
+    (number,) = hand.state.supply.asked
+    hand.step(PoolAnswered(hand.t, "queue", 3, ask=number))
+    assert asked(hand) == {}
+    hand.ask("c1", want=8, slots=8, pool="queue")
+    assert asked(hand) == {"queue": 1}
+
+
+def test_a_queue_that_does_not_move_is_left_alone_and_its_work_goes_to_a_dearer_pool():
+    hand = hand_with(QUEUE, PoolRules("dear", limit=2, slots=8, price_usd=1.0))
+    hand.submit(16)
+    assert asked(hand) == {"queue": 2}
+    (number,) = hand.state.supply.asked
+    hand.step(PoolAnswered(hand.t, "queue", 2, ask=number))
+    hand.t += STUCK_S + 1
+    hand.step(PoolCounted(hand.t, "queue", 2))
+    assert asked(hand) == {"dear": 2}
+    row = hand.state.supply.pools["queue"]
+    assert remark(row, hand.t) == "2 workers are pending, and none has come for 5m01s"
+    hand.step(PoolCounted(hand.t, "queue", 1))
+    assert not is_stuck(row, hand.t), "one of them is gone from the queue: it moves"
+
+
+def test_workers_of_a_queue_are_as_large_as_the_work_that_waits():
+    hand = hand_with(QUEUE)
+    hand.submit(5)
+    (ask,) = hand.step(OverlayDue(hand.t)).decided.asks
+    assert (ask.count, ask.slots) == (1, 5)
+    assert wishes(hand.state).asks == [AskWish("queue", ask.number, 1, 5)]
+    hand.step(PoolAnswered(hand.t, "queue", 1, ask=ask.number))
+    assert hand.state.supply.pools["queue"].sizes == {}
+    hand.submit(14)
+    (ask,) = hand.step(OverlayDue(hand.t)).decided.asks
+    assert (ask.count, ask.slots) == (2, 6), "the pending one counts as full, and two share the rest"
+
+
+def test_a_worker_is_never_narrower_than_a_task_that_waits_for_it():
+    hand = hand_with(QUEUE)
+    hand.submit(1, [TaskClass(cpus=4.0)])
+    hand.submit(1)
+    (ask,) = hand.step(OverlayDue(hand.t)).decided.asks
+    assert (ask.count, ask.slots) == (1, 5)
+    other = hand_with(QUEUE)
+    other.submit(9, [TaskClass(cpus=1.0), TaskClass(cpus=7.0)])
+    (ask,) = other.step(OverlayDue(other.t)).decided.asks
+    assert ask.slots >= 7 or ask.slots == 0
+
+
+def test_a_full_worker_is_asked_for_where_enough_work_waits():
+    hand = hand_with(QUEUE)
+    hand.submit(100)
+    (ask,) = hand.step(OverlayDue(hand.t)).decided.asks
+    assert (ask.count, ask.slots) == (3, 0)

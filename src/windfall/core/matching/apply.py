@@ -89,7 +89,7 @@ def _come_alive(state: State, host: Host, event: HostAsked) -> None:
     if was == GONE:
         state.hosts.count_in_pool(host.pool, 1)
         if host.pool in state.supply.pools:
-            supply.joined(state.supply.pools[host.pool])
+            supply.joined(state.supply.pools[host.pool], event.t)
     elif host.pool != pool:
         state.hosts.count_in_pool(pool, -1)
         state.hosts.count_in_pool(host.pool, 1)

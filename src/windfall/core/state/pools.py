@@ -26,6 +26,10 @@ class PoolRules(Struct, frozen=True, array_like=True):
     """Workers that are asked for in a minute, at most, however great the demand."""
     joins_itself: bool = False
     """Workers come of their own accord (volunteers): what they take is supply, nothing is asked of the pool."""
+    backlog: int = 0
+    """Workers that may be pending at once: more are asked for only when some of them have come. 0: no such limit."""
+    least_slots: int = 0
+    """A worker may be smaller than `slots` if less work waits, down to this; 0: all are of one size."""
 
 
 class Breaker(Struct, frozen=True, array_like=True):
@@ -77,6 +81,16 @@ class PoolState(Struct, array_like=True):
     last_error: str = ""
     never_came: list[tuple[float, str, str]] = field(default_factory=list)
     """(when, host, last words) of the last workers that ended before they asked for work, the newest last."""
+    moved_t: float = -inf
+    """When fewer workers were pending than before, or the first of them began to wait."""
+    sizes: dict[int, int] = field(default_factory=dict)
+    """Slots of the workers of unanswered requests, by number, where they are smaller than the rules say."""
+
+    def wait_for(self, count: int, t: float) -> None:
+        """So many workers are pending now."""
+        if count < self.queued or not self.queued:
+            self.moved_t = t
+        self.queued = count
 
     def saved(self, t: float) -> float:
         """Workers that may be asked for at `t` by the rate alone."""
@@ -118,3 +132,5 @@ class Ask(Struct, array_like=True):
     held_back: str = ""
     number: int = 0
     """Its own, by which an answer is told from another."""
+    slots: int = 0
+    """Of each worker; 0: as the rules of the pool say."""

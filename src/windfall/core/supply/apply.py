@@ -32,6 +32,8 @@ def apply_pools_configured(state: State, event: PoolsConfigured, decided: Nothin
     for rules in event.pools:
         pool = state.supply.pools[rules.name] = before.get(rules.name) or PoolState(rules)
         pool.rules = rules
+        if pool.moved_t == -inf:
+            pool.moved_t = event.t
     state.supply.matching, state.supply.look_t = Matching(), inf
     gone = [number for number, (pool_name, _) in state.supply.asked.items() if pool_name not in state.supply.pools]
     for number in gone:
@@ -53,7 +55,7 @@ def apply_pool_switched(state: State, event: PoolSwitched, decided: PoolSettled)
     for number in decided.withdrawn:
         _, count = supply.asked.pop(number)
         if pool is not None:
-            pool.queued = max(0, pool.queued - count)
+            pool.wait_for(max(0, pool.queued - count), event.t)
     for number in decided.stopped:
         renting.give_back(state, state.fleet.machines[number], event.t)
     for number in decided.freed:
@@ -80,14 +82,18 @@ def apply_clients_asked(state: State, event: OverlayDue, decided: ClientsAsked) 
         supply.asked[ask.number] = (ask.pool, ask.count)
         supply.next_ask = ask.number + 1
         asked(supply.pools[ask.pool], ask.count, event.t)
+        if ask.slots:
+            supply.pools[ask.pool].sizes[ask.number] = ask.slots
 
 
 def apply_pool_answered(state: State, event: PoolAnswered, decided: PoolJudged) -> None:
     pool = state.supply.pools.get(event.pool)
     state.supply.asked.pop(event.ask, None)
+    if pool is not None:
+        pool.sizes.pop(event.ask, None)
     if pool is not None and decided.breaker is not None:
         # These workers will not come.
-        pool.queued = max(0, pool.queued - event.count)
+        pool.wait_for(max(0, pool.queued - event.count), event.t)
         pool.note(decided.breaker)
     if pool is not None and event.said:
         said = [(event.t, host, words) for host, words in event.said]
@@ -99,7 +105,7 @@ def apply_pool_counted(state: State, event: PoolCounted, decided: Nothing) -> No
     if pool is not None:
         # Requests that no pool has answered yet are not counted there.
         unanswered = sum(count for name, count in state.supply.asked.values() if name == event.pool)
-        pool.queued = event.pending + unanswered
+        pool.wait_for(event.pending + unanswered, event.t)
 
 
 DEMAND = frozenset(
@@ -121,9 +127,9 @@ def note_demand(state: State, event: AnyEvent) -> None:
 def asked(pool: PoolState, count: int, t: float) -> None:
     """Note that workers were asked for: they are pending until the pool or the workers themselves say otherwise."""
     pool.allowance, pool.asked_t = pool.saved(t) - count, t
-    pool.queued += count
+    pool.wait_for(pool.queued + count, t)
 
 
-def joined(pool: PoolState) -> None:
+def joined(pool: PoolState, t: float) -> None:
     """A worker has come: it is pending no more."""
-    pool.queued = max(0, pool.queued - 1)
+    pool.wait_for(max(0, pool.queued - 1), t)

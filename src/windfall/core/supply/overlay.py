@@ -29,6 +29,8 @@ class Supply(Struct):
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3600.0
 ERRORS_TO_OPEN = 3
+STUCK_S = 300.0
+"""A queue from which no worker has come for this long does not move: others get the work."""
 
 
 def solve(
@@ -134,14 +136,22 @@ def demand_of(bags: Sequence[tuple[int, Pools]]) -> dict[Pools, int]:
 def capacity_of(pool: PoolState, supply: Supply, t: float, shut: bool = False) -> int:
     """Slots that a pool could give to tasks that wait: those that are free, and those of workers yet to come.
 
-    Of a pool that fails no more than its test is to come: others must not be kept from the work by its low price.
+    Of a pool that fails no more than its test is to come, and of a queue no more than may wait in it: others must not
+    be kept from the work by a low price.
     """
     if pool.rules.joins_itself:
         return supply.free_slots
     to_come = 0 if shut else max(0, pool.rules.limit - supply.workers)
+    if pool.rules.backlog:
+        to_come = 0 if is_stuck(pool, t) else min(to_come, max(pool.queued, pool.rules.backlog))
     if pool.closed_until is not None:
         to_come = min(to_come, pool.queued or int(t >= pool.closed_until))
     return supply.free_slots + to_come * pool.rules.slots
+
+
+def is_stuck(pool: PoolState, t: float) -> bool:
+    """Whether workers are pending in a queue that does not move."""
+    return bool(pool.rules.backlog and pool.queued and t - pool.moved_t > STUCK_S)
 
 
 def asks(
@@ -150,10 +160,11 @@ def asks(
     matching: Matching,
     t: float,
     shut: Mapping[str, str] = MappingProxyType({}),
+    widest: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Ask]:
     """How many workers to ask of each pool now: what is missing, within its limit, its rate and its breaker.
 
-    `shut`: pools that start nothing, and why.
+    `shut`: pools that start nothing, and why. `widest`: slots of the widest task for a pool, where its workers differ.
     """
     found = []
     for name, pool in pools.items():
@@ -167,8 +178,27 @@ def asks(
             continue
         because = f"{wanted} more slots wanted, {given.workers} workers are there, {pool.queued} pending"
         allowed, held_back = allowance(pool, missing, t)
-        found.append(Ask(name, allowed, because, held_back))
+        slots = _size(pool, missing, wanted, widest.get(name, 1))
+        found.append(Ask(name, allowed, because, held_back, slots=slots))
     return found
+
+
+def remark(pool: PoolState, t: float) -> str:
+    """Why no more workers are asked of a queue; empty if some could be."""
+    if is_stuck(pool, t):
+        return f"{pool.queued} workers are pending, and none has come for {show_duration(t - pool.moved_t)}"
+    full = pool.rules.backlog and pool.queued >= pool.rules.backlog
+    return f"at most {pool.rules.backlog} workers pending at once" if full else ""
+
+
+def _size(pool: PoolState, missing: int, wanted: int, widest: int) -> int:
+    """Slots of each missing worker: as many as the work that waits for them needs; 0: as the rules say."""
+    rules = pool.rules
+    if not rules.least_slots:
+        return 0
+    for_them = wanted - pool.queued * rules.slots
+    slots = max(ceil(for_them / missing), rules.least_slots, widest)
+    return 0 if slots >= rules.slots else slots
 
 
 def allowance(pool: PoolState, missing: int, t: float) -> tuple[int, str]:
@@ -180,8 +210,13 @@ def allowance(pool: PoolState, missing: int, t: float) -> tuple[int, str]:
         if pool.queued:
             return 0, f"{failed}; one worker was asked for as a test"
         return 1, f"{failed}; one worker as a test"
+    rules = pool.rules
+    if waits := remark(pool, t):
+        return 0, waits
+    if rules.backlog:
+        missing = min(missing, rules.backlog - pool.queued)
     allowed = min(missing, int(pool.saved(t)))
-    return allowed, "" if allowed == missing else f"at most {pool.rules.per_minute:g} a minute"
+    return allowed, "" if allowed == missing else f"at most {rules.per_minute:g} a minute"
 
 
 def after_refusal(pool: PoolState, error: str, t: float) -> Breaker:

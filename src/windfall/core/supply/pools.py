@@ -49,7 +49,7 @@ def look(state: State, policies: Policies, t: float) -> tuple[Matching, list[Ask
     matching = overlay.solve(
         demand, capacity, {name: _price(pool) for name, pool in pools.items()}, state.supply.matching
     )
-    return matching, overlay.asks(pools, supply, matching, t, shut)
+    return matching, overlay.asks(pools, supply, matching, t, shut, _widest(state))
 
 
 def _price(pool: PoolState) -> float:
@@ -86,6 +86,16 @@ def _wants_of(
         special = sum(needs_failover(bag, task) for task in waiting.again) if failover else 0
         found.append(((waiting.size - special) * width, fitting))
         found.append((special * width, tuple(name for name in fitting if name == failover)))
+    return found
+
+
+def _widest(state: State) -> dict[str, int]:
+    """Slots of the widest waiting task that fits into a worker of each pool whose workers differ in size."""
+    found: dict[str, int] = {}
+    for name, pool in state.supply.pools.items():
+        if pool.rules.least_slots:
+            widths = [max(1, ceil(rules.cpus)) for bag in state.bags.ready.values() for rules in bag.classes]
+            found[name] = max((width for width in widths if width <= pool.rules.slots), default=1)
     return found
 
 
@@ -134,6 +144,8 @@ def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) ->
             found.append(Outlook(name, "GridPolicy does not admit it"))
         elif not _is_wide_enough(pool, width):
             found.append(Outlook(name, f"its workers have {pool.rules.slots} slots, a task takes {width}"))
+        elif overlay.is_stuck(pool, t):
+            found.append(Outlook(name, overlay.remark(pool, t)))
         elif pool.queued:
             found.append(Outlook(name, f"{pool.queued} workers are on their way", hopeful=True))
         elif given.workers >= pool.rules.limit:

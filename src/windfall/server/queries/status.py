@@ -8,6 +8,7 @@ from windfall.core.explain.plan import money_of, plan_of
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
 from windfall.core.state.hosts import GONE, Host
+from windfall.core.supply.overlay import remark
 from windfall.core.supply.pools import look, supply_of
 from windfall.numeric import np
 from windfall.server.http import workflows
@@ -134,7 +135,7 @@ def pool_rows(service: Service) -> list[Json]:
             "free_slots": supply[name].free_slots,
             "pending": pool.queued,
             "wanted_slots": matching.of_pool(name),
-            "held_back": held_back.get(name, ""),
+            "held_back": held_back.get(name) or remark(pool, now),
             "errors": pool.errors,
             "last_error": pool.last_error,
             "closed_until": pool.closed_until,
