@@ -61,19 +61,14 @@ class Simulated:
 
     def submit(self, event: AnyEvent) -> Record:
         """Decide and apply at once: in virtual time a commit takes no time."""
-        record = self.engine.step(self.state, event)
+        state = self.state
+        record = self.engine.step(state, event)
         if self._keep is not None:
             self._keep(record)
-        fleet = self.state.fleet
+        fleet = state.fleet
         # Asked after every one of millions of events: mostly the list holds nothing but a time.
-        if (
-            wake_at(self.state) < self._timer_at
-            or fleet.plans_due
-            or fleet.to_order
-            or fleet.to_end
-            or self.state.supply.asked
-        ):
-            self._carry_out(wishes(self.state))
+        if wake_at(state) < self._timer_at or fleet.plans_due or fleet.to_order or fleet.to_end or state.supply.asked:
+            self._carry_out(wishes(state))
         return record
 
     def _carry_out(self, wanted: Wishes) -> None:
@@ -143,9 +138,11 @@ class Simulated:
         if self.now < self._timer_at or self._saved is not None:
             return
         self._timer_at = inf
-        for event in due(self.state, self.now):
+        events = due(self.state, self.now)
+        for event in events:
             self.submit(event)
-        self._carry_out(wishes(self.state))
+        if not events:
+            self._carry_out(wishes(self.state))
 
     def run(self, until: float = inf, done: Callable[[], bool] | None = None) -> None:
         """Let time pass until nothing is scheduled, `until` has come, or `done()` holds."""

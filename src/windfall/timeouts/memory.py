@@ -127,8 +127,14 @@ class Counts(Struct):
     def observe(self, latency_s: float, looked_s: float = 0.0, rules: CountRules = USUAL) -> None:
         """An attempt came back; `looked_s` is its age at the last look, if it was looked at."""
         check(latency_s)
-        cell = cell_of(latency_s, rules)
-        self._enter(looked_s, rules)
+        self.count_back(cell_of(latency_s, rules), looked_s, rules)
+
+    def count_back(self, cell: int, looked_s: float, rules: CountRules) -> None:
+        """An attempt came back with a latency in this cell."""
+        if looked_s > 0:
+            self._resume(looked_s, rules)
+        else:
+            self.total += self.weight
         self.came_back[cell] = self.came_back.get(cell, 0.0) + self.weight
         self._count(cell, False, rules)
 
@@ -136,7 +142,10 @@ class Counts(Struct):
         """An attempt was given up, killed or lost at this age."""
         check(waited_s)
         cell = cell_survived(waited_s, rules)
-        self._enter(looked_s, rules)
+        if looked_s > 0:
+            self._resume(looked_s, rules)
+        else:
+            self.total += self.weight
         self.cut_short[cell] = self.cut_short.get(cell, 0.0) + self.weight
         self._count(cell, True, rules)
 
@@ -144,13 +153,14 @@ class Counts(Struct):
         """An attempt is still silent at the age `waited_s`; before, it was looked at when `looked_s` old."""
         check(waited_s)
         cell = cell_survived(waited_s, rules)
-        self._enter(looked_s, rules)
+        if looked_s > 0:
+            self._resume(looked_s, rules)
+        else:
+            self.total += self.weight
         self.cut_short[cell] = self.cut_short.get(cell, 0.0) + self.weight
 
-    def _enter(self, looked_s: float, rules: CountRules) -> None:
-        if looked_s <= 0:
-            self.total += self.weight
-            return
+    def _resume(self, looked_s: float, rules: CountRules) -> None:
+        """Count an attempt again that was cut short when it was looked at before."""
         check(looked_s)
         cell = cell_survived(looked_s, rules)
         self.resumed[cell] = self.resumed.get(cell, 0.0) + self.weight
@@ -184,9 +194,10 @@ class Counts(Struct):
             step = self._expected_step(cell) - self.usual
         else:
             step = (cell > median) - (cell < median) - self.usual
-        self.above = max(0.0, self.above + step - rules.allowance)
-        self.below = max(0.0, self.below - step - rules.allowance)
-        if self.above > rules.alarm or self.below > rules.alarm:
+        above, below = self.above + step - rules.allowance, self.below - step - rules.allowance
+        self.above = above = above if above > 0.0 else 0.0
+        self.below = below = below if below > 0.0 else 0.0
+        if above > rules.alarm or below > rules.alarm:
             self.drifts, self.drifted_at = self.drifts + 1, self.samples
             # The pool has changed: what was learned before would hide the new tail.
             self.came_back, self.cut_short, self.resumed = {}, {}, {}
@@ -256,8 +267,10 @@ class Latencies(Struct):
     def observe(
         self, pool: str, task_class: str, latency_s: float, looked_s: float = 0.0, rules: CountRules = USUAL
     ) -> None:
+        check(latency_s)
+        cell = cell_of(latency_s, rules)
         for counts in self._both(pool, task_class, rules):
-            counts.observe(latency_s, looked_s, rules)
+            counts.count_back(cell, looked_s, rules)
 
     def observe_censored(
         self, pool: str, task_class: str, waited_s: float, looked_s: float = 0.0, rules: CountRules = USUAL
@@ -272,7 +285,10 @@ class Latencies(Struct):
             counts.observe_running(looked_s, waited_s, rules)
 
     def _both(self, pool: str, task_class: str, rules: CountRules) -> list[Counts]:
-        found = [self.pools.setdefault(pool, Counts())]
+        own = self.pools.get(pool)
+        if own is None:
+            own = self.pools[pool] = Counts()
+        found = [own]
         if task_class:
             key = f"{pool}\n{task_class}"
             if key not in self.classes:

@@ -188,6 +188,7 @@ def _learn_run_time(state: State, result: Result, seconds: float) -> None:
 def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     """The task is done; returns the seconds from sending the attempt to its result in which it did not run."""
     task, books = result.task, state.settings.bookkeeping
+    tally, progress, ran_s = bag.tally, bag.progress, result.end - result.start
     was_waiting = bag.columns.state[task] == WAITING
     attempt = attempts.release(state, bag, task, result.attempt)
     if was_waiting:
@@ -196,27 +197,27 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     if task in bag.attempts.live or task in bag.attempts.given_up:
         attempts.cancel_attempts(state, bag, task)
     bag.move(task, DONE)
-    if bag.progress.saved:
-        bag.progress.forget_checkpoint(task)
-    if bag.progress.interrupted_s:
-        bag.progress.interrupted_s.pop(task, None)
+    if progress.saved:
+        progress.forget_checkpoint(task)
+    if progress.interrupted_s:
+        progress.interrupted_s.pop(task, None)
     if bag.shape is not None:
         bag.release_children(task)
     _note(bag, host, result)
-    bag.tally.run_s += result.end - result.start
+    tally.run_s += ran_s
     turnaround_s = result.end - (attempt.sent if attempt else result.start)
     cell = cell_of(turnaround_s, books.turnaround_cells)
-    bag.tally.turnarounds[cell] = bag.tally.turnarounds.get(cell, 0) + 1
-    if bag.tally.last_result_t is None or result.end > bag.tally.last_result_t:
-        bag.tally.last_result_t = max(0.0, result.end)
+    tally.turnarounds[cell] = tally.turnarounds.get(cell, 0) + 1
+    if tally.last_result_t is None or result.end > tally.last_result_t:
+        tally.last_result_t = max(0.0, result.end)
     if host is not None:
         host.record.succeeded(turnaround_s, result.cpu_s, books.host_mean_over)
-    for number in bag.tally.blame.pop(task, ()) if bag.tally.blame else ():
+    for number in tally.blame.pop(task, ()) if tally.blame else ():
         if host is None or number != host.number:
             blamed = state.hosts.get(number)
             if blamed is not None:
                 blamed.record.blamed(result.end, books.host_half_life_s)
-    return max(0.0, turnaround_s - (result.end - result.start))
+    return max(0.0, turnaround_s - ran_s)
 
 
 def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: int, t: float) -> None:

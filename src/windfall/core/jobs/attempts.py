@@ -11,30 +11,32 @@ from windfall.core.state.state import State
 
 def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     """`assigned.count` tasks leave the queue for the host."""
-    bag = state.bags[assigned.job]
-    columns, first, count, number = bag.columns, assigned.first, assigned.count, assigned.attempt
-    terms, deadline = bag.terms, assigned.deadline
-    klass = bag.class_of(first) if len(terms.classes) > 1 else 0
-    if first not in bag.attempts.live:
+    job, first, count, number = assigned.job, assigned.first, assigned.count, assigned.attempt
+    bag = state.bags[job]
+    columns, queues, counts, attempts, deadline = bag.columns, bag.queues, bag.counts, bag.attempts, assigned.deadline
+    terms = bag.terms
+    classes = terms.classes
+    klass = bag.class_of(first) if len(classes) > 1 else 0
+    if first not in attempts.live:
         # No replica: they have waited until now.
-        if first in bag.queues.reserved:
-            state.fleet.machines[bag.queues.reserved[first]].queue.remove(first)
+        if first in queues.reserved:
+            state.fleet.machines[queues.reserved[first]].queue.remove(first)
             bag.withdraw(first)
         else:
-            bag.queues.by_class[klass].take(first, count)
-        bag.counts[WAITING] -= count
-        bag.counts[HELD] += count
+            queues.by_class[klass].take(first, count)
+        counts[WAITING] -= count
+        counts[HELD] += count
     for task in range(first, first + count):
         columns.state[task] = HELD
         columns.attempts[task] = number
-        bag.attempts.add(task, Attempt(number, host.number, t, deadline, assigned.why))
-        host.held[bag.number, task, number] = None
+        attempts.add(task, Attempt(number, host.number, t, deadline, assigned.why))
+        host.held[job, task, number] = None
         if deadline is not None:
-            state.bags.deadlines.push((deadline, bag.number, task, number))
-    if terms.classes[klass].memory_bytes:
-        host.memory_held += terms.classes[klass].memory_for(number) * count
+            state.bags.deadlines.push((deadline, job, task, number))
+    if classes[klass].memory_bytes:
+        host.memory_held += classes[klass].memory_for(number) * count
     bag.tally.attempts += count
-    if terms.tail or not bag.waiting:
+    if terms.tail or counts[WAITING] <= queues.held + queues.reserved_ready:
         # Otherwise it has tasks to hand out as before.
         state.bags.refresh(bag)
 
@@ -96,32 +98,33 @@ def settle(state: State, bag: Bag, t: float) -> None:
         if bag.finished_t is None:
             bag.finished_t = t
             state.touch(bag.number)
-    else:
+    elif bag.finished_t is not None:
         bag.finished_t = None
     state.bags.refresh(bag)
     forget_ended(state)
 
 
 def is_live(bag: Bag, task: int, number: int) -> bool:
-    return any(attempt.number == number for attempt in bag.attempts.live.get(task, ()))
+    return bag.attempts.find(task, number) is not None
 
 
 def live_until(bag: Bag, task: int, number: int, deadline: float) -> bool:
-    for attempt in bag.attempts.live.get(task, ()):
-        if attempt.number == number:
-            return attempt.deadline == deadline
-    return False
+    attempt = bag.attempts.find(task, number)
+    return attempt is not None and attempt.deadline == deadline
 
 
 def forget_ended(state: State) -> None:
     """Drop deadlines of ended attempts from the front: the next look at the clock is for one that still matters."""
-    deadlines, bags = state.bags.deadlines, state.bags
+    bags = state.bags
+    deadlines = bags.deadlines
     while deadlines.front:
         deadline, job, task, number = deadlines.front[0]
         # Nearly all of them have ended long before: then the task has no live attempt, and that is quickly seen.
         bag = bags.get(job)
-        if bag is not None and task in bag.attempts.live and live_until(bag, task, number, deadline):
-            return
+        if bag is not None and task in bag.attempts.live:
+            attempt = bag.attempts.find(task, number)
+            if attempt is not None and attempt.deadline == deadline:
+                return
         deadlines.pop()
 
 

@@ -21,9 +21,10 @@ def after(state: State, verdicts: Iterable[tuple[int, int]]) -> list[Stop]:
 
 
 def after_losses(state: State, losses: Sequence[Loss]) -> list[Stop]:
-    if not any(loss[3] == LOST_FOR_GOOD for loss in losses):
-        return []
-    return after(state, [(job, verdict) for job, _, _, verdict in losses])
+    for loss in losses:
+        if loss[3] == LOST_FOR_GOOD:
+            return after(state, [(job, verdict) for job, _, _, verdict in losses])
+    return []
 
 
 def with_failures(bag: Bag, rules: JobRules, more: int, stopped: str | None = None) -> list[Stop]:

@@ -22,8 +22,9 @@ def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> N
     if decided.lost or decided.expired:
         apply_losses(state, [*decided.lost, *decided.expired], decided.lessons, event.t)
         attempts.stop_jobs(state, decided.stopped, event.t)
-    while state.bags.deadlines and state.bags.deadlines.front[0][0] <= event.t:
-        state.bags.deadlines.pop()
+    deadlines = state.bags.deadlines
+    while deadlines.front and deadlines.front[0][0] <= event.t:
+        deadlines.pop()
     attempts.forget_ended(state)
     _make_due(state, event.t)
 
@@ -110,8 +111,10 @@ def _learn(state: State, losses: list[Loss], lessons: Lessons) -> None:
     for place, seconds in lessons.silences:
         job, task, number, _ = losses[place]
         bag = state.bags[job]
-        host = state.hosts[next(a.host for a in bag.attempts.live[task] if a.number == number)]
-        state.learned.latencies.observe_censored(host.pool, bag.rules.name, seconds, rules=rules)
+        attempt = bag.attempts.find(task, number)
+        if attempt is not None:
+            pool = state.hosts[attempt.host].pool
+            state.learned.latencies.observe_censored(pool, bag.rules.name, seconds, rules=rules)
     for advice in lessons.advice:
         state.learned.take(advice)
 

@@ -54,8 +54,9 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
             # Its plan decides how long it may stay hibernated.
             continue
         gone.add(key)
-        remaining = [a for a in bag.attempts.live[task] if (job, task, a.number) not in gone]
-        judged.expired.append((*key, judge_loss(bag, task, others=bool(remaining))))
+        running = bag.attempts.live[task]
+        others = len(running) > 1 and any((job, task, other.number) not in gone for other in running)
+        judged.expired.append((*key, judge_loss(bag, task, others)))
     complete(state, event, judged)
     if state.fleet.budgets:
         judged.given_back = budgets.to_give_back(state, event.t)
@@ -65,12 +66,14 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
 def complete(state: State, event: TimerFired, judged: TimeJudged) -> None:
     """Add to the losses what else follows from them."""
     losses = [*judged.lost, *judged.expired]
+    if not losses:
+        return
     judged.stopped, judged.lessons = stops.after_losses(state, losses), lessons.of_losses(state, losses, event.t)
 
 
 def _is_asleep(state: State, bag: Bag, task: int, number: int) -> bool:
-    attempt = next(a for a in bag.attempts.live[task] if a.number == number)
-    host = state.hosts.get(attempt.host)
+    attempt = bag.attempts.find(task, number)
+    host = None if attempt is None else state.hosts.get(attempt.host)
     return host is not None and host.state == HIBERNATED
 
 
@@ -96,7 +99,7 @@ def losses_of(state: State, hosts: list[Host], except_: frozenset[Key] = frozens
     for host in hosts:
         for job, task, number in host.held:
             bag = state.bags[job]
-            if (job, task, number) not in gone or not any(a.number == number for a in bag.attempts.live.get(task, ())):
+            if (job, task, number) not in gone or not attempts.is_live(bag, task, number):
                 continue
             if (job, task) in last:
                 # Two of its replicas go at once: only the last one puts the task back into the queue.

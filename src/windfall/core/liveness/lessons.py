@@ -20,7 +20,7 @@ def of_losses(state: State, losses: Sequence[Loss], t: float) -> Lessons | None:
     about: dict[str, tuple[str, Bag]] = {}
     for place, (job, task, number, verdict) in enumerate(losses):
         bag = state.bags[job]
-        attempt = next((a for a in bag.attempts.live.get(task, ()) if a.number == number), None)
+        attempt = bag.attempts.find(task, number)
         if attempt is None:
             continue
         if job in state.fleet.plans:
@@ -34,5 +34,6 @@ def of_losses(state: State, losses: Sequence[Loss], t: float) -> Lessons | None:
         if waited_s is not None:
             found.silences.append((place, waited_s))
             about[timeouts.key_of(host.pool, bag)] = (host.pool, bag)
-    found.advice = timeouts.advise_all(state, about)
+    if about:
+        found.advice = timeouts.advise_all(state, about)
     return found if found.silences or found.interrupted else None

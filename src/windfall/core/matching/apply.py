@@ -28,17 +28,18 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     if decided.lost:
         apply_losses(state, decided.lost, decided.lessons, event.t)
         attempts.stop_jobs(state, decided.stopped, event.t)
-    if event.boot != host.session.boot or event.leaving:
+    session = host.session
+    if event.boot != session.boot or event.leaving:
         _forget_held(state, host)
     elif event.holds is not None:
         _forget_held(state, host, frozenset(event.holds))
-    if event.boot != host.session.boot:
+    if event.boot != session.boot:
         # A drained worker has ended; one that is started again should work.
         host.access.draining = False
-    host.session.boot, host.session.n = event.boot, event.n
-    host.session.assigned, host.session.cancelled = decided.assigned, decided.cancel
-    if host.session.to_cancel:
-        host.session.to_cancel = []
+        session.boot = event.boot
+    session.n, session.assigned, session.cancelled = event.n, decided.assigned, decided.cancel
+    if session.to_cancel:
+        session.to_cancel = []
         state.hosts.to_tell.pop(host.number, None)
     if decided.probation is not None or decided.test:
         _apply_standing(state, host, decided, event.t)
@@ -72,7 +73,8 @@ def _apply_standing(state: State, host: Host, decided: HostAnswered, t: float) -
 
 
 def _come_alive(state: State, host: Host, event: HostAsked) -> None:
-    host.times.seen_t = host.times.heard_t = event.t
+    times = host.times
+    times.seen_t = times.heard_t = event.t
     was, pool = host.state, host.pool
     if was == LIVE:
         state.hosts.live.move_to_end(host.number)

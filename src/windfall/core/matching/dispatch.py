@@ -60,11 +60,12 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
             _answer(state, fresh, event, policies, answer)
         return complete(state, fresh, event, answer)
     session = host.session
-    if event.boot == session.boot and event.n < session.n:
-        return HostAnswered(host.number, refused="another worker uses this id")
-    if event.boot == session.boot and event.n == session.n and (session.assigned or session.cancelled):
-        return HostAnswered(host.number, repeat=True)
     new_boot = event.boot != session.boot
+    if not new_boot and event.n <= session.n:
+        if event.n < session.n:
+            return HostAnswered(host.number, refused="another worker uses this id")
+        if session.assigned or session.cancelled:
+            return HostAnswered(host.number, repeat=True)
     if new_boot or event.leaving:
         lost = leases.losses_of(state, [host])
     else:
@@ -74,10 +75,11 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         view = copy(host)
         view.times = copy(host.times)
         view.describe(event.ad, event.slots, event.t)
-    cancel = [] if event.leaving else list(session.to_cancel)
-    answer = HostAnswered(host.number, lost=lost, cancel=cancel)
-    # Numbers have no gaps: one means that our log was cut off behind an answer that the worker has seen.
-    answer.tell = not new_boot and event.n > session.n + 1
+    cancel = list(session.to_cancel) if session.to_cancel and not event.leaving else []
+    answer = HostAnswered(host.number, False, lost, [], cancel)
+    if not new_boot and event.n > session.n + 1:
+        # Numbers have no gaps: one means that our log was cut off behind an answer that the worker has seen.
+        answer.tell = True
     if modes.gives_nothing(state, view.pool):
         _send_away(state, view, event, answer, new_boot)
     elif host.access.draining and not new_boot:
@@ -282,6 +284,8 @@ def _served(entry: Wants) -> int:
 class Matcher:
     """One asking host against all bags."""
 
+    __slots__ = ("_ads", "_known", "held", "host", "jobs", "looks", "memory_free", "policies", "seen", "state", "t")
+
     def __init__(self, state: State, host: Host, t: float, policies: Policies) -> None:
         self.state, self.host, self.t, self.policies = state, host, t, policies
         self.held = self.jobs = len(host.held)
@@ -385,8 +389,10 @@ class Matcher:
 
     def _class_deadline_s(self, bag: Bag, policy: BagPolicy, index: int) -> float | None:
         """Of tasks that have no replicas; what a policy says of it is asked once where it stays the same."""
+        if "Deadline" not in policy.expressions:
+            return timeouts.deadline_s(self.state, bag, self.host, self.t)
         known = self._known
-        if known is None or "Deadline" not in policy.expressions:
+        if known is None:
             return self.deadline_s(bag, policy, class_ad(bag.classes[index]))
         key = (bag.number, index)
         if key not in known.deadlines_s:

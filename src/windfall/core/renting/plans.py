@@ -156,11 +156,7 @@ def _running(state: State, bag: Bag, machine: MachineState, t: float, looks: lis
     host = state.hosts.get(machine.host)
     found = []
     for job, task, number in host.held if host is not None else ():
-        attempt = (
-            next((a for a in bag.attempts.live.get(task, ()) if a.number == number), None)
-            if job == bag.number
-            else None
-        )
+        attempt = bag.attempts.find(task, number) if job == bag.number else None
         if attempt is None:
             continue
         index = bag.class_of(task)

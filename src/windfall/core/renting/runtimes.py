@@ -85,7 +85,7 @@ def progress_s(state: State, job: int, task: int, attempt: int, run_s: float) ->
     It began with what earlier attempts had saved, and the time to restore that is no progress.
     """
     bag = state.bags.get(job)
-    live = next((a for a in bag.attempts.live.get(task, ()) if a.number == attempt), None) if bag is not None else None
+    live = None if bag is None else bag.attempts.find(task, attempt)
     if bag is None or live is None:
         return 0.0
     host = state.hosts.get(live.host)

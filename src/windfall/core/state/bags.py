@@ -161,21 +161,33 @@ class Attempts(Struct, array_like=True):
     Ordered dicts: a plain one that is emptied from its front walks over the removed entries at every look.
     """
 
+    def find(self, task: int, number: int) -> Attempt | None:
+        """The live attempt of this number; None if it has ended or was given up."""
+        for attempt in self.live.get(task, ()):
+            if attempt.number == number:
+                return attempt
+        return None
+
     def add(self, task: int, attempt: Attempt) -> None:
         attempts = self.live.get(task)
         if attempts is None:
             self.live[task] = [attempt]
-            self._level(task, 0, 1)
+            first = self.levels.get(1)
+            if first is None:
+                first = self.levels[1] = OrderedDict()
+            first[task] = None
         else:
             attempts.append(attempt)
             self._level(task, len(attempts) - 1, len(attempts))
 
     def drop(self, task: int, number: int) -> Attempt | None:
         """Take a live attempt off; None if it is not live."""
-        attempts = self.live.get(task, [])
-        level = len(attempts)
+        attempts = self.live.get(task)
+        if attempts is None:
+            return None
         for attempt in attempts:
             if attempt.number == number:
+                level = len(attempts)
                 if level == 1:
                     del self.live[task]
                 else:
