@@ -54,6 +54,7 @@ class World:
     def __init__(
         self, scenario: Scenario, seed: int, keep: Callable[[Record], None] | None = None, watch: Watch | None = None,
         planner: Callable[[str], Planner] = PLANNERS.__getitem__,
+        workflow_planner: Callable[[str], Planner] = lambda name: planner_named(name, True),
     ) -> None:  # fmt: skip
         self.scenario = scenario
         self._keep = keep
@@ -63,7 +64,7 @@ class World:
             Engine(compile_policies),
             scenario.settings,
             self._listen if scenario.clouds or scenario.sites else keep,
-            lambda name, is_workflow: planner_named(name, True) if is_workflow else planner(name),
+            lambda name, is_workflow: workflow_planner(name) if is_workflow else planner(name),
             scenario.planning_s,
         )
         self.grounds = [Ground(pool, seed) for pool in scenario.pools]

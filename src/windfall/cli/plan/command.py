@@ -32,7 +32,7 @@ from windfall.errors import BadInput
     "--spread",
     type=float,
     metavar="S",
-    help="Spread of run times: standard deviation of their logarithm.  [default: 0.35]",
+    help="Spread of run times: standard deviation of their logarithm.  [default: 0.35; 0.15 of a workflow]",
 )
 @click.option("--like", metavar="JOB", help="Take run times from an earlier job.")
 @click.option(
@@ -49,7 +49,7 @@ from windfall.errors import BadInput
     "--seeds",
     type=click.IntRange(1, 10_000),
     metavar="N",
-    help="Number of simulated runs of a bag.  [default: 20; 10 for a large bag and for --what-if; more if in doubt]",
+    help="Number of simulated runs.  [default: 20; 10 for a large bag and for --what-if; more if in doubt]",
 )
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="First seed; the same seed gives the same plan.")
 @click.option("--whole", is_flag=True, help="Of a job on a server: all of it from its start, not what is left.")
@@ -113,13 +113,14 @@ def plan(
     from windfall.cli.plan.workflow import Asked as AskedOfWorkflow
     from windfall.cli.plan.workflow import plan_workflow
 
-    budget = bag.pop("budget")
+    budget, seeds, spread = bag.pop("budget"), bag.pop("seeds"), bag.pop("spread")
     _refuse_options_of_bags(bag)
     assert workflow_file is not None
     plan_workflow(
         AskedOfWorkflow(
             workflow_file=workflow_file, offers_file=offers_file, deadline=deadline, budget=budget,
-            planner=planner or "windfall", market=market, failures=failures, seed=seed or 0, as_json=as_json, plot=plot,
+            planner=planner or "windfall", market=market, failures=failures, seed=seed or 0, seeds=seeds, spread=spread,
+            as_json=as_json, plot=plot,
         )
     )  # fmt: skip
 

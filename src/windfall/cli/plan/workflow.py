@@ -12,8 +12,10 @@ import click
 import numpy as np
 from msgspec import Struct
 
+from windfall.cli.plan.workflow_runs import MOST_TASKS, RUNS, document_of, lines_of, question_of, simulate
 from windfall.cli.show.output import deadline_words, wrote
 from windfall.errors import BadInput, Missed
+from windfall.planning.contract import SPOT
 from windfall.planning.offers import Offer
 from windfall.planning.registry import known_planner
 from windfall.planning.workflow.bounds import work_bound_usd
@@ -26,6 +28,8 @@ from windfall.units import parse_deadline, parse_money, show_duration, show_usd
 from windfall.workflows import WorkflowSpec, read
 from windfall.workflows.offers import read_offers
 
+CONFIDENCE = 0.95
+"""A workflow whose chance to be in time is certainly below this is not worth starting."""
 QUICK = 30_000  # looks at machines for each of the deadlines that a budget is tried with
 
 
@@ -40,6 +44,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     market: str
     failures: float
     seed: int
+    seeds: int | None
+    spread: float | None
     as_json: bool
     plot: str | None
 
@@ -57,6 +63,9 @@ def plan_workflow(asked: Asked) -> None:
             problem = _problem(asked, spec, offers, deadline_s)
             made = make_plan(problem, asked.planner, np.random.default_rng(asked.seed))
     document = publish(problem, made)
+    runs = _runs(asked, document, problem)
+    if runs:
+        _add_forecast(document, asked, spec, offers, problem.deadline / US, runs, budget_usd)
     over = budget_usd is not None and made.expected_usd(problem) > budget_usd + 1e-9
     if budget_usd is not None:
         document |= {"budget_usd": budget_usd, "within_budget": not over, "bound_usd": work_bound_usd(problem)}
@@ -68,8 +77,48 @@ def plan_workflow(asked: Asked) -> None:
         wrote(asked.plot)
     if not document["met"]:
         raise _missed(problem, document, asked.planner)
+    if runs and document["forecast"]["met_high"] < CONFIDENCE:
+        raise _seldom(document["forecast"])
     if over:
         raise _too_dear(asked, spec, offers, problem, made, deadline_s, budget_usd or 0.0)
+
+
+def _runs(asked: Asked, document: dict[str, Any], problem: Problem) -> int:
+    """How many runs to simulate: as asked, else some where a machine of the plan may vanish."""
+    if asked.seeds is not None:
+        return asked.seeds
+    spot = any(_market(problem, machine["offer"]) == SPOT for machine in document["machines"])
+    return RUNS if document["met"] and spot and problem.n <= MOST_TASKS else 0
+
+
+def _add_forecast(
+    document: dict[str, Any], asked: Asked, spec: WorkflowSpec, offers: tuple[Offer, ...], deadline_s: float, runs: int,
+    budget_usd: float | None,
+) -> None:  # fmt: skip
+    """What simulated runs of the live planner come to; its chance and cost replace those of the formula."""
+    question = question_of(spec, offers, asked.planner, asked.spread, budget_usd)
+    done = 0
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+        shown.update(f"simulating: {done} of {runs} runs")
+
+    with _working(f"simulating {runs} runs", quiet=False) as shown:
+        found = simulate(question, deadline_s, runs, asked.seed + 1, count)
+    document["forecast"] = told = document_of(found)
+    document["risk"] = document.get("risk", {}) | {
+        "expected_usd": told["cost_usd"]["mean"], "chance_late": 1.0 - told["met"] / told["runs"]
+    }  # fmt: skip
+
+
+def _seldom(told: dict[str, Any]) -> Missed:
+    finish = told["finish_s"]
+    by = "" if finish is None else f"nine of ten are done by {show_duration(finish['high'])}; "
+    return Missed(
+        f"the workflow is in time in {told['met']} of {told['runs']} simulated runs",
+        hint=f"{by}try: a later --deadline, --market on-demand, or offers on demand with larger limits",
+    )
 
 
 def _limits(asked: Asked) -> tuple[float | None, float | None]:
@@ -182,7 +231,9 @@ def _screen(document: dict[str, Any], problem: Problem, asked: Asked) -> str:
         )
     if len(document["machines"]) > len(shown):
         lines.append(f"  ... and {len(document['machines']) - len(shown):,} more; --json lists them all")
-    if "risk" in document:
+    if "forecast" in document:
+        lines += lines_of(document["forecast"])
+    elif "risk" in document:
         lines += _risk_lines(document, problem)
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Cost and finish of a bag, before anything is rented. Touches nothing but its executor.
+"""Cost and finish of a bag or a workflow, before anything is rented. Touches nothing but its executor.
 
 Many simulated runs, with the engine and the planner of the live server, against the expected markets, and statistics
 over them.
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import suppress
+from functools import lru_cache
 from math import ceil, exp, inf, isinf, log1p, nan, sqrt
 from statistics import NormalDist, fmean, pvariance
 from typing import Any
@@ -23,9 +24,10 @@ from windfall.core.events import PlanProposed
 from windfall.core.records import Record
 from windfall.planning.bags.feasibility import earliest_deadline_t
 from windfall.planning.bags.prices import USUAL_INTERRUPTIONS_PER_H, USUAL_RESUMES_PER_H
-from windfall.planning.contract import SPOT, Group, Plan, Snapshot, Task
+from windfall.planning.contract import SPOT, Group, Plan, Planner, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS
+from windfall.planning.workflow.live import WorkflowPlanner
 from windfall.sim.clouds.market import Supply
 from windfall.sim.inputs.laws import NEVER, RandomLaw, fixed, seen
 from windfall.sim.inputs.traces import Series
@@ -48,7 +50,7 @@ LATEST = 20
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """A bag, the offers for it, and how it is planned."""
+    """A bag or a workflow, the offers for it, and how it is planned."""
 
     estimates_s: tuple[float, ...]
     """Run time of a task at speed 1, as planners are told."""
@@ -64,6 +66,11 @@ class Question(Struct, frozen=True, kw_only=True):
     planner: str
     confidence: float = 0.95
     budget_usd: float | None = None
+    edges: tuple[tuple[int, int], ...] = ()
+    """Of a workflow: (parent, child)."""
+    classes_of: tuple[str, ...] = ()
+    cpus_of: tuple[int, ...] = ()
+    """Of a workflow, by task."""
 
     @property
     def tasks(self) -> int:
@@ -199,7 +206,9 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
         tasks, question.supplies, deadline_s, question.planner, error, question.budget_usd, LATEST * deadline_s
     )
     changes: dict[str, Any] = {"cpus": question.cpus, "confidence": question.confidence}
-    if question.seen_s:
+    if question.edges:
+        changes |= {"edges": question.edges, "classes_of": question.classes_of, "cpus_of": question.cpus_of}
+    elif question.seen_s:
         changes |= {"told": "mean", "run": seen(question.seen_s), "run_times_s": ()}
     elif len(set(estimates)) == 1:
         # One estimate for all tasks, as a user gives it: planners trust it less than one per task, as they do live.
@@ -223,7 +232,10 @@ def run_once(encoded: bytes, deadline_s: float, seed: int) -> bytes:
         if not first and isinstance(record.event, PlanProposed):
             first.append(record.event)
 
-    world = World(scenario(question, deadline_s), seed, keep, None, PLANNERS.__getitem__)
+    world = World(
+        scenario(question, deadline_s), seed, keep, None, PLANNERS.__getitem__,
+        lambda name: _of_workflows(name, encoded, deadline_s),
+    )  # fmt: skip
     world.run()
     outcome = outcome_of(world)
     run = Run(
@@ -250,6 +262,25 @@ def first_plan(question: Question, deadline_s: float, seed: int) -> Plan | None:
     with suppress(_Planned):
         World(scenario(of_seed(question, seed), deadline_s), seed, keep, None, PLANNERS.__getitem__).run()
     return found[0] if found else None
+
+
+class _FirstPlanKept(WorkflowPlanner):
+    """Plans like a `WorkflowPlanner`; the first plan, the same in every run, is searched for once."""
+
+    kept: bytes = b""
+
+    def _first(self, snapshot: Snapshot) -> Plan:
+        if len(snapshot.tasks) < snapshot.total:
+            return super()._first(snapshot)
+        if not self.kept:
+            self.kept = msgspec.msgpack.encode(super()._first(snapshot))
+        return msgspec.msgpack.decode(self.kept, type=Plan)
+
+
+@lru_cache(maxsize=8)
+def _of_workflows(name: str, encoded: bytes, deadline_s: float) -> Planner:
+    """The planner of one question under one deadline, for all runs in this process."""
+    return _FirstPlanKept(name)
 
 
 def forecast(
