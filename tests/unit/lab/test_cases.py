@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,8 @@ def source(tmp_path):
         "lab/hads/world.py",
         "lab/scs/world.py",
         "sim/library.toml",
+        "worker/pace.py",
+        "worker/agent.py",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
@@ -76,6 +80,8 @@ def source(tmp_path):
         ("lab/data.py", True),
         ("lab/scs/world.py", False),
         ("cli/run.py", False),
+        ("worker/pace.py", True),
+        ("worker/agent.py", False),
     ],
 )
 def test_the_version_changes_with_the_source_that_a_laboratory_depends_on(source: Path, changed: str, counts: bool):
@@ -84,3 +90,12 @@ def test_the_version_changes_with_the_source_that_a_laboratory_depends_on(source
     (source / changed).write_text("another")
     version.code_version.cache_clear()
     assert (version.code_version("windfall.lab.hads.world", source) != before) is counts
+
+
+@pytest.mark.parametrize("module", ["hads.world", "scs.world", "opie.pods", "gridbot.worlds"])
+def test_every_module_that_a_model_of_a_laboratory_loads_counts(module: str):
+    show = f"import sys, windfall.lab.{module}; print(*(name for name in sys.modules if name.startswith('windfall.')))"
+    loaded = subprocess.run([sys.executable, "-c", show], check=True, capture_output=True, text=True).stdout.split()
+    files = ["/".join(name.split(".")[1:]) + ".py" for name in loaded]
+    unseen = [file for file in files if file.split("/")[0] in version.UNRELATED and file not in version.RELATED]
+    assert [file for file in unseen if not file.startswith("lab/") and (version.ROOT / file).is_file()] == []
