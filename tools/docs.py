@@ -1,4 +1,4 @@
-"""Checks the documentation: every relative link and every file that a page names exists.
+"""Checks the documentation: every relative link and every file that a page names exists, README leads to every page.
 
 Reads the pages and touches nothing else. Examples are run by tests: tests/e2e/commands/test_docs.py, and the
 test_docs.py of each room.
@@ -14,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "windfall"
 LINK = re.compile(r"\]\(([^)#]+)(#[^)]*)?\)")
+HERE = re.compile(r"\]\(#([^)]+)\)")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 PATH = re.compile(r"(?:src/windfall/|src/|tests/|tools/|examples/|docs/)?[a-z_]+(?:/[\w.*-]+)+/?")
@@ -26,10 +28,39 @@ def pages() -> list[Path]:
 
 
 def broken_links(page: Path) -> Iterator[str]:
-    """Targets of links that lead nowhere."""
-    for target, _ in LINK.findall(page.read_text()):
-        if "://" not in target and not (page.parent / target).exists():
+    """Targets of links that lead nowhere: no such file, or no such heading in it."""
+    text = page.read_text()
+    for target, anchor in LINK.findall(text):
+        if "://" in target:
+            continue
+        if not (page.parent / target).exists():
             yield target
+        elif anchor and anchor[1:] not in anchors(page.parent / target):
+            yield target + anchor
+    for anchor in HERE.findall(text):
+        if anchor not in anchors(page):
+            yield f"#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = HEADING.findall(FENCED.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def unreachable() -> list[Path]:
+    """Pages below docs/ to which no chain of links leads from README. A link to a folder leads to all pages in it."""
+    found, queue = set[Path](), [ROOT / "README.md"]
+    while queue:
+        page = queue.pop()
+        if page in found:
+            continue
+        found.add(page)
+        for target, _ in LINK.findall(page.read_text()):
+            if "://" not in target:
+                place = (page.parent / target).resolve()
+                queue += place.glob("*.md") if place.is_dir() else [place] if place.suffix == ".md" else []
+    return [page for page in sorted(ROOT.glob("docs/**/*.md")) if page not in found]
 
 
 def missing_files(page: Path) -> Iterator[str]:
@@ -92,10 +123,10 @@ def problems() -> list[str]:
         name = page.relative_to(ROOT)
         found += [f"{name}: the link to {target} leads nowhere" for target in broken_links(page)]
         found += [f"{name}: {path} does not exist" for path in missing_files(page)]
-    return found
+    return found + [f"{page.relative_to(ROOT)}: no chain of links leads here from README.md" for page in unreachable()]
 
 
 if __name__ == "__main__":
     found = problems()
-    print("\n".join(found) or "every link leads somewhere, and every file that is named exists")
+    print("\n".join(found) or "every link leads somewhere, every page is reached, and every file that is named exists")
     sys.exit(bool(found))

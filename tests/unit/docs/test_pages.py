@@ -28,6 +28,18 @@ def test_every_link_leads_somewhere_and_every_named_file_exists(page):
     assert [*checker.broken_links(page), *checker.missing_files(page)] == []
 
 
+def test_links_lead_from_the_readme_to_every_page():
+    assert checker.unreachable() == []
+
+
+def test_a_link_to_a_heading_that_does_not_exist_is_reported(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n\n## What it is: `this`\n\n[right](page.md#what-it-is-this) [here](#a-page)\n")
+    assert [*checker.broken_links(page)] == []
+    page.write_text("# A page\n\n[wrong](page.md#nothing) [wrong](#nothing)\n")
+    assert [*checker.broken_links(page)] == ["page.md#nothing", "#nothing"]
+
+
 def test_the_architecture_names_every_package_and_every_room_of_the_engine():
     package = ROOT / "src" / "windfall"
     rooms = [f"{init.parent.name}" for init in package.glob("*/__init__.py")]
