@@ -31,8 +31,6 @@ from windfall.core.matching.policy import POLICIES
 from windfall.errors import BadInput
 from windfall.units import split_memory
 
-MAX_COMMAND_BYTES = 1 << 20
-MAX_STDIN_BYTES = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 

@@ -94,14 +94,6 @@ def _dump(value: Any, what: str) -> bytes:
         ) from error
 
 
-def value_of(data: bytes | memoryview) -> Any:
-    """What a call returned; raises what it raised, with the far side's traceback as its cause."""
-    result = pickle.loads(data)
-    if result[0]:
-        return result[1]
-    raise raised(result)
-
-
 def raised(result: tuple[Any, ...]) -> BaseException:
     """The exception of a call that raised, with the far side's traceback as its cause."""
     error: BaseException = result[1]

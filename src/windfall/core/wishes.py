@@ -129,11 +129,6 @@ def plan_wish(state: State, job: int) -> PlanWish | None:
     return PlanWish(job, bag.rules.planner or PLANNER, fallback, state.fleet.plans[job].not_before_t)
 
 
-def plans_wanted(state: State) -> list[int]:
-    """Jobs that need a plan now: those that go on, and those that have ended and still have machines."""
-    return [job for job in state.fleet.plans_due if plan_wish(state, job) is not None]
-
-
 def there(state: State, job: int) -> list[MachineState]:
     """The machines of a job that have not ended and are not being given back."""
     return [machine for machine in state.fleet.there.values() if machine.job == job and not machine.stopping]

@@ -1,6 +1,9 @@
-"""The positions of the rows in an exchange, and the causes of an attempt's end. Pure: names for numbers.
+"""The rows of an exchange, and the causes of an attempt's end. Pure data.
 
 Rows are JSON arrays, not objects: a busy worker sends thousands a second. docs/reference/protocol.md shows them whole.
+
+    result  [job, task, attempt, cause, exit, ended_ago_s, run_s, cpu_s, rss_bytes, n_stdout, n_stderr, n_value, more]
+    task    [job, task, attempt, argv, overrides, n_payload]
 """
 
 from __future__ import annotations
@@ -35,10 +38,3 @@ NO_WORK: Final = "idle"
 
 MAX_TEXT_CHARS: Final = 10_000
 """Of a text that says why an attempt or an instance ended; a row with a longer one is refused."""
-
-# A result row: [job, task, attempt, cause, exit, ended_ago_s, run_s, cpu_s, rss_bytes,
-#                n_stdout, n_stderr, n_value, more]
-R_JOB, R_TASK, R_ATTEMPT, R_CAUSE, R_EXIT, R_AGO, R_RUN, R_CPU, R_RSS, R_OUT, R_ERR, R_VALUE, R_MORE = range(13)
-
-# A task row: [job, task, attempt, argv, overrides, n_payload]
-T_JOB, T_TASK, T_ATTEMPT, T_ARGV, T_OVERRIDES, T_PAYLOAD = range(6)

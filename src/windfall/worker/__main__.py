@@ -6,8 +6,8 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import NoReturn, Protocol
 from urllib.parse import urlsplit
 
 from windfall.worker import identity, metadata
@@ -190,17 +190,28 @@ def main(argv: Sequence[str] | None = None, prog: str = "worker.pyz") -> int:
 
         return offer_this_host(argv, prog)
     args = parser(prog).parse_args(argv)
+    return run("worker", lambda: Agent(_options(args)))
+
+
+class Runs(Protocol):
+    """What `run` runs: a worker, or the agent of a site."""
+
+    def run(self) -> int: ...
+
+
+def run(what: str, make: Callable[[], Runs]) -> int:
+    """Make it and run it; its exit code, or 2 with a sentence on standard error if it cannot be made."""
     try:
         if not sys.platform.startswith("linux"):
-            raise Usage("the worker needs Linux")
-        agent = Agent(_options(args))
+            raise Usage(f"the {what} needs Linux")
+        made = make()
     except (Usage, identity.Taken) as error:
         print(f"windfall: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"windfall: the worker's folder cannot be used: {error}\n  choose another with --dir", file=sys.stderr)
+        print(f"windfall: the {what}'s folder cannot be used: {error}\n  choose another with --dir", file=sys.stderr)
         return 2
-    return agent.run()
+    return made.run()
 
 
 if __name__ == "__main__":

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 
 from windfall.worker import identity
-from windfall.worker.__main__ import Usage, address_of, name_of, tag_of
+from windfall.worker.__main__ import address_of, name_of, run, tag_of
 from windfall.worker.site import SiteAgent, SiteOptions
 
 _EXAMPLE = """\
@@ -86,14 +85,4 @@ def _options(args: argparse.Namespace) -> SiteOptions:
 def main(argv: Sequence[str] | None = None, prog: str = "worker.pyz --site") -> int:
     """Run an agent and return its exit code."""
     args = parser(prog).parse_args(argv)
-    try:
-        if not sys.platform.startswith("linux"):
-            raise Usage("the agent needs Linux")
-        agent = SiteAgent(_options(args))
-    except (Usage, identity.Taken) as error:
-        print(f"windfall: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"windfall: the agent's folder cannot be used: {error}\n  choose another with --dir", file=sys.stderr)
-        return 2
-    return agent.run()
+    return run("agent", lambda: SiteAgent(_options(args)))

@@ -11,7 +11,7 @@ import traceback
 
 import pytest
 
-from windfall.client.calls import BLOB_BYTES, Calls, RemoteTraceback, value_of
+from windfall.client.calls import BLOB_BYTES, Calls, RemoteTraceback, raised
 from windfall.client.results import Task, TaskFailed, cause_text
 from windfall.errors import BadInput
 
@@ -101,11 +101,9 @@ def test_what_cannot_be_sent_is_said_where_it_is_submitted(calls):
 
 
 def test_the_remote_traceback_is_the_cause_of_the_exception():
-    value = pickle.dumps((False, ValueError("no"), "Traceback ...\nValueError: no"))
-    with pytest.raises(ValueError, match="no") as caught:
-        value_of(value)
-    assert isinstance(caught.value.__cause__, RemoteTraceback)
-    assert "Traceback ..." in "".join(traceback.format_exception(caught.value))
+    error = raised((False, ValueError("no"), "Traceback ...\nValueError: no"))
+    assert isinstance(error.__cause__, RemoteTraceback)
+    assert "Traceback ..." in "".join(traceback.format_exception(error))
 
 
 def row(state="done", exit_code=0, cause="done", more=None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -72,10 +73,17 @@ def _remark(row: Json) -> str:
     return f"left: {row['left']}" if row["left"] else ""
 
 
-@host.command()
-@click.argument("name")
-@place_options
-@json_option
+def _of_host(function: Callable[..., None]) -> click.Command:
+    """A command of `windfall host` that takes the name of a host and no option of its own."""
+    return host.command()(click.argument("name")(place_options(json_option(function))))
+
+
+def _tell(place: Place, name: str, order: str, **fields: Any) -> Json:
+    with place.open() as client:
+        return client.tell_host(name, order, **fields)
+
+
+@_of_host
 def info(name: str, place: Place, as_json: bool) -> None:
     """Show one host: what it is, what it holds, how well it has done."""
     with place.open() as client:
@@ -91,31 +99,22 @@ def info(name: str, place: Place, as_json: bool) -> None:
 def block(name: str, reason: str, for_: str | None, place: Place, as_json: bool) -> None:
     """Give a host no more tasks; running ones finish."""
     for_s = None if for_ is None else parse_duration(for_, "--for")
-    with place.open() as client:
-        row = client.tell_host(name, "block", reason=reason, for_s=for_s)
+    row = _tell(place, name, "block", reason=reason, for_s=for_s)
     until = f"for {show_duration(for_s)}" if for_s is not None else f"until windfall host unblock {name}"
     _answer(row, f"host {row['host']} gets no more tasks {until}; {_held(row)}", as_json)
 
 
-@host.command()
-@click.argument("name")
-@place_options
-@json_option
+@_of_host
 def unblock(name: str, place: Place, as_json: bool) -> None:
     """Give a host tasks again."""
-    with place.open() as client:
-        row = client.tell_host(name, "unblock")
+    row = _tell(place, name, "unblock")
     _answer(row, f"host {row['host']} gets tasks again", as_json)
 
 
-@host.command()
-@click.argument("name")
-@place_options
-@json_option
+@_of_host
 def drain(name: str, place: Place, as_json: bool) -> None:
     """Let a host finish its tasks; then its worker ends."""
-    with place.open() as client:
-        row = client.tell_host(name, "drain")
+    row = _tell(place, name, "drain")
     _answer(row, f"host {row['host']} gets no more tasks, and its worker ends; {_held(row)}", as_json)
 
 

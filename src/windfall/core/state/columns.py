@@ -13,7 +13,6 @@ WAITING, HELD, DONE, FAILED, CANCELLED = range(5)
 STATE_NAMES = ("waiting", "running", "done", "failed", "cancelled")
 """What people call the states. `HELD` is running or waiting in a host's own queue."""
 
-NO_HOST = 0
 NO_EXIT = -32768
 
 

@@ -4,26 +4,8 @@ from __future__ import annotations
 
 import math
 
-from windfall.errors import BadInput
 from windfall.planning.bags.packing import Item, fill, fresh, longest_first
 from windfall.planning.contract import Snapshot
-
-
-def check_possible(snapshot: Snapshot, margin_s: float) -> None:
-    """Raise BadInput if all machines on offer together cannot meet the deadline; its hint names the earliest."""
-    if fits_by(snapshot, snapshot.deadline_t - margin_s):
-        return
-    earliest_t = earliest_deadline_t(snapshot, margin_s)
-    asked_s = snapshot.deadline_t - snapshot.begun_t
-    if math.isinf(earliest_t):
-        raise BadInput(
-            "at least one task fits on no machine on offer",
-            hint="offer a machine with more memory, or raise the limits",
-        )
-    raise BadInput(
-        f"the machines on offer cannot finish within {asked_s:.0f} s",
-        hint=f"the earliest possible deadline is {math.ceil(earliest_t - snapshot.begun_t)} s",
-    )
 
 
 def fits_by(snapshot: Snapshot, by_t: float) -> bool:

@@ -40,7 +40,7 @@ class Windfall:
             snapshot = replace(snapshot, offers=tuple(o for o in snapshot.offers if o.market == self.market))
         if not snapshot.unfinished:
             return Plan(stop=[machine.id for machine in snapshot.machines], because=["every task is done"])
-        # A job that runs is never refused: late is better than never. `check_possible` refuses one before it starts.
+        # A job that runs is planned although its deadline has become impossible: late is better than never.
         forced: list[Offer] = []
         while True:
             decided = self._decided(snapshot, margin_s, forced)

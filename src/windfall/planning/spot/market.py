@@ -106,8 +106,8 @@ class OnDemand:
         return Market.ONDEMAND
 
 
-class Greedy:
-    """Spot until the last safe moment, then on-demand to the end."""
+class _UntilUnsafe:
+    """Follows `wish` until that is no longer safe, then uses on-demand to the end."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
@@ -117,35 +117,34 @@ class Greedy:
     def observe(self, available: bool) -> None:
         self.available = available
 
+    def wish(self, state: State) -> Market:
+        raise NotImplementedError
+
     def choose(self, state: State) -> Market:
-        wish = Market.SPOT if self.available else Market.IDLE
+        wish = self.wish(state)
         self.gave_up = self.gave_up or not is_safe(self.terms, state, wish)
         return Market.ONDEMAND if self.gave_up else wish
 
 
-class UniformProgress:
+class Greedy(_UntilUnsafe):
+    """Spot until the last safe moment, then on-demand to the end."""
+
+    def wish(self, state: State) -> Market:
+        return Market.SPOT if self.available else Market.IDLE
+
+
+class UniformProgress(_UntilUnsafe):
     """Uniform Progress ("Can't Be Late", NSDI 2024): never fall behind constant progress towards the deadline."""
 
-    def __init__(self, terms: Terms) -> None:
-        self.terms = terms
-        self.available = False
-        self.gave_up = False
-
-    def observe(self, available: bool) -> None:
-        self.available = available
-
-    def choose(self, state: State) -> Market:
+    def wish(self, state: State) -> Market:
         terms = self.terms
         ahead = terms.work_ticks - state.left - terms.work_ticks * state.tick / terms.deadline_ticks
         # Go back to spot only with a lead of two changeovers, against flapping.
         if state.market is Market.ONDEMAND and ahead < 2 * terms.changeover_ticks:
-            wish = Market.ONDEMAND
-        elif self.available:
-            wish = Market.SPOT
-        else:
-            wish = Market.ONDEMAND if ahead < 0 else Market.IDLE
-        self.gave_up = self.gave_up or not is_safe(terms, state, wish)
-        return Market.ONDEMAND if self.gave_up else wish
+            return Market.ONDEMAND
+        if self.available:
+            return Market.SPOT
+        return Market.ONDEMAND if ahead < 0 else Market.IDLE
 
 
 def price_usd(terms: Terms, counts: dict[Market, int]) -> float:

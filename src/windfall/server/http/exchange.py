@@ -5,7 +5,8 @@ Decides nothing: it turns the message into events, waits until their records are
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -145,20 +146,35 @@ def _hibernated(service: Service, name: str) -> MachineState | None:
     return machine if machine is not None and machine.phase == HIBERNATED else None
 
 
-def read(body: bytes) -> tuple[Ask, memoryview]:
-    """The request, checked as far as its form goes."""
+class Versioned(Protocol):
+    """A header that says its version of the protocol."""
+
+    v: int
+
+
+T = TypeVar("T", bound=Versioned)
+
+
+def open_frame(body: bytes, decode: Callable[[memoryview], T], what: str, sender: str) -> tuple[T, memoryview]:
+    """Header and attachments of a frame. `what` and `sender` are named in errors: a broken frame, another version."""
     try:
         header, attachments = frames.split(body)
-        ask = _decode(header)
+        ask = decode(header)
     except frames.BadFrame as error:
-        raise BadInput(f"not an exchange: {error}") from None
+        raise BadInput(f"not {what}: {error}") from None
     except BROKEN as error:
-        raise broken(error, "not an exchange") from None
+        raise broken(error, f"not {what}") from None
     if ask.v != VERSION:
         raise WrongVersion(
-            f"the worker speaks version {ask.v} of the protocol, this server {VERSION}",
+            f"the {sender} speaks version {ask.v} of the protocol, this server {VERSION}",
             hint="fetch the server's own worker: curl -O SERVER/worker.pyz",
         )
+    return ask, attachments
+
+
+def read(body: bytes) -> tuple[Ask, memoryview]:
+    """The request, checked as far as its form goes."""
+    ask, attachments = open_frame(body, _decode, "an exchange", "worker")
     if len(ask.results) > MAX_RESULTS:
         raise BadInput(f"{len(ask.results)} results in one exchange", hint=f"at most {MAX_RESULTS}", code="too-large")
     if not ask.host or len(ask.host) > MAX_NAME_CHARS or not ask.host.isprintable():

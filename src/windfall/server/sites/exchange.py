@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windfall.bounds import (
-    BROKEN,
     MAX_ATTRIBUTES,
     MAX_NAME_CHARS,
     MAX_RESULTS,
@@ -27,7 +26,6 @@ from windfall.bounds import (
     Name,
     Number,
     Text,
-    broken,
 )
 from windfall.core.decisions import SiteSettled
 from windfall.core.events import SiteHostReported
@@ -37,7 +35,7 @@ from windfall.core.sites.site import GIVEN_UP, OVERTAKEN
 from windfall.errors import BadInput
 from windfall.placement.model import LARGEST_AMOUNT
 from windfall.server.http.bodies import limited_body
-from windfall.server.http.exchange import UsedId, WrongVersion
+from windfall.server.http.exchange import UsedId, open_frame
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
 from windfall.wire import VERSION, frames
@@ -122,18 +120,7 @@ async def _tell(service: Service, owned: SiteState, ask: Ask) -> None:
 
 def read(body: bytes) -> tuple[Ask, memoryview]:
     """The request, checked as far as its form goes."""
-    try:
-        header, attachments = frames.split(body)
-        ask = _decode(header)
-    except frames.BadFrame as error:
-        raise BadInput(f"not an exchange of a site: {error}") from None
-    except BROKEN as error:
-        raise broken(error, "not an exchange of a site") from None
-    if ask.v != VERSION:
-        raise WrongVersion(
-            f"the agent speaks version {ask.v} of the protocol, this server {VERSION}",
-            hint="fetch the server's own: curl -O SERVER/worker.pyz",
-        )
+    ask, attachments = open_frame(body, _decode, "an exchange of a site", "agent")
     if not ask.host or len(ask.host) > MAX_NAME_CHARS or not ask.host.isprintable() or ask.n < 1:
         raise BadInput(f"a host's id has 1 to {MAX_NAME_CHARS} printable characters, n is 1 or more")
     if ask.capacity is not None:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.rented_cloud import SPOT, SURE, Cloud
+from tests.support.wishes import plans_wanted
 from windfall.core.events import (
     CheckpointSaved,
     JobChanged,
@@ -26,7 +27,7 @@ from windfall.core.renting.runtimes import ran_so_far
 from windfall.core.state import fleet
 from windfall.core.state.hosts import GONE, HIBERNATED
 from windfall.core.state.snapshot import load, save
-from windfall.core.wishes import plans_wanted, wake_at
+from windfall.core.wishes import wake_at
 from windfall.planning.contract import Phase, Plan, Start
 from windfall.planning.offers import Offer
 
