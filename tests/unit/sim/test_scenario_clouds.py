@@ -86,7 +86,7 @@ def test_a_cloud_is_read_with_its_offers_and_their_defaults():
         (["cloud.offer.spot.boot=fast"], "offer spot.boot: 'fast' cannot be", "law"),
         (['cloud.offer.spot.life={law="exponential", mean="0s"}'], "mean must be above zero", "memory"),
         (["cloud.offer.spot.speeds={blast=0}"], "offer spot.speeds", "blast = 1.4"),
-        (["cloud.offer.sure.interruptions_per_h=1"], "an on-demand machine is not taken away", 'market = "spot"'),
+        (["cloud.offer.sure.interruptions_per_h=1"], "an on-demand machine is never interrupted", 'market = "spot"'),
         (["cloud.offer.spot.series=none.json"], "offer spot.series: there is no file", "existing trace"),
         (["cloud.offer.spot.series=data:x.json"], "needs the folder of traces", "spot-law"),
         (["cloud.offer.spot.prices=none.csv"], "offer spot.prices: there is no file", "existing trace"),

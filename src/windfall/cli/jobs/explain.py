@@ -130,8 +130,8 @@ def _step(step: Json) -> str:
     when = f"{moment(step['t'])}  "
     attempt = f"attempt {step['attempt']} " if "attempt" in step else ""
     if step["what"] == "sent":
-        patience = f" (patience {show_duration(step['deadline'] - step['t'])})" if step["deadline"] else ""
-        return f"{when}{attempt}sent to {step['host']}: {step['why']}{patience}"
+        timeout = f" (timeout {show_duration(step['deadline'] - step['t'])})" if step["deadline"] else ""
+        return f"{when}{attempt}sent to {step['host']}: {step['why']}{timeout}"
     if step["what"] == "given up":
         return f"{when}{attempt}given up: {step['why']}; {step['then']}"
     if "cause" in step:

@@ -419,7 +419,7 @@ def _from_offers(asked: Asked, assumed: list[str]) -> tuple[Supply, ...]:
 
         names = ", ".join(offer.name for offer in unknown)
         assumed.append(
-            f"{names}: a machine is taken every {60 / USUAL_INTERRUPTIONS_PER_H:g} min on average   "
+            f"{names}: a machine is interrupted every {60 / USUAL_INTERRUPTIONS_PER_H:g} min on average   "
             f"(nothing is known: interruptions_per_h in {asked.offers_file}, or --trace)"
         )
     unknown = [o for o in offers if o.market == "spot" and o.when_taken != "terminate" and o.resumes_per_h is None]
@@ -427,7 +427,7 @@ def _from_offers(asked: Asked, assumed: list[str]) -> tuple[Supply, ...]:
         from windfall.planning.bags.prices import USUAL_RESUMES_PER_H
 
         names = ", ".join(offer.name for offer in unknown)
-        assumed.append(f"{names}: it is back {60 / USUAL_RESUMES_PER_H:g} min later on average")
+        assumed.append(f"{names}: it resumes {60 / USUAL_RESUMES_PER_H:g} min later on average")
     return tuple(supply_of(offer, series.get(offer.name)) for offer in offers)
 
 

@@ -32,7 +32,7 @@ from windfall.errors import BadInput
     "--spread",
     type=float,
     metavar="S",
-    help="Spread of run times: standard deviation of their logarithm.  [default: 0.35; 0.15 of a workflow]",
+    help="Standard deviation of the logarithm of run times.  [default: several around 0.35; of a workflow 0.15]",
 )
 @click.option("--like", metavar="JOB", help="Take run times from an earlier job.")
 @click.option(

@@ -158,14 +158,14 @@ def _money_and_time(told: Json) -> list[str]:
 
 def _often(share: float) -> str:
     """How often an interval holds the next run; few runs cannot promise nine of ten."""
-    return "9 of 10 runs" if share >= 0.9 else f"{round(10 * share)} of 10 runs, by so few"
+    return "9 of 10 runs" if share >= 0.9 else f"{round(10 * share)} of 10 runs"
 
 
 def _chance(met: Json, wanted: float) -> str:
     """What the runs prove: all of a few in time is no proof of certainty."""
     if met["share"] < 1:
         return f" ({_percent(met['low'])} to {_percent(met['high'])})"
-    return f" (so few runs prove only {_percent(met['low'])}; use more --seeds)" if met["low"] < wanted else ""
+    return f" (that proves only {_percent(met['low'])}; use more --seeds)" if met["low"] < wanted else ""
 
 
 def _percent(share: float) -> str:

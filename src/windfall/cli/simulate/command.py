@@ -257,7 +257,7 @@ def show_outcome(outcome: Any) -> None:
     if outcome.offers:
         click.echo()
         print_table(
-            ("offer", "market", "machines", "refused", "taken", "slept", "hours held", "cost"),
+            ("offer", "market", "machines", "refused", "reclaimed", "hibernated", "hours held", "cost"),
             [
                 (
                     offer.offer, offer.market, offer.machines, offer.refused, offer.taken, offer.slept,

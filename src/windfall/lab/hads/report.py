@@ -232,7 +232,7 @@ def _text_11(summary: Row) -> list[str]:
     lines += [
         "",
         "HADS as printed misses deadlines, in the paper too (35:35 and 35:32 in c4): its limit (equation 1) is the "
-        "last moment for new machines, and a machine that wakes just before it has no time for all of its own queue. "
+        "last moment for new machines, and a machine that resumes just before it has no time for all of its own queue. "
         "`hads` moves what such a machine cannot do in time.",
     ]
     return lines
@@ -254,7 +254,7 @@ def _shown(row: Row | None) -> str:
 
 
 def _text_figures(summary: Row) -> list[str]:
-    lines = ["", "## Figure 4: how long a hibernation lasts (until it wakes or the job ends)", ""]
+    lines = ["", "## Figure 4: how long a hibernation lasts (until it resumes or the job ends)", ""]
     lines += ["| scenario | ours | paper |", "|---|---|---|"]
     for scenario, row in summary["figure_4"].items():
         lines.append(f"| {scenario} | {clock(row['ours_s'])} | {clock(row['paper_s'])} |")

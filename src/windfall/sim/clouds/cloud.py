@@ -75,7 +75,7 @@ def _check(values: dict[str, Any], raw: dict[str, Any], place: str) -> None:
     if values["market"] == "on-demand":
         wrong = [key for key in ("interruptions_per_h", "series", "up", "notice", "once") if key in raw]
         if wrong:
-            raise _bad(f"{place}.{wrong[0]}: an on-demand machine is not taken away", 'market = "spot"')
+            raise _bad(f"{place}.{wrong[0]}: an on-demand machine is never interrupted", 'market = "spot"')
     if "price_usd" not in raw and not values["prices"]:
         raise _bad(f"{place}: the key 'price_usd' is missing", "price_usd = 0.10 (of one cycle), or prices")
     if values["series"] and values["up"].kind != "never":

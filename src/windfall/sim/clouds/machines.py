@@ -1,7 +1,8 @@
 """The rented machines of a simulated world: ordered, refused, booted, hibernated, resumed, reclaimed. Touches nothing.
 
 The engine says what to rent and what to give back (`core.wishes`); here the provider answers, boots a host that asks
-for work as every other, and reclaims it when its market says so. While nobody reaches the server it keeps its news.
+for work as every other, and reclaims it when its market says so. While the server cannot be reached, the provider keeps
+its news.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ GIB_MB = 1024
 class Rented:
     """One machine between order and end. `epoch` changes at each interruption and invalidates scheduled calls."""
 
-    __slots__ = ("asleep_s", "boot_left_s", "epoch", "host", "market", "nudged", "number", "place", "since_s")
+    __slots__ = ("boot_left_s", "epoch", "hibernated_t", "host", "market", "nudged", "number", "place", "since_s")
 
     def __init__(self, number: int, market: Market, place: Place, host: Host, now: float) -> None:
         self.number, self.market, self.place, self.host = number, market, place, host
         self.since_s = now
         """Time since which it runs or boots."""
-        self.asleep_s: float | None = None
+        self.hibernated_t: float | None = None
         self.boot_left_s: float | None = market.boot_s(place)
         self.epoch = 0
         self.nudged = False
@@ -174,12 +175,12 @@ class Provider:
     def _run(self, rented: Rented) -> None:
         """Let it run, or continue its boot, until its next interruption."""
         driver, epoch = self.driver, rented.epoch
-        rented.since_s, rented.asleep_s = driver.now, None
+        rented.since_s, rented.hibernated_t = driver.now, None
         if rented.boot_left_s is not None:
             driver.after(rented.boot_left_s, self._come, rented, epoch)
         taken_t = rented.market.taken_t(rented.place, driver.now)
         if taken_t < inf:
-            driver.at(taken_t, self._take, rented, epoch)
+            driver.at(taken_t, self._interrupt, rented, epoch)
             notice_s = rented.market.supply.notice_s
             if notice_s:
                 driver.at(taken_t - notice_s, self._notice, rented, epoch, taken_t)
@@ -194,8 +195,8 @@ class Provider:
         if rented.epoch == epoch:
             self._tell(lambda t: MachineNoticed(t, rented.number, until))
 
-    def _take(self, rented: Rented, epoch: int) -> None:
-        """The provider wants it back."""
+    def _interrupt(self, rented: Rented, epoch: int) -> None:
+        """The provider interrupts it: hibernates it or reclaims it."""
         if rented.epoch != epoch:
             return
         now, number, how = self.driver.now, rented.number, rented.market.offer.when_taken
@@ -206,7 +207,7 @@ class Provider:
         self._pause(rented, keeps=how == "hibernate")
         back_t = rented.market.back_t(rented.place, now)
         rented.place.interruptions += 1
-        self.log.append((now, number, "asleep"))
+        self.log.append((now, number, "hibernated"))
         self._tell(lambda t: MachineHibernated(t, number, now))
         if back_t < inf:
             self.driver.at(back_t, self._wake, rented, rented.epoch)
@@ -215,7 +216,7 @@ class Provider:
         """Its host stands still; what runs there goes on later, or is lost."""
         host, now = rented.host, self.driver.now
         rented.epoch += 1
-        rented.asleep_s = now
+        rented.hibernated_t = now
         self._hungry.pop(rented.number, None)
         if rented.boot_left_s is not None:
             rented.boot_left_s -= now - rented.since_s
@@ -233,7 +234,7 @@ class Provider:
             return
         now, number = self.driver.now, rented.number
         rented.epoch += 1
-        self.log.append((now, number, "awake"))
+        self.log.append((now, number, "resumed"))
         self._tell(lambda t: MachineResumed(t, number, now))
         self._run(rented)
         if rented.boot_left_s is None:

@@ -172,7 +172,7 @@ OFFER = (
     Field("when_taken", "choice", "what becomes of it then", "terminate", ("terminate", "stop", "hibernate")),
     Field("notice", "duration", "time between notice and interruption; 0s: no notice", "0s"),
     Field("interruptions_per_h", "number", "interruptions of a machine, as a Poisson process", 0.0),
-    Field("life", "time law", "age at which it is taken", "never"),
+    Field("life", "time law", "age at which it is interrupted", "never"),
     Field("series", "path", "availability series: counts by tick, the machines up to `limit` share the largest", ""),
     Field("up", "time law", "without a series: how long there is capacity, for all machines at once", "never"),
     Field("down", "time law", "and how long there is none after that", "0s"),

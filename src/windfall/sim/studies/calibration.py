@@ -118,7 +118,7 @@ def settings() -> list[Setting]:
         _setting("tight", reclaimed, 40, 300.0, 2400.0),
         _setting("loose", hibernating, 40, 300.0, 21600.0),
         _setting("spread not told, 0.6", reclaimed, 40, 300.0, 7200.0, spread=None, true_spread=0.6),
-        _setting("taken three times as often as told", reclaimed, 40, 300.0, 7200.0, rate=3.0, as_told=False),
+        _setting("interrupted three times as often as told", reclaimed, 40, 300.0, 7200.0, rate=3.0, as_told=False),
         _setting(
             "refusals and slow boots, not told",
             reclaimed,
