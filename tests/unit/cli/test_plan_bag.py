@@ -209,13 +209,8 @@ def question(count=4, **changes):
     return forecast.Question(**(said | {"supplies": (forecast.supply_of(steady),)} | changes))
 
 
-def forecast_of(asked, seeds):
-    runs = {run.seed: run for _, run in forecast.simulated(asked, [(7200.0, seed) for seed in seeds], None)}
-    return forecast.Forecast(7200.0, tuple(runs[seed] for seed in seeds))
-
-
 def test_certain_run_times_on_machines_that_stay_cost_exactly_their_cycles():
-    made = forecast_of(question(), [1, 2])
+    made = forecast.forecast(question(), [7200.0], [1, 2], None)[0]
     # Two rows of ten minutes on two cores after a minute's boot: one machine, one cycle.
     assert [run.cost_usd for run in made.runs] == [0.1, 0.1]
     assert [run.finish_s for run in made.runs] == [1260.0, 1260.0]
@@ -231,13 +226,13 @@ def test_the_earliest_deadline_counts_rows_boots_and_memory():
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another():
     asked = question(spread=0.5)
-    first, again = (forecast_of(asked, [1, 2]) for _ in range(2))
+    first, again = (forecast.forecast(asked, [7200.0], [1, 2], None)[0] for _ in range(2))
     assert first == again
     assert first.runs[0].finish_s != first.runs[1].finish_s
 
 
 def test_run_times_of_an_earlier_job_are_drawn_from_and_nothing_beyond_them():
-    made = forecast_of(question(2, seen_s=(100.0, 200.0)), range(5))
+    made = forecast.forecast(question(2, seen_s=(100.0, 200.0)), [7200.0], range(5), None)[0]
     assert all(160.0 <= run.finish_s <= 260.0 for run in made.runs)
 
 

@@ -7,7 +7,7 @@ over them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import suppress
 from functools import lru_cache
@@ -281,6 +281,20 @@ class _FirstPlanKept(WorkflowPlanner):
 def _of_workflows(name: str, encoded: bytes, deadline_s: float) -> Planner:
     """The planner of one question under one deadline, for all runs in this process."""
     return _FirstPlanKept(name)
+
+
+def forecast(
+    question: Question, deadlines_s: Sequence[float], seeds: Sequence[int], executor: Executor | None,
+    done: Callable[[float, Run], None] | None = None,
+) -> list[Forecast]:  # fmt: skip
+    """Forecast all deadlines with the same seeds: interruptions and run times are equal, only deadlines differ."""
+    cases = [(deadline_s, seed) for deadline_s in dict.fromkeys(deadlines_s) for seed in seeds]
+    found: dict[tuple[float, int], Run] = {}
+    for deadline_s, run in simulated(question, cases, executor):
+        found[deadline_s, run.seed] = run
+        if done is not None:
+            done(deadline_s, run)
+    return [Forecast(deadline_s, tuple(found[deadline_s, seed] for seed in seeds)) for deadline_s in deadlines_s]
 
 
 def simulated(
