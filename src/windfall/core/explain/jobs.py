@@ -22,6 +22,7 @@ from windfall.core.decisions import (
 from windfall.core.events import MachineEnded, ResultsReported
 from windfall.core.explain import plan as explain_plan
 from windfall.core.liveness import timeouts
+from windfall.core.matching import lifetimes
 from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.matching.dispatch import Matcher, is_blocked, needs_failover
 from windfall.core.matching.policy import BagPolicy, Clause
@@ -232,7 +233,7 @@ def host_reasons(state: State, policies: Policies, bag: Bag, task: int | None, h
     standing = _standing(state, host, t)
     if standing is not None:
         return [standing]
-    needs = _needs(bag, task, host)
+    needs = [*_needs(bag, task, host), *_lifetime(state, bag, task, host, t)]
     policy = policies.of(bag.rules.policies)
     unmet = [*needs, *_clauses(state, policy, bag, task, host, t)]
     if needs:
@@ -310,6 +311,17 @@ def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
     return found
 
 
+def _lifetime(state: State, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
+    """The host ends before the task would."""
+    rules = bag.classes[_class_of(bag, task)]
+    if lifetimes.finishes(state, bag, rules, host, t):
+        return []
+    left_s, needed_s = lifetimes.left_s(host, t) or 0.0, lifetimes.needed_s(state, bag, rules) or 0.0
+    detail = f"{host.name} ends in {show_duration(left_s)}; a task of this job takes up to {show_duration(needed_s)}"
+    text = f"Host.RemainingLifetime >= {ceil(needed_s)}"
+    return [Reason("lifetime", text, detail, 1, host.name, needed_s - left_s)]
+
+
 def _clauses(state: State, policy: BagPolicy, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
     if not policy.expressions:
         return []
@@ -383,7 +395,7 @@ def _nearest(alone: list[Reason]) -> str:
     if not missed:
         return ""
     best = min(missed, key=lambda reason: (-reason.hosts, reason.missing))
-    if best.what in ("memory", "cpus"):
+    if best.what in ("memory", "cpus", "lifetime"):
         return f"{best.example}: {best.detail}"
     return f"{_hosts(best.hosts)} fail{'s' * (best.hosts == 1)} '{best.text}' alone, {best.example} by {best.missing:g}"
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from windfall.core.liveness.timeouts import pool_advice
+from windfall.core.matching.lifetimes import left_s
 from windfall.core.state.bags import Attempt, Bag
 from windfall.core.state.columns import DONE, FAILED, HELD, WAITING
 from windfall.core.state.hosts import Host
@@ -66,8 +67,8 @@ class View(Mapping[str, Any]):
 
 
 def _lifetime_s(host: Host, t: float) -> float:
-    lifetime_s = host.ad.get("lifetime_s")
-    return 1e18 if lifetime_s is None else max(0.0, lifetime_s - (t - host.times.ad_t))
+    seconds = left_s(host, t)
+    return 1e18 if seconds is None else seconds
 
 
 HOST: Makers = {

@@ -15,7 +15,7 @@ from windfall.core.decisions import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned,
 from windfall.core.events import HostAsked, TaskClass
 from windfall.core.jobs import stops
 from windfall.core.liveness import leases, lessons, reliability, timeouts
-from windfall.core.matching import replicas
+from windfall.core.matching import lifetimes, replicas
 from windfall.core.matching.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.matching.policy import BagPolicy, Seen
 from windfall.core.matching.ranking import UNLIMITED, Known, Wants
@@ -374,7 +374,7 @@ class Matcher:
         for index in range(len(every)) if classes is None else classes:
             queue, rules = bag.queues.by_class[index], every[index]
             width = max(1, ceil(rules.cpus))
-            if queue.size and width <= self.host.slots and room - used >= width:
+            if queue.size and width <= self.host.slots and room - used >= width and self._finishes(bag, rules):
                 taken = self._take(bag, rules, queue, min(most, (room - used) // width))
                 if not taken:
                     continue
@@ -386,6 +386,12 @@ class Matcher:
                         piece.deadline = self.t + seconds
                 picked += taken
         return picked, used
+
+    def _finishes(self, bag: Bag, rules: TaskClass) -> bool:
+        """Whether a task ends before its host does; asked only of hosts that end at a known time."""
+        if self.host.ad.get("lifetime_s") is None:
+            return True
+        return lifetimes.finishes(self.state, bag, rules, self.host, self.t)
 
     def _class_deadline_s(self, bag: Bag, policy: BagPolicy, index: int) -> float | None:
         """Of tasks that have no replicas; what a policy says of it is asked once where it stays the same."""
@@ -454,7 +460,7 @@ class Matcher:
     def _replicate(self, bag: Bag, policy: BagPolicy, want: int, most: int) -> tuple[list[Assigned], int]:
         """Algorithm 2's speculative part, on slots that are free; and the slots that it takes."""
         free = min(want, self.host.slots - self.held)
-        if free <= 0 or most <= 0:
+        if free <= 0 or most <= 0 or not any(self._finishes(bag, rules) for rules in bag.classes):
             return [], 0
         room = replicas.Room(most, free, self.memory_free if self.host.memory_bytes else None, self.looks)
         picked = replicas.replicas_for(self.state, self.host, bag, policy, room, self.ads, self.t, self.deadline_s)

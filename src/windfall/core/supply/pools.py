@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from windfall.core.decisions import ClientsAsked, PoolJudged
 from windfall.core.events import OverlayDue, PoolAnswered
+from windfall.core.matching import lifetimes
 from windfall.core.matching.ads import Ad, bag_ad, pool_ad, queue_ad
 from windfall.core.matching.dispatch import is_blocked, needs_failover
 from windfall.core.sites.site import with_room
@@ -115,7 +116,8 @@ def supply_of(state: State, t: float) -> dict[str, Supply]:
         given.busy_slots += busy
         if modes.gives_nothing(state, host.pool):
             continue
-        if not (host.access.draining or is_blocked(host, t) or host.record.probation_until is not None):
+        useless = host.access.draining or is_blocked(host, t) or host.record.probation_until is not None
+        if not useless and lifetimes.is_of_use(state, host, t):
             given.free_slots += host.slots - busy
     return supply
 
