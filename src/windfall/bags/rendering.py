@@ -6,7 +6,10 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from windfall.bags.chunks import decode
 from windfall.bags.shell import argv_of
@@ -124,6 +127,11 @@ class Renderer:
         self._outputs = compile_texts(spec.outputs, scope, "outputs") if spec.outputs else None
         self._env = compile_texts(list(spec.task_env.values()), scope, "env") if spec.task_env else None
         self._cwd = _template(spec.task_cwd, scope, "cwd")
+
+    @cached_property
+    def spec_for_worker(self) -> msgspec.Raw:
+        """The job as the exchange describes it, encoded once for all its tasks."""
+        return msgspec.Raw(msgspec.json.encode(job_spec_for_worker(self.spec)))
 
     def task(self, index: int, attempt: int = 1) -> Rendered:
         """What attempt `attempt` (from 1) of task `index` (from 0) runs."""

@@ -10,10 +10,6 @@ SEVERAL_JOBS = 0
 """Stands in the log's column of jobs for a record that mentions more than one; no job has this number."""
 
 
-_IN_PASSING_ONLY = (ResultsReported, HostAsked)
-"""Events that are never about one job. Nearly all events of a busy server are of these two types."""
-
-
 def mentioned_jobs(record: Record) -> set[int]:
     """The job that a record is about, or those of which tasks are sent, reported, cancelled or lost by it."""
     about = _about(record)
@@ -26,7 +22,11 @@ def job_column(record: Record) -> int | None:
     N: it is about job N. -N: it mentions job N alone (the store has no index of these: there are too many of them).
     SEVERAL_JOBS: it mentions more than one. None: it mentions none, or an older version wrote it.
     """
-    if type(record.event) not in _IN_PASSING_ONLY and (about := _about(record)) is not None:
+    event = record.event
+    if isinstance(event, ResultsReported) and len(event.results) == 1:
+        return -event.results[0].job  # half of the records of a busy server
+    about = None if isinstance(event, HostAsked) else _about(record)
+    if about is not None:
         return about
     found = _in_passing(record)
     if len(found) > 1:

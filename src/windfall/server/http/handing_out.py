@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from windfall.bags.rendering import job_spec_for_worker
 from windfall.core.decisions import Assigned
 from windfall.core.events import Key, Result, ResultsReported
 from windfall.core.records import Record
@@ -32,7 +31,7 @@ _pack = msgspec.msgpack.Encoder().encode
 class HandedOut(Struct):
     """What the worker is sent, and the attempts that could not be made into commands, each with the reason."""
 
-    jobs: dict[int, Any] = field(default_factory=dict)
+    jobs: dict[int, msgspec.Raw] = field(default_factory=dict)
     rows: list[list[Any]] = field(default_factory=list)
     attachments: list[bytes] = field(default_factory=list)
     failed: dict[Key, str] = field(default_factory=dict)
@@ -64,9 +63,7 @@ def _add(service: Service, out: HandedOut, job: int, task: int, attempt: int) ->
     if overrides:
         _encode(overrides)  # what cannot be sent must fail here, not with the whole answer
     if job not in out.jobs:
-        spec = job_spec_for_worker(renderer.spec)
-        _encode(spec)
-        out.jobs[job] = spec
+        out.jobs[job] = renderer.spec_for_worker
     out.rows.append([job, task, attempt, rendered.argv, overrides, len(rendered.payload)])
     if rendered.payload:
         out.attachments.append(rendered.payload)
