@@ -23,7 +23,7 @@ else:
 
     class _Numpy:
         def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):  # whoever looks at this module (inspect, a debugger) asks for these
+            if name.startswith("__"):  # inspect and debuggers ask for these
                 raise AttributeError(name)
             value = getattr(import_module("numpy"), name)
             setattr(self, name, value)  # the next look finds it at once, as in a module

@@ -129,7 +129,7 @@ def test_what_the_provider_does_is_shown_with_its_time(world):
     assert gone.cause == TAKEN
 
 
-def test_a_notice_says_when_the_machine_will_be_taken(world):
+def test_a_notice_says_when_the_machine_will_be_reclaimed(world):
     pool = world.pool()
     id = pool.start(order(1))
     running = until(pool, id, RUNNING)

@@ -43,7 +43,9 @@ class Rented:
 
 
 class World:
-    """`strikes` are (when, which spot machine, seconds asleep); infinite seconds or a tariff that terminates: gone."""
+    """`strikes` are (when, which spot machine, seconds hibernated); infinite seconds or a tariff that terminates:
+    reclaimed.
+    """
 
     def __init__(
         self, planner: Planner, tasks: list[Task], offers: tuple[Offer, ...], deadline_t: float,
@@ -106,7 +108,7 @@ class World:
             machine = self.machines.pop(name)
             assert not machine.running and not machine.waiting, "a machine with work was stopped"
             self.cost_usd += self._owed(machine)
-        assert plan.replan_t > self.t, "a plan that looks again at once never ends"
+        assert plan.replan_t > self.t, "a plan that is replanned at once never ends"
         self.replan_t, self.spot_until_t = plan.replan_t, plan.spot_until_t
 
     def _assign(self, machine: Rented, queue: list[int]) -> None:

@@ -29,7 +29,7 @@ class Bill:
         self.offer = offer
         self.stretches: list[tuple[float, float]] = []
         self.on_since: float | None = None
-        self.asleep = self.ended = self.refused = self.taken = False
+        self.hibernated = self.ended = self.refused = self.taken = False
 
     def on(self, at: float) -> None:
         if not self.ended and self.on_since is None:
@@ -72,21 +72,21 @@ def bills(records: list[Record]) -> dict[int, Bill]:
 
 
 def _asked(bill: Bill, event: HostAsked) -> None:
-    """Its worker spoke: the machine is up, and one that was thought asleep has woken."""
+    """Its worker has asked: the machine is up, and has resumed if it counted as hibernated."""
     if bill.ended:
         return
-    bill.asleep = False
+    bill.hibernated = False
     bill.on(event.t)
 
 
 def _happened(bill: Bill, event) -> None:
-    if isinstance(event, MachineStarted) and bill.offer.bills_boot and not bill.asleep:
+    if isinstance(event, MachineStarted) and bill.offer.bills_boot and not bill.hibernated:
         bill.on(event.at)
     elif isinstance(event, MachineHibernated):
-        bill.asleep = True
+        bill.hibernated = True
         bill.off(event.at)
-    elif isinstance(event, MachineResumed) and bill.asleep:
-        bill.asleep = False
+    elif isinstance(event, MachineResumed) and bill.hibernated:
+        bill.hibernated = False
         bill.on(event.at)
     elif isinstance(event, MachineEnded):
         bill.off(event.at)

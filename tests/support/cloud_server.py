@@ -63,7 +63,7 @@ def served(directory: Path, *pools: str) -> Iterator[Cluster]:
 
 
 def submit(made: Cluster, count: int, seconds: float = 1.0, pool: str = "cloud", **settings: object) -> Job:
-    """Tasks of between a half and one and a half of so many seconds, each of which says its number."""
+    """Tasks of 0.5 to 1.5 times this many seconds; each prints its number."""
     rows = [{"n": str(n), "s": f"{seconds * (0.5 + n % 5 / 4):g}"} for n in range(count)]
     said = {"deadline": DEADLINE_S, "pools": [pool], "estimate": seconds, **settings}
     return made.client().submit(["sh", "-c", "sleep {s}; echo {n}"], rows, **said)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Stalled(Exception):
-    """Nothing is scheduled and nothing is ready: whoever waits would wait for ever."""
+    """Nothing is scheduled and nothing is ready: waiting would never end."""
 
 
 class JumpingSelector(selectors.DefaultSelector):

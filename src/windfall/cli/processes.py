@@ -25,7 +25,7 @@ def processes(runs: int, jobs: int | None = None) -> Iterator[Executor | None]:
         with good_order():
             yield pool
     except BaseException as stop:
-        # A run may take minutes: nobody who has pressed Ctrl-C wants to wait for it.
+        # A run may take minutes: Ctrl-C must not wait for it.
         for process in set(active_children()) - before:
             process.kill()
         if isinstance(stop, Terminated):

@@ -84,7 +84,7 @@ class Client:
             self._begin_work(self._local)
 
     def _begin_work(self, local: LocalServer) -> None:
-        """Start the worker, once the jobs that nobody asked for here are paused."""
+        """Pause unfinished jobs of earlier programs, then start the worker."""
         if local.is_ours:
             for status in self.jobs("running"):
                 self.job(status["job"]).change(paused=True)

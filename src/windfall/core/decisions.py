@@ -17,7 +17,7 @@ from windfall.core.state.pools import Ask, Breaker, Flow
 from windfall.planning.offers import Offer
 
 Stop = tuple[int, str]
-"""A job of which nothing more is tried, and why."""
+"""A job that is stopped, and why."""
 # What is made of one result.
 ACCEPTED, RETRIED, FAILED_FOR_GOOD, REQUEUED, LOST_FOR_GOOD, STALE, WASTE, DROPPED, OTHERS_RUN, RETURNED = range(10)
 VERDICT_NAMES = (
@@ -184,7 +184,7 @@ class SiteSettled(Decision):
     returned: list[int] = []
     """Requests that were placed on a host which goes, and had not begun: they wait again."""
     ended: list[tuple[int, str, str]] = []
-    """(instance, cause, text) of those whose end nobody will report."""
+    """(instance, cause, text) of those whose end will not be reported."""
     lost: list[tuple[int, int, int, int]] = []
     """(job, task, attempt, verdict) of what the workers that ended had in hand."""
     silent: list[str] = []

@@ -175,7 +175,7 @@ def jobs_touched(state: State, record: Record) -> list[int]:
 
 
 def machines_to_wake(state: State, record: Record) -> list[MachineState]:
-    """Rented machines whose workers may now be given something: what is reserved for one is in nobody else's queue."""
+    """Rented machines whose workers may now be given something: tasks reserved for one are in no other queue."""
     if not state.fleet.there or not makes_work(state, record):
         return []
     found = []

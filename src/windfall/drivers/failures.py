@@ -76,7 +76,7 @@ def _described(seq: int, event: AnyEvent, decided: AnyDecision | None, error: Ba
         "decided": None if decided is None else _named(decided),
     }
     with contextlib.suppress(Exception):
-        # The very bytes, so that whoever looks for the cause can decide on it, or apply it, again.
+        # The very bytes, so that the event can be decided on, or the record applied, again to find the cause.
         body["event_msgpack"] = base64.b64encode(msgspec.msgpack.encode(event)).decode()
         if decided is not None:
             body["record_msgpack"] = base64.b64encode(encode_record(RecordOf(seq, event, decided))).decode()

@@ -110,7 +110,7 @@ class Realtime:
         self.snapshot_error = ""
         """Why the last snapshot could not be taken, if so: the log holds everything, a restart takes longer."""
         self.unwritten = 0
-        """Records that could not be written before the driver stopped. Nobody was told of them."""
+        """Records that could not be written before the driver stopped. None of them was acknowledged."""
         self.on_commit: list[Callable[[list[Record]], None]] = []
         self.on_fatal: Callable[[], None] = lambda: None
         self.clock = SteadyClock()
@@ -259,7 +259,7 @@ class Realtime:
         return future
 
     async def settled(self) -> None:
-        """Return when everything applied so far is durable: nobody may be told of what could still be lost."""
+        """Return when everything applied so far is durable: no answer may tell of what could still be lost."""
         if self.failure is not None or self.trouble:
             raise self._refusal(self.trouble)
         if self._unsettled():

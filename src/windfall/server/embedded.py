@@ -159,7 +159,7 @@ class Server:
 
     @property
     def unwritten(self) -> int:
-        """Records that the store could not take before the server stopped. Nobody was told of them."""
+        """Records that the store could not take before the server stopped. None of them was acknowledged."""
         return self._driver.unwritten if self._driver is not None else 0
 
     def _bind(self) -> socket.socket:
@@ -423,7 +423,7 @@ class Running:
         try:
             self._server.ready.wait()
         except BaseException:
-            # Ctrl-C, most likely. Nobody holds us yet, so nobody else will stop what has begun.
+            # Ctrl-C, most likely. The caller does not hold this object yet, so it must end here what has begun.
             self._server.ready.wait()
             self.stop()
             raise
@@ -445,7 +445,7 @@ class Running:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the server has ended although nobody told it to, if so."""
+        """Why the server has ended although it was not told to; empty if it has not."""
         return self._error
 
     def stop(self) -> None:

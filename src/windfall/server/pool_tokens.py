@@ -1,7 +1,7 @@
 """Tokens of the workers of pools: signed, good for one pool and for a short time. Touches one file, the key.
 
 They are kept nowhere: the signature says that this state made them. A worker that asks for work gets a new one before
-its token ends (`renewed`). A token that has ended lets nobody in; it only lets a worker finish a session that goes on,
+its token ends (`renewed`). A token that has ended is refused; it only lets a worker finish a session that goes on,
 so that a machine that was hibernated for longer than a token lives does not lose its attempts.
 """
 

@@ -20,7 +20,7 @@ _GRACE_S = 3.0
 
 
 class WebServer(uvicorn.Server):
-    """Serves until `leave` is called. Signals belong to whoever embeds it."""
+    """Serves until `leave` is called. The program that embeds it handles signals."""
 
     def __init__(self, app: Any, certificate: str = "", key: str = "") -> None:
         config = uvicorn.Config(

@@ -386,7 +386,9 @@ def _check_planner(bag: Bag, clouds: list[Cloud], has_pools: bool, place: str) -
     if not bag.planner:
         if not has_pools:
             hint = "the clouds rent nothing by themselves; planner = " + " or ".join(f'"{name}"' for name in PLANNERS)
-            raise BadInput(f"{place}.planner: nobody rents machines for it", hint=hint, code="bad-scenario")
+            raise BadInput(
+                f"{place}.planner: it has no hosts and no planner that rents machines", hint=hint, code="bad-scenario"
+            )
         return
     try:
         known_planner(bag.planner, is_workflow=bool(bag.edges))

@@ -87,7 +87,7 @@ def is_full(path: Path) -> bool:
 
 
 def make_private(path: Path) -> None:
-    """Let nobody but the owner read the file, which is made if it is not there."""
+    """Let only the owner read the file; it is made if it does not exist."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         status = os.fstat(handle)

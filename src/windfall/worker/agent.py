@@ -192,7 +192,7 @@ class Agent:
         elif options.notice_file and os.path.exists(options.notice_file):
             self._leave("notice", None, notice=True)
         elif options.unreachable_exit_s is not None and self._link.silent_s(now_s) > options.unreachable_exit_s:
-            self._code = 3  # what happened is worth a look: nobody heard of it
+            self._code = 3  # an exit code other than 0: its results did not reach the server
             self._leave("the server cannot be reached", None)
         elif self._metadata is not None and self._metadata.rebalance and options.rebalance != metadata.IGNORE:
             self._rebalance()

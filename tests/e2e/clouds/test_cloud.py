@@ -60,7 +60,7 @@ def phase(made: Cluster, machine: str) -> str:
     return next(row["phase"] for row in machines(made) if str(row["machine"]) == machine)
 
 
-def test_a_machine_is_frozen_woken_and_killed_by_hand_and_the_bag_is_done(tmp_path, monkeypatch, capsys):
+def test_a_machine_is_hibernated_resumed_and_killed_by_hand_and_the_bag_is_done(tmp_path, monkeypatch, capsys):
     with served(tmp_path, pool()) as made:
         job = submit(made, 10, 2.0)
         machine = busy(made)
@@ -98,7 +98,7 @@ def test_machines_that_are_not_ours_and_those_that_we_forgot_are_found(tmp_path,
         assert kept == {"x-7": "running", "x-99": "ended"}
 
 
-def test_a_task_goes_on_where_it_was_when_its_machine_wakes(tmp_path):
+def test_a_task_goes_on_where_it_was_when_its_machine_resumes(tmp_path):
     with served(tmp_path, pool()) as made:
         job = submit(made, 1, 4.0, planner="windfall")
         machine = busy(made)

@@ -63,7 +63,7 @@ def test_a_run_that_is_told_to_stop_ends_in_time_and_goes_on_later(shell, signal
 
 @pytest.fixture
 def server(shell):
-    """A server that runs nothing, with one job of one task that nobody takes."""
+    """A server that runs nothing, with one job of one task that no host takes."""
     process = shell.start("server", "--listen", "127.0.0.1:0", "--json")
     assert process.stdout is not None
     url = json.loads(process.stdout.readline())["url"]

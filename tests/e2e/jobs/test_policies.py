@@ -147,7 +147,7 @@ def test_a_black_hole_is_starved_with_a_reason_and_the_bag_is_done_without_it(si
 
 def test_a_straggler_is_replicated_in_the_tail_and_the_first_result_wins(site: Site, tmp_path: Path):
     client = start(site, "a", "b")
-    # Whoever comes first to task 0 stays for longer than the test; whoever comes second is quick.
+    # The first attempt of task 0 takes longer than the test, the second is quick.
     slow = f"test {{}} != 0 || ! mkdir {tmp_path}/taken || sleep 300"
     job = client.submit(
         ["sh", "-c", slow], params=range(5), policies={"ReplicationRequirements": "Job.NumberOfReplicas < 2"}

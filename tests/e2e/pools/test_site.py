@@ -99,7 +99,7 @@ class SiteCluster:
         return [self.request(name) for name in names]
 
     def until_full(self, workers: int) -> None:
-        """So many workers run, and each of them has a task."""
+        """This many workers run, and each of them has a task."""
         self.until(lambda: sum(host["held"] > 0 for host in self.client.hosts() if host["state"] == "live") == workers)
 
     def logs(self) -> str:

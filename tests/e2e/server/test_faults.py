@@ -38,7 +38,7 @@ def submit(client: Client, count: int = TASKS, command: str | list[str] = "echo 
 
 
 def await_done(job, count: int) -> None:
-    """Until so many tasks are done: strikes fall into the middle of the work, however slow the machine is."""
+    """Wait until this many tasks are done, so that faults come in the middle of the work on machines of any speed."""
     end = time.monotonic() + 120
     while job.status()["tasks"]["done"] < count:
         assert time.monotonic() < end, job.status()

@@ -1,4 +1,4 @@
-"""A plan proposes, it cannot do harm: whatever a planner says and a cloud does, the engine keeps its promises."""
+"""Whatever a planner proposes and a cloud does, the invariants of the engine hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine under random events: its promises hold after every step, and its log tells the whole story."""
+"""The engine under random events: its invariants hold after every step, and its log gives the same state."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ class CloudMachine(EngineMachine):
         machine = self.state.fleet.machines.get(number)
         self.step(MachineStarted(self.t, number, f"i-{number}", self.t))
         if machine is not None and machine.there and machine.offer.bills_boot and self.bills[number].since is None:
-            asleep = machine.phase == fleet.HIBERNATED
-            if not asleep and machine.id == f"i-{number}" and not self.bills[number].held_s:
+            hibernated = machine.phase == fleet.HIBERNATED
+            if not hibernated and machine.id == f"i-{number}" and not self.bills[number].held_s:
                 self.bills[number].since = self.t
 
     @rule(number=NUMBERS, want=st.integers(0, 3))

@@ -18,7 +18,7 @@ tariffs = st.builds(
 
 
 @given(tariff=tariffs, spans=st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 5_000)), max_size=6))
-def test_what_is_owed_never_falls_while_a_machine_is_held_and_never_rises_while_it_sleeps(tariff, spans):
+def test_what_is_owed_never_falls_while_a_machine_is_held_and_never_rises_while_it_is_hibernated(tariff, spans):
     meter, t, last = money.start(0.0), 0.0, 0
     for awake_s, asleep_s in spans:
         t += awake_s

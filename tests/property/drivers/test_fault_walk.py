@@ -1,7 +1,7 @@
 """A recorded run is walked through the live driver once for every step that can fail, and that step fails.
 
 Whatever fails, and wherever: the state is the replay of its log byte for byte, also after a restart; what was
-acknowledged is in the log once; and what is asked for again, because nobody acknowledged it, is not counted twice.
+acknowledged is in the log once; and a request that is repeated because it was not acknowledged is not counted twice.
 """
 
 from __future__ import annotations

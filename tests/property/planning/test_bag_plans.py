@@ -71,7 +71,7 @@ def test_no_interruption_makes_it_miss_a_deadline_that_on_demand_could_meet(plan
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(count=st.integers(1, 60), seconds=st.integers(10, 500), terms=offer_terms, spare=st.floats(1.05, 6.0),
        strikes=strike_lists)  # fmt: skip
-def test_the_net_holds_for_bags_in_numbers_too(count, seconds, terms, spare, strikes):
+def test_the_safety_net_holds_for_bags_planned_by_counts(count, seconds, terms, spare, strikes):
     tasks = [Task(place, float(seconds)) for place in range(count)]
     offers = make_offers(terms)
     deadline_t = (terms["lag_s"] + max(task.runtime_s for task in tasks) + 2 * MARGIN_S) * spare

@@ -29,7 +29,7 @@ class Rented:
 
     def __init__(self, name: str, offer: Offer, t: float) -> None:
         self.name, self.offer, self.ready_t, self.paid_until_t = name, offer, t + offer.lag_s, t + offer.cycle_s
-        self.asleep, self.running, self.waiting = False, {}, []
+        self.hibernated, self.running, self.waiting = False, {}, []
 
     def view(self, t: float) -> Machine:
         phase = Phase.PENDING if t < self.ready_t else Phase.BUSY if self.running or self.waiting else Phase.IDLE
@@ -37,7 +37,7 @@ class Rented:
         return Machine(
             id=self.name,
             offer=self.offer,
-            phase=Phase.HIBERNATED if self.asleep else phase,
+            phase=Phase.HIBERNATED if self.hibernated else phase,
             ready_t=self.ready_t,
             running=running,
             waiting=tuple(self.waiting),
@@ -46,7 +46,7 @@ class Rented:
 
 
 class World:
-    """Carries plans out; `naps` are (seconds, which machine, seconds asleep)."""
+    """Carries plans out; `naps` are (seconds, which machine, seconds hibernated)."""
 
     def __init__(self, tasks: list[Task], deadline_t: float, naps: list[tuple[float, int, float]]) -> None:
         self.t, self.deadline_t, self.tasks = 0.0, deadline_t, {task.id: task for task in tasks}
@@ -77,7 +77,7 @@ class World:
         for name, queue in plan.assign.items():
             machine = self.machines[names.get(name, name)]
             machine.waiting = list(queue)
-            if machine.asleep:
+            if machine.hibernated:
                 machine.running = {}
         for name in plan.stop:
             assert not self.machines[name].running
@@ -88,14 +88,14 @@ class World:
 
     def fill(self) -> None:
         for machine in self.machines.values():
-            while not machine.asleep and self.t >= machine.ready_t and machine.waiting:
+            while not machine.hibernated and self.t >= machine.ready_t and machine.waiting:
                 if len(machine.running) == machine.offer.cores:
                     break
                 task = machine.waiting.pop(0)
                 machine.running[task] = self.tasks[task].seconds_on(machine.offer)
 
     def advance(self) -> None:
-        awake = [machine for machine in self.machines.values() if not machine.asleep]
+        awake = [machine for machine in self.machines.values() if not machine.hibernated]
         moments = [self.replan_t, *(at for at, _, _ in self.notices), *(at for at, _ in self.wakes)]
         moments += [machine.ready_t for machine in awake]
         moments += [self.t + left_s for machine in awake for left_s in machine.running.values()]
@@ -113,15 +113,15 @@ class World:
     def doze(self) -> None:
         for at, which, length in [notice for notice in self.notices if notice[0] <= self.t]:
             self.notices.remove((at, which, length))
-            spot = [m for m in self.machines.values() if m.offer.market == "spot" and not m.asleep]
+            spot = [m for m in self.machines.values() if m.offer.market == "spot" and not m.hibernated]
             if spot:
                 victim = spot[which % len(spot)]
-                victim.asleep = True
+                victim.hibernated = True
                 self.wakes.append((self.t + length, victim.name))
         for wake in [wake for wake in self.wakes if wake[0] <= self.t]:
             self.wakes.remove(wake)
             if wake[1] in self.machines:
-                self.machines[wake[1]].asleep = False
+                self.machines[wake[1]].hibernated = False
 
 
 naps = st.lists(st.tuples(st.floats(0.5, 4_000), st.integers(0, 9), st.sampled_from([30.0, 400.0, 1e9])), max_size=8)

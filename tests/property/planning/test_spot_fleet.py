@@ -1,4 +1,4 @@
-"""Fleets: whatever spot and prices do, the deadline is met, and nobody pays less than the lower bound."""
+"""Fleets: whatever spot and prices do, the deadline is met, and no planner pays less than the lower bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A budget is a promise: random clouds, prices and budgets, and never a billing cycle that would exceed it."""
+"""Random clouds, prices and budgets: no billing cycle that would exceed the budget is begun."""
 
 from __future__ import annotations
 

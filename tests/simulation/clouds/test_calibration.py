@@ -1,4 +1,4 @@
-"""Forecasts hold what they say: a small measure of calibration; `windfall simulate calibration` is the large one."""
+"""How often forecasts hold, measured in small; `windfall simulate calibration` is the large one."""
 
 from __future__ import annotations
 

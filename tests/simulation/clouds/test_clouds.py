@@ -117,7 +117,7 @@ MARKETS = {
 
 
 @pytest.mark.parametrize("kind", MARKETS)
-def test_a_place_is_taken_at_the_same_times_whoever_rents_it_and_whenever(kind):
+def test_a_place_is_interrupted_at_the_same_times_in_every_plan(kind):
     early, late = (Market(supply(**MARKETS[kind]), "cloud", 5) for _ in range(2))
     first = early.rent(0.0) or early.rent(HOUR)
     at = early.taken_t(first, 0.0)
@@ -208,13 +208,13 @@ def test_a_hibernated_task_stands_still_and_goes_on_from_its_break_point():
     sleepy = Supply(offer=offer, boot=fixed(60.0), life=fixed(500.0), asleep=fixed(1000.0), once=True)
     outcome, _ = one_machine([Task(0, 900.0)], [sleepy])
     assert outcome.finish_s == pytest.approx(60.0 + 900.0 + 1000.0)
-    assert [what for _, _, what in outcome.events] == ["started", "ready", "asleep", "awake", "released"]
+    assert [what for _, _, what in outcome.events] == ["started", "ready", "hibernated", "resumed", "released"]
     assert outcome.machines[0].sleeps_s == ((500.0, 1500.0),)
     assert outcome.cost_usd == pytest.approx(2 * 0.3), "960 s held; the sleep is not billed"
     assert outcome.lost == 0 and outcome.machines[0].ready_s == 60.0
 
 
-def test_a_task_that_slept_is_reported_as_workers_report_it_without_the_sleep():
+def test_a_hibernated_task_is_reported_as_by_workers_without_the_hibernation():
     world, records, _ = watched(scenario(GONE_WRONG["hibernated and resumed"]), 1)
     reports = [record.event for record in records if isinstance(record.event, ResultsReported)]
     runs_s = [result.end - result.start for event in reports for result in event.results if result.exit == 0]
@@ -284,7 +284,7 @@ def test_hads_meets_its_deadline_under_hibernation_and_every_planner_meets_the_s
             outcome = run_bag(tasks, markets, 2100.0, planner, seed)
             assert outcome.done == 40 and (outcome.met or planner != "hads")
             first = min(machine.number for machine in outcome.machines)
-            moments[planner] = [t for t, number, what in outcome.events if number == first and what == "asleep"]
+            moments[planner] = [t for t, number, what in outcome.events if number == first and what == "hibernated"]
         assert moments["hads"] == moments["hads-as-printed"], "the first machine is the same for both"
 
 

@@ -30,7 +30,7 @@ def test_table_10_comes_out_to_the_cent_where_the_formulas_agree_with_the_paper(
 
 @pytest.mark.parametrize("planner", sorted(set(PLANNERS) - {"hads-as-printed", "spot"}))
 @pytest.mark.parametrize("scenario", ["c2", "c4"])
-def test_no_planner_with_a_net_misses_the_deadline_where_everything_hibernates(planner, scenario):
+def test_no_planner_with_a_safety_net_misses_the_deadline_where_everything_hibernates(planner, scenario):
     for seed in SEEDS:
         outcome = run(planner, scenario=scenario, seed=seed)
         assert outcome["met"]

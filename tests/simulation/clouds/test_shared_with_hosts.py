@@ -1,4 +1,4 @@
-"""One bag by one deadline on free hosts and on a cloud: they share it, and nobody's leaving is felt."""
+"""One bag by one deadline on free hosts and on a cloud: they share it, and the deadline holds when either leaves."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def world(tmp_path):
 
 
 @pytest.mark.parametrize("planner", ["windfall", "hads", "greedy"])
-def test_hosts_that_cost_nothing_take_a_share_whoever_plans_and_it_is_cheaper(world, planner):
+def test_free_hosts_take_a_share_under_every_planner_and_the_job_costs_less(world, planner):
     chosen = f"bag.rush.planner={planner}"
     shared, _ = run(world(chosen), 1)
     alone, _ = run(world(chosen, "pool.cluster.hosts=1", "pool.cluster.slots=1"), 1)
@@ -65,7 +65,7 @@ def test_hosts_that_cost_nothing_take_a_share_whoever_plans_and_it_is_cheaper(wo
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_the_deadline_holds_though_all_of_them_leave_in_the_middle(world, seed):
+def test_the_deadline_holds_although_all_free_hosts_leave_in_the_middle(world, seed):
     found, _ = run(world("pool.cluster.stay.law=exponential", "pool.cluster.stay.mean=30m"), seed)
     assert found.met, found
     assert found.bags[0].done == 200

@@ -1,4 +1,4 @@
-"""Two drivers, one brain: the live driver and the simulated one make the same records of the same happenings.
+"""The live driver and the simulated one make the same records of the same events.
 
 A script plays the world: it submits jobs, asks as hosts, reports results, falls silent, drains, and says what providers
 of machines and agents of a site would say. What it does next depends on a seed and on the state, so two drivers that

@@ -158,7 +158,7 @@ def test_no_task_begins_before_its_parents_have_ended() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_machine_that_is_taken_away_midway_costs_money_and_not_the_deadline(seed: int) -> None:
+def test_a_machine_that_is_reclaimed_midway_costs_money_and_not_the_deadline(seed: int) -> None:
     rng = np.random.default_rng(seed)
     runtimes, edges = diamond(8, rng)
     world = World(runtimes, edges, 7200.0, "windfall")

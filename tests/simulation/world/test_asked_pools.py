@@ -129,7 +129,7 @@ def test_promises_hold_whatever_becomes_of_the_workers_through_an_outage_and_a_r
     assert len(run.events(PoolsConfigured)) == 2, "a server that starts says which pools there are"
 
 
-def test_a_worker_that_is_taken_while_the_server_cannot_be_reached_never_came():
+def test_a_worker_that_is_reclaimed_while_the_server_cannot_be_reached_never_came():
     taken = GRID | {"wait": "10m", "stay": "5m", "hosts": 3}
     run = Run(scenario(taken, bag={"tasks": 3, "run": "1m", "max_losses": 90}, outage=[{"at": "5m", "lasts": "20m"}]))
     never = [event for event in run.events(PoolAnswered) if not event.ask]

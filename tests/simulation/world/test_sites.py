@@ -122,7 +122,7 @@ def test_instances_without_work_end_and_are_not_asked_for_again():
     assert len(there) < 10, "of the 20 for which there is room"
 
 
-def test_a_site_that_nobody_reaches_begins_anew_when_it_was_given_up():
+def test_a_site_that_cannot_be_reached_begins_anew_when_it_was_given_up():
     gaps = {"outage": [{"at": "20m", "lasts": "30m"}], "restart": [{"at": "90m", "lasts": "1m"}]}
     run = Run(scenario(**gaps))
     assert run.bag.counts == [0, 0, 100, 0, 0] and run.broken == []

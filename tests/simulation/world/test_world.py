@@ -145,7 +145,7 @@ def test_a_server_that_restarts_loses_nothing_and_counts_no_silence_against_the_
     assert outcome.turnaround_s <= calm.turnaround_s + 20 * 60
 
 
-def test_nobody_speaks_to_a_server_that_is_down():
+def test_no_host_speaks_to_a_server_that_is_down():
     times = []
     made = scenario(restart=[{"at": "20m", "lasts": "10m"}])
     World(made, 1, lambda record: times.append(record.event.t)).run()

@@ -281,7 +281,7 @@ def machine(from_s, to_s, *sleeps):
     return RentedMachine(1, "x", "spot", from_s, from_s, to_s, "released", 0.0, sleeps)
 
 
-def test_machines_over_time_leave_out_those_that_sleep():
+def test_machines_over_time_leave_out_hibernated_ones():
     run = forecast.Run(1, 0.0, 50.0, True, (machine(0, 100), machine(0, 100, (25.0, 75.0))), 0, 0, 1, None, "")
     made = forecast.Forecast(100.0, (run,))
     times, counts = made.machines_over_time()
@@ -368,7 +368,7 @@ def test_the_interval_says_how_often_it_holds_the_next_run_and_few_runs_cannot_s
     assert few.holds == 0.6 and (few.cost_usd.low, few.cost_usd.high) == (1.0, 4.0)
 
 
-def test_a_spread_that_nobody_told_differs_from_run_to_run_and_one_that_was_told_does_not():
+def test_a_spread_that_was_not_given_differs_from_run_to_run_and_one_that_was_given_does_not():
     asked = question(spread=0.4, spread_is_guessed=True)
     spreads = {forecast.of_seed(asked, seed).spread for seed in range(20)}
     assert 0.0 in spreads and max(spreads) > 0.8 and len(spreads) > 4

@@ -1,4 +1,4 @@
-"""Runs in processes of their own end with whoever started them."""
+"""Runs in processes of their own end with the process that started them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windfall.cli.processes import processes
 
 
 @pytest.mark.parametrize(("stopped_by", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
-def test_nobody_who_stops_a_simulation_waits_for_its_runs(stopped_by, raised):
+def test_stopping_a_simulation_does_not_wait_for_its_runs(stopped_by, raised):
     with pytest.raises(raised), processes(2, 2) as pool:
         assert pool is not None
         pool.submit(os.getpid).result()

@@ -72,7 +72,7 @@ def test_an_answer_that_is_not_ours_is_quoted():
     assert "proxy" in made.message
 
 
-def test_nobody_there_is_unreachable_and_names_the_address(connect):
+def test_an_address_without_a_server_is_unreachable_and_named(connect):
     url = f"http://127.0.0.1:{closed_port()}"
     with pytest.raises(Unreachable) as caught:
         connect(url).get("/healthz")

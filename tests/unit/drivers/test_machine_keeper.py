@@ -59,7 +59,7 @@ class World:
         return self.driver.state.fleet.machines[number]
 
     def crash(self) -> None:
-        """The server is gone; what was committed stays, nobody says goodbye."""
+        """The server was killed: what was committed stays."""
         for task in list(self.driver._tasks):
             task.cancel()
 
@@ -157,7 +157,7 @@ def test_a_machine_that_was_given_up_before_it_was_ordered_is_never_ordered():
     play(story)
 
 
-def test_a_machine_that_is_gone_without_a_word_has_failed_or_was_taken_if_there_was_a_notice():
+def test_a_machine_that_is_no_longer_shown_has_failed_or_was_reclaimed_if_there_was_a_notice():
     async def story(world):
         await world.plan(STEADY, STEADY)
         await world.look()

@@ -1,4 +1,4 @@
-"""Planners in a process of their own: their word is proposed; one that fails or thinks too long is stepped in for."""
+"""Planners in a process of their own: plans are proposed; a planner that fails or is too slow has a fallback."""
 
 from __future__ import annotations
 

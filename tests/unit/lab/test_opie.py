@@ -1,4 +1,4 @@
-"""The laboratory and the bench run on small inputs and keep their books."""
+"""The laboratory and the bench run on small inputs, and their sums are right."""
 
 import json
 

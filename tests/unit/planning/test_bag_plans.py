@@ -1,4 +1,4 @@
-"""The planners of bags on snapshots made by hand: what they rent, what they wait for, when they look again."""
+"""The planners of bags on snapshots made by hand: what they rent, what they wait for, when they replan."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_it_rents_spot_where_nothing_is_known_and_time_is_plenty():
     assert next(r for r in plan.rejected if r.what.startswith("all on")).cost_usd > plan.predicted_cost_usd
 
 
-def test_it_rents_on_demand_where_spot_is_known_to_be_taken_all_the_time():
+def test_it_rents_on_demand_where_spot_is_known_to_be_reclaimed_all_the_time():
     hopeless = replace(CHEAP, interruptions_per_h=60.0, resumes_per_h=0.0)
     assert set(markets(WINDFALL(snapshot(offers=(hopeless, DEAR))))) == {ONDEMAND}
 
@@ -75,25 +75,25 @@ def test_an_idle_machine_ends_just_before_its_next_cycle_and_not_sooner():
     assert WINDFALL(snapshot(spare, busy, count=1, t=early.replan_t)).stop == ["spare"]
 
 
-def test_a_sleeper_is_waited_for_until_a_rescue_would_be_late():
-    asleep = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, hibernated_since_t=100.0)
+def test_a_hibernated_machine_is_waited_for_until_a_rescue_would_be_late():
+    hibernated = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, hibernated_since_t=100.0)
     wakes = (replace(CHEAP, resumes_per_h=30.0), DEAR)
-    plan = WINDFALL(snapshot(asleep, count=1, t=100.0, offers=wakes))
+    plan = WINDFALL(snapshot(hibernated, count=1, t=100.0, offers=wakes))
     assert plan.start == []
     assert plan.replan_t <= 2000.0 - 60.0 - 100.0
-    late = WINDFALL(snapshot(asleep, count=1, t=1835.0, offers=wakes))
+    late = WINDFALL(snapshot(hibernated, count=1, t=1835.0, offers=wakes))
     assert markets(late) == [ONDEMAND]
     assert late.assign[late.start[0].label] == [0]
 
 
-def test_what_runs_on_spot_is_insured_when_the_net_would_be_cut():
+def test_on_demand_machines_start_when_the_safety_net_would_fail():
     busy = machine(Phase.BUSY, running=(Running(0, 90.0),), paid_until_t=2400.0)
     plan = WINDFALL(snapshot(busy, count=1, t=2000.0 - 5.0 - 160.0))
     assert markets(plan) == [ONDEMAND]
     assert any("the safety net would not hold" in reason for reason in plan.because)
 
 
-def test_it_looks_again_before_the_net_could_be_cut():
+def test_it_replans_before_the_safety_net_could_fail():
     busy = machine(Phase.BUSY, running=(Running(0, 500.0),), paid_until_t=1200.0)
     shown = snapshot(busy, count=1, seconds=600.0, t=300.0)
     plan = WINDFALL(shown)
@@ -133,21 +133,21 @@ def test_greedy_and_all_spot_rent_spot_and_on_demand_does_not():
 
 
 def test_uniform_progress_waits_above_its_line_and_rents_on_demand_below_it():
-    asleep = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, hibernated_since_t=100.0)
-    ahead = snapshot(asleep, count=1, t=100.0, total=100)
-    behind = snapshot(asleep, count=1, t=1000.0, total=1)
+    hibernated = machine(Phase.HIBERNATED, running=(Running(0, 60.0),), paid_until_t=math.inf, hibernated_since_t=100.0)
+    ahead = snapshot(hibernated, count=1, t=100.0, total=100)
+    behind = snapshot(hibernated, count=1, t=1000.0, total=1)
     assert PLANNERS["uniform-progress"](ahead).start == []
     assert markets(PLANNERS["uniform-progress"](behind)) == [ONDEMAND]
 
 
-def test_what_survives_lowers_the_rate_and_what_is_taken_raises_it():
+def test_machines_that_survive_lower_the_hazard_rate_and_reclaimed_ones_raise_it():
     nothing = learned_rates(CHEAP, {}).interrupts_per_s
     calm = snapshot(machine(Phase.BUSY, up_since_t=0.0), t=36_000.0, deadline_t=40_000.0)
     assert learned_rates(CHEAP, observed_markets(calm)).interrupts_per_s < nothing / 2
     assert learned_rates(CHEAP, {CHEAP.key: Market(hibernated=5, up_s=3600.0)}).interrupts_per_s > 2 * nothing
 
 
-def test_a_task_costs_more_the_later_it_is_and_a_sleeper_no_more_than_one_that_nobody_runs():
+def test_a_task_costs_more_the_later_it_is_and_a_hibernated_one_no_more_than_a_waiting_one():
     shown = Snapshot(t=0.0, deadline_t=DEADLINE_S, tasks={}, machines=(), offers=tuple(offers()))
     prices = Prices(shown, 198.0, 60, 5.0)
     assert prices.waiting_usd[0] < prices.waiting_usd[60] < prices.waiting_usd[80]
@@ -222,7 +222,7 @@ def test_no_paid_machine_is_idle_while_another_has_a_queue():
     assert sorted(len(plan.assign[one.id]) for one in idle) == [2, 2, 2]
 
 
-def test_where_all_machines_are_being_taken_no_more_are_rented_and_the_rest_waits():
+def test_where_all_machines_are_being_reclaimed_no_more_are_rented_and_the_rest_waits():
     noticed_offers = machine(
         Phase.BUSY, BY_THE_HOUR, running=(Running(0, 600.0),), paid_until_t=3600.0, noticed_t=300.0
     )
@@ -234,7 +234,7 @@ def test_where_all_machines_are_being_taken_no_more_are_rented_and_the_rest_wait
     assert any("wait for spot" in reason for reason in plan.because)
 
 
-def test_an_hour_that_is_free_when_the_machine_is_taken_is_not_expected_to_be_paid():
+def test_an_hour_that_is_free_when_the_machine_is_reclaimed_is_not_expected_to_be_paid():
     shown = snapshot(offers=(replace(BY_THE_HOUR, interruptions_per_h=1.0), SURE_BY_THE_HOUR), deadline_t=4 * 3600.0)
     charged = snapshot(
         offers=(replace(BY_THE_HOUR, interruptions_per_h=1.0, free_if_taken=False), SURE_BY_THE_HOUR),
@@ -319,7 +319,7 @@ def test_what_waits_behind_others_on_demand_is_looked_at_while_it_could_still_be
     assert plan.replan_t <= 7200.0 - 2400.0 - 200.0
 
 
-def test_where_the_net_would_be_let_down_before_spot_has_done_anything_nobody_pays_for_both():
+def test_spot_is_not_rented_if_a_rescue_would_begin_before_it_has_done_anything():
     spot = Offer(name="s", pool="c", price_usd=0.03, cores=2, lag_s=120.0, limit=20, market=SPOT)
     steady = Offer(name="o", pool="c", price_usd=0.085, cores=2, lag_s=120.0, limit=20)
     tasks = {number: Task(number, 480.0, mean_s=320.0) for number in range(200)}

@@ -1,4 +1,4 @@
-"""Run times are learned, not asked for."""
+"""Run times per class of tasks: quantiles and means from finished and from running attempts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_only_the_newest_samples_are_kept():
 
 
 def begun(times, at_s):
-    """What is known of tasks that all began at once, so long after that."""
+    """What is known of tasks that all began at once, this many seconds later."""
     estimates = learned([seconds for seconds in times if seconds <= at_s])
     estimates.running["fit"] = [at_s] * sum(seconds > at_s for seconds in times)
     return estimates

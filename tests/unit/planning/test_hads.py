@@ -117,40 +117,40 @@ def snapshot(t: float, *machines: Machine, runtimes: dict[int, float]) -> Snapsh
 
 
 def test_a_hibernated_machine_is_waited_for_until_an_on_demand_start_would_only_just_do():
-    asleep = machine("m1", Phase.HIBERNATED, running=[(1, 50.0)], waiting=[2])
-    plan = replan(snapshot(600.0, asleep, runtimes={1: 200.0, 2: 300.0}), Settings(margin_s=0.0))
+    hibernated = machine("m1", Phase.HIBERNATED, running=[(1, 50.0)], waiting=[2])
+    plan = replan(snapshot(600.0, hibernated, runtimes={1: 200.0, 2: 300.0}), Settings(margin_s=0.0))
     assert not plan.start
     assert plan.replan_t == pytest.approx(DEADLINE_S - LAG_S - 300.0)
     assert plan.rejected[0].cost_usd == pytest.approx(0.100)
 
 
 def test_at_the_limit_tasks_go_to_a_new_on_demand_machine_and_start_over():
-    asleep = machine("m1", Phase.HIBERNATED, running=[(1, 50.0)], waiting=[2])
-    plan = replan(snapshot(1620.0, asleep, runtimes={1: 200.0, 2: 300.0}), Settings(margin_s=0.0))
+    hibernated = machine("m1", Phase.HIBERNATED, running=[(1, 50.0)], waiting=[2])
+    plan = replan(snapshot(1620.0, hibernated, runtimes={1: 200.0, 2: 300.0}), Settings(margin_s=0.0))
     assert [(start.offer.name, start.offer.market) for start in plan.start] == [("c4.large", "on-demand")]
     assert plan.assign == {"m1": [], "new-0": [2, 1]}
     assert plan.predicted_finish_t == pytest.approx(DEADLINE_S)
 
 
 def test_attempt_one_is_an_idle_machine_and_spot_before_on_demand():
-    asleep = machine("m1", Phase.HIBERNATED, waiting=[1])
+    hibernated = machine("m1", Phase.HIBERNATED, waiting=[1])
     idle = [machine("od", Phase.IDLE, market="on-demand"), machine("sp", Phase.IDLE)]
-    plan = replan(snapshot(1690.0, asleep, *idle, runtimes={1: 230.0}), AS_PRINTED)
+    plan = replan(snapshot(1690.0, hibernated, *idle, runtimes={1: 230.0}), AS_PRINTED)
     assert not plan.start
     assert plan.assign == {"m1": [], "sp": [1]}
 
 
 def test_a_careful_migration_takes_no_spot_machine_from_which_there_is_no_rescue():
-    asleep = machine("m1", Phase.HIBERNATED, waiting=[1])
+    hibernated = machine("m1", Phase.HIBERNATED, waiting=[1])
     idle = [machine("od", Phase.IDLE, market="on-demand"), machine("sp", Phase.IDLE)]
-    plan = replan(snapshot(1690.0, asleep, *idle, runtimes={1: 230.0}))
+    plan = replan(snapshot(1690.0, hibernated, *idle, runtimes={1: 230.0}))
     assert plan.assign == {"m1": [], "od": [1]}
 
 
 def test_attempt_two_is_a_busy_machine():
-    asleep = machine("m1", Phase.HIBERNATED, waiting=[1])
+    hibernated = machine("m1", Phase.HIBERNATED, waiting=[1])
     busy = machine("m2", Phase.BUSY, market="on-demand", running=[(2, 60.0), (3, 90.0)])
-    plan = replan(snapshot(1800.0, asleep, busy, runtimes={1: 120.0, 2: 200.0, 3: 200.0}))
+    plan = replan(snapshot(1800.0, hibernated, busy, runtimes={1: 120.0, 2: 200.0, 3: 200.0}))
     assert not plan.start
     assert plan.assign == {"m1": [], "m2": [1]}
 
@@ -184,14 +184,14 @@ def test_an_idle_machine_takes_waiting_tasks_that_would_finish_there_sooner():
 
 def test_a_checkpoint_is_not_lost_in_a_migration():
     task = Task(1, 300.0, checkpoint_mb=100.0, saved_s=200.0)
-    asleep = machine("m1", Phase.HIBERNATED, running=[(1, 90.0)])
-    now = Snapshot(t=600.0, deadline_t=DEADLINE_S, tasks={1: task}, machines=(asleep,), offers=paper_offers())
+    hibernated = machine("m1", Phase.HIBERNATED, running=[(1, 90.0)])
+    now = Snapshot(t=600.0, deadline_t=DEADLINE_S, tasks={1: task}, machines=(hibernated,), offers=paper_offers())
     waits, forgets = (replan(now, Settings(margin_s=0.0, checkpoints=keeps)).replan_t for keeps in (True, False))
     assert waits == pytest.approx(DEADLINE_S - LAG_S - (13.0 + 0.04 * 100.0 + 100.0))
     assert forgets == pytest.approx(DEADLINE_S - LAG_S - 300.0)
 
 
-def test_tasks_of_a_machine_that_was_taken_away_move_at_once():
+def test_tasks_of_a_reclaimed_machine_move_at_once():
     busy = machine("m1", Phase.BUSY, running=[(1, 100.0)])
     plan = replan(snapshot(100.0, busy, runtimes={1: 200.0, 2: 200.0}))
     assert plan.assign == {"m1": [2]}
@@ -202,11 +202,11 @@ def test_it_says_what_its_schedule_will_cost():
     assert plan.predicted_cost_usd == pytest.approx(5 * 0.0588)
 
 
-def test_a_machine_that_woke_too_late_for_its_queue_gives_the_rest_away_where_it_is_careful():
+def test_a_machine_that_resumed_too_late_for_its_queue_gives_the_rest_away_where_it_is_careful():
     spot = next(offer for offer in paper_offers() if offer.market == "spot" and offer.name == "c3.large")
     tasks = {number: Task(number, 300.0) for number in range(6)}
-    woken = Machine(id="w", offer=spot, phase=Phase.BUSY, waiting=tuple(tasks), paid_until_t=2000.0)
-    snapshot = Snapshot(t=1200.0, deadline_t=DEADLINE_S, tasks=tasks, machines=(woken,), offers=paper_offers())
+    resumed = Machine(id="w", offer=spot, phase=Phase.BUSY, waiting=tuple(tasks), paid_until_t=2000.0)
+    snapshot = Snapshot(t=1200.0, deadline_t=DEADLINE_S, tasks=tasks, machines=(resumed,), offers=paper_offers())
     careful, printed = replan(snapshot, Settings()), replan(snapshot, AS_PRINTED)
     assert len(careful.assign["w"]) < 6
     assert careful.start

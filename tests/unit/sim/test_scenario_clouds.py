@@ -93,7 +93,7 @@ def test_a_cloud_is_read_with_its_offers_and_their_defaults():
         (["cloud.offer.spot.up=1h"], "offer spot.down: capacity that comes and goes", "30m"),
         (["cloud.offer.sure.name=spot"], "two offers are called 'spot'", "unique"),
         (["bag.planner=genius"], "bag bag.planner: there is no planner 'genius' for bags", "hads"),
-        (["bag.planner="], "nobody rents machines for it", "planner ="),
+        (["bag.planner="], "it has no hosts and no planner that rents machines", "planner ="),
         (["bag.deadline=never"], "bag bag.deadline: a planner needs one", '"6h"'),
         (['bag.clouds=["west"]'], "bag bag.clouds: there is no cloud 'west'", "east"),
         (["bag.clouds=east"], "bag bag.clouds: 'east' cannot be", "in brackets"),

@@ -1,4 +1,4 @@
-"""The sketch that the engine keeps: plain data, bounded, forgetful, honest about what it does not know."""
+"""The sketch that the engine keeps: plain data, bounded, weights that fade, no advice from too few attempts."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def status(job: str | None, watch: bool, place: Place, as_json: bool) -> None:
 
 
 def _as_it_stands(status: Json, is_idle: bool) -> Json:
-    """The status, and whether a server runs. Without one, nobody is connected, whatever the log says."""
+    """The status, and whether a server runs. Without one, no host is connected, whatever the log says."""
     return {**status, "server_runs": not is_idle, **({"hosts": 0, "slots": 0} if is_idle else {})}
 
 

@@ -18,7 +18,7 @@ RUNS = 20
 MOST_TASKS = 2_000
 """Larger workflows are not simulated unless a number of runs is asked for: each run takes minutes."""
 SPREAD = 0.15
-"""Of run times, where nobody has told it; each run has another one around it."""
+"""Spread of run times if none is given; each run has another one around it."""
 
 
 def question_of(

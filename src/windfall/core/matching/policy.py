@@ -4,7 +4,7 @@ The engine sees policies only through `BagPolicy`. The ClassAd implementation (`
 nothing in here knows the language that policies are written in.
 
 An ad is a plain dict from attribute name to value: bool, int, float, str, or a nested ad or list of these. A missing
-key is *undefined*. The caller may change an ad between two calls; nobody keeps a reference to it.
+key is *undefined*. The caller may change an ad between two calls: policies keep no reference to it.
 """
 
 from __future__ import annotations

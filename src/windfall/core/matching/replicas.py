@@ -53,10 +53,10 @@ class Room(Struct):
 def slow_after_s(state: State, bag: Bag) -> float | None:
     """How long an attempt may take before a bag without a policy wants a replica; None while too little is known.
 
-    A quantile of what the bag's attempts took, as early as the budget for waste allows: a tail is about as many
-    tasks as two rounds of the slots, and the share of them that is still out by then is run twice. What is out
-    counts among the attempts: those that are back first are the quick ones. If so many are out that the quantile
-    lies among them, perhaps because they are dead, what the others took and a quarter more must do.
+    A quantile of the turnarounds of the bag's attempts, as low as the budget for waste allows: a tail is about as many
+    tasks as two rounds of the slots, and the share of them that is still out by then runs twice. Attempts that are out
+    count, too, because the quick ones come back first. If the quantile lies among those that are out (their hosts may
+    have vanished), the turnarounds of the others and a quarter more count instead.
     """
     done = bag.counts[DONE]
     if done < MIN_SAMPLES:

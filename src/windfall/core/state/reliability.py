@@ -67,7 +67,7 @@ class Reliability(Struct, array_like=True, gc=False):
         self.turnaround_s += (turnaround_s - self.turnaround_s) / (self.done if self.done < mean_over else mean_over)
 
     def failed_task(self, job: int, cpu_s: float) -> None:
-        """A task failed here. Nobody is blamed yet: it may fail everywhere (see `blamed`)."""
+        """A task failed here. The host is not blamed yet: the task may fail everywhere (see `blamed`)."""
         if not self.failures_in_a_row:
             self.failing_since = self.weighed_t
         self.failed += 1

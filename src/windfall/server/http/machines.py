@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def check_rented(service: Service, spec: JobSpec, is_workflow: bool) -> None:
-    """Refuse a job that would wait for ever: pools that rent nothing here, a planner that nobody knows."""
+    """Refuse a job that would wait for ever: pools that rent nothing here, an unknown planner."""
     for pool in spec.pools:
         renting = service.rented.pools if service.rented is not None else {}
         if pool not in renting:

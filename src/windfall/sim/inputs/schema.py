@@ -95,13 +95,13 @@ POOL = (
     Field("faulty", "share", "share of hosts that fail more often", 0.0),
     Field("faulty_errors", "share", "and how often those fail", 0.5),
     Field("black_holes", "share", "share of hosts that fail every task at once (black holes)", 0.0),
-    Field("black_hole_after", "duration", "how soon they fail it", "5s"),
+    Field("black_hole_after", "duration", "time until they fail it", "5s"),
     Field("stragglers", "share", "share of attempts that take longer than they should", 0.0),
     Field("straggler_factor", "number law", "and how many times as long", 5.0),
     Field("report", "choice", "when results are sent: each at once, or when all fetched tasks are done", "each",
           ("each", "batch")),
     Field("heartbeat", "duration", "longest silence of a working host; never: it reports only results", "20s"),
-    Field("poll", "duration", "how soon a host without work asks again; doubled each time", "10s"),
+    Field("poll", "duration", "time until a host without work asks again; doubled each time", "10s"),
     Field("poll_max", "duration", "and how late at most", "10m"),
     Field("price_usd", "number", "price of a host for one billing cycle", 0.0),
     Field("cycle", "duration", "billing cycle; every begun one counts", "1s"),
@@ -150,7 +150,7 @@ BAG = (
 CLOUD = (
     Field("name", "text", "name of the cloud, and of the pool of its machines"),
     Field("heartbeat", "duration", "longest silence of a machine that works", "20s"),
-    Field("poll", "duration", "how soon a machine without work asks again; doubled each time", "10s"),
+    Field("poll", "duration", "time until a machine without work asks again; doubled each time", "10s"),
     Field("poll_max", "duration", "and how late at most", "1m"),
 )
 

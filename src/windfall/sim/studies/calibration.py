@@ -103,7 +103,7 @@ def _setting(
 def settings() -> list[Setting]:
     """Billing by the hour, the quarter and the second; hibernated and reclaimed; tight and loose; told right or wrong.
 
-    The first is `windfall demo deadline` in its own seconds: nobody tells that its tasks take exactly two.
+    The first is `windfall demo deadline` in its own seconds: that its tasks take exactly two is not told.
     """
     demo = _offers(15.0, 24.0, 1.0, 4, when_taken="hibernate", interruptions_per_h=180.0, resumes_per_h=360.0)
     hibernating = _offers(3600.0, 0.2, 60.0, 8, when_taken="hibernate", interruptions_per_h=1.0, resumes_per_h=4.0)

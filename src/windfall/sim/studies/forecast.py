@@ -58,7 +58,7 @@ class Question(Struct, frozen=True, kw_only=True):
     spread: float
     """Standard deviation of the logarithm of the true run times."""
     spread_is_guessed: bool = False
-    """Nobody has told the spread: each run has another one around it, so that the forecast shows what that means."""
+    """The spread is a guess: each run has another one around it, so that the forecast shows how much depends on it."""
     seen_s: tuple[float, ...] = ()
     """Run times of an earlier job: true run times are drawn from these, and planners are told the mean."""
     cpus: int = 1

@@ -29,7 +29,7 @@ def test_a_task_says_which_machine_it_is_reserved_for_and_that_it_boots():
     assert told["machine"] == 1 and not told["stuck"]
 
 
-def test_a_task_says_that_its_machine_sleeps():
+def test_a_task_says_that_its_machine_is_hibernated():
     cloud = Cloud()
     bag = cloud.rent()
     cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1, 2, 3]})

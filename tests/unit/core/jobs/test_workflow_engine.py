@@ -28,7 +28,7 @@ EDGES = [(0, 1), (0, 2), (1, 3), (2, 3)]
 
 
 class Flow(Hand):
-    """A hand with a diamond of five tasks: prepare, left and right, merge; and one that waits for nobody."""
+    """A hand with a diamond of five tasks: prepare, left and right, merge; and one without parents."""
 
     def workflow(self, classes: list[TaskClass] | None = None, edges=EDGES, tasks: int = 5, **rules) -> Bag:
         shape = graphs.from_edges(tasks, edges)
@@ -49,7 +49,7 @@ def flow() -> Flow:
     return Flow()
 
 
-def test_only_what_waits_for_nobody_is_handed_out(flow):
+def test_only_tasks_without_unfinished_parents_are_handed_out(flow):
     bag = flow.workflow()
     assert flow.tasks("h", want=9, slots=9) == [(1, 0, 1), (1, 4, 1)]
     assert bag.waiting == 0 and bag.queues.held == 3 and not flow.state.bags.ready

@@ -143,7 +143,7 @@ def test_each_failed_test_doubles_the_wait():
     assert waits[1] > 1.5 * waits[0] and waits[2] > 1.5 * waits[1]
 
 
-def test_a_bag_that_fails_everywhere_blames_nobody():
+def test_a_bag_that_fails_everywhere_blames_no_host():
     hand = Hand()
     hand.submit(60, [TaskClass(max_failures=2)])
     for _ in range(60):
@@ -192,7 +192,7 @@ def fail_in_a_row(hand, count: int) -> None:
         hand.report("hole", key, cause="exit")
 
 
-def test_a_black_hole_is_starved_before_anybody_else_is_done():
+def test_a_black_hole_is_starved_before_another_host_is_done():
     """Others have been running since before its failures began: that is witness enough."""
     hand = Hand()
     hand.submit(50, [TaskClass(max_failures=9)])
@@ -203,7 +203,7 @@ def test_a_black_hole_is_starved_before_anybody_else_is_done():
     assert answer.assigned == [] and "5 tasks failed" in answer.probation[1]
 
 
-def test_nobody_is_starved_for_a_bag_that_fails_everywhere_at_once():
+def test_no_host_is_starved_for_a_bag_that_fails_everywhere_at_once():
     hand = Hand()
     hand.submit(50, [TaskClass(max_failures=9)])
     for _ in range(6):

@@ -13,7 +13,7 @@ from windfall.timeouts.online import Memory
 
 
 def teach(hand: Hand, tasks: int, latency_s: float, pool: str = "grid") -> None:
-    """Let host `a` of a pool return that many results, each so long after it was sent."""
+    """Let host `a` of a pool return this many results, each `latency_s` after it was sent."""
     for _ in range(tasks):
         keys = hand.tasks("a", pool=pool)
         hand.wait(latency_s)
@@ -35,7 +35,7 @@ def test_before_enough_has_been_seen_the_stated_prior_holds():
     assert sent_deadline_s(hand, "a") == timeouts.PRIOR_S
 
 
-def test_a_lone_host_gets_no_deadline_because_nobody_could_take_over():
+def test_a_lone_host_gets_no_deadline_because_no_other_could_take_over():
     hand = Hand()
     hand.submit(5)
     assert sent_deadline_s(hand, "a") is None

@@ -191,7 +191,7 @@ def test_the_tail_is_entered_and_left_in_recorded_answers_as_the_operator_has_se
     assert hand.log[-1].decided.tails == [(bag.number, False)] and not bag.tail, "eleven wait for four slots"
 
 
-def test_a_deadline_of_an_ended_attempt_wakes_nobody():
+def test_a_deadline_of_an_ended_attempt_causes_no_wake_up():
     hand = Hand(Eager)
     hand.submit(3, policies={"Deadline": "50"})
     first, second = hand.tasks("a", want=2, slots=2)

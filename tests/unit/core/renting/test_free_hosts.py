@@ -43,7 +43,7 @@ def test_hosts_that_cost_nothing_have_their_chance_before_anything_is_rented() -
     assert plans_wanted(mixed.state) == [bag.number]
 
 
-def test_where_all_hosts_are_rented_nobody_waits_and_nothing_is_left_to_anybody() -> None:
+def test_where_all_hosts_are_rented_nothing_is_left_to_free_hosts() -> None:
     cloud = Cloud()
     first = cloud.rent(4)
     cloud.plan(first, start=[SPOT], assign={"new-0": [0, 1]})
@@ -65,7 +65,7 @@ def test_a_planner_is_not_shown_what_they_run_and_what_they_will_do_at_their_pac
     assert sum(group.count for group in mixed.shown(bag, names_up_to=0).groups) == len(shown.tasks)
 
 
-def test_less_is_left_to_them_the_nearer_the_deadline_and_nothing_at_the_end() -> None:
+def test_less_is_left_to_free_hosts_the_nearer_the_deadline_and_nothing_at_the_end() -> None:
     counts = []
     for share in (0.0, 0.3, 0.6, 0.86):
         mixed = Mixed()
@@ -90,7 +90,7 @@ def test_a_slot_that_has_had_its_task_for_long_is_thought_to_be_slow() -> None:
     assert counts[1] > counts[0]
 
 
-def test_what_was_reserved_is_given_to_them_when_more_of_them_are_at_work() -> None:
+def test_reserved_tasks_are_given_to_free_hosts_when_more_of_these_work() -> None:
     mixed = Mixed()
     bag = mixed.rent(40)
     mixed.plan(bag, start=[SPOT, SURE], assign={"new-0": list(range(20)), "new-1": list(range(20, 39))})

@@ -50,7 +50,7 @@ def test_a_plan_that_was_overtaken_by_events_is_made_again() -> None:
     assert plans_wanted(cloud.state) == [bag.number]
 
 
-def test_reserved_tasks_go_to_their_machine_in_order_and_to_nobody_else() -> None:
+def test_reserved_tasks_go_to_their_machine_alone_and_in_order() -> None:
     cloud = Cloud()
     bag = cloud.rent(4)
     cloud.plan(bag, start=[SPOT, SURE], assign={"new-0": [3, 1], "new-1": [0, 2]})
@@ -68,7 +68,7 @@ def test_a_machine_gets_nothing_ahead_and_nothing_of_other_jobs() -> None:
     assert other.waiting == 3
 
 
-def test_a_machine_takes_what_its_job_has_for_anybody_after_its_own_queue() -> None:
+def test_a_machine_takes_unassigned_tasks_of_its_job_after_its_own_queue() -> None:
     cloud = Cloud()
     bag = cloud.rent(3)
     cloud.plan(bag, start=[SPOT], assign={"new-0": [2]})
@@ -155,7 +155,7 @@ def test_a_budget_stops_launching_and_says_so_but_ends_nothing() -> None:
     assert cloud.state.fleet.machines[1].there
 
 
-def test_a_sleeping_machine_is_not_billed_and_its_silence_means_nothing() -> None:
+def test_a_hibernated_machine_is_not_billed_and_its_lease_stands_still() -> None:
     cloud = Cloud()
     bag = cloud.rent(2)
     cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1]})
@@ -174,7 +174,7 @@ def test_a_sleeping_machine_is_not_billed_and_its_silence_means_nothing() -> Non
     assert bag.state == "done"
 
 
-def test_a_worker_that_asks_again_is_awake_whatever_the_provider_has_said() -> None:
+def test_a_worker_that_asks_again_has_resumed_whatever_the_provider_has_said() -> None:
     cloud = Cloud()
     bag = cloud.rent(2)
     cloud.plan(bag, start=[SPOT])
@@ -185,7 +185,7 @@ def test_a_worker_that_asks_again_is_awake_whatever_the_provider_has_said() -> N
     assert cloud.state.fleet.machines[1].phase == fleet.RUNNING
 
 
-def test_tasks_of_a_sleeping_machine_may_move_and_are_dropped_when_it_wakes() -> None:
+def test_tasks_of_a_hibernated_machine_may_move_and_are_dropped_when_it_resumes() -> None:
     cloud = Cloud()
     bag = cloud.rent(2)
     cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1]})
@@ -200,7 +200,7 @@ def test_tasks_of_a_sleeping_machine_may_move_and_are_dropped_when_it_wakes() ->
     assert bag.columns.losses[0] == 0
 
 
-def test_what_runs_on_a_machine_that_is_awake_does_not_move() -> None:
+def test_tasks_that_run_on_a_machine_that_is_up_do_not_move() -> None:
     cloud = Cloud()
     bag = cloud.rent(2)
     cloud.plan(bag, start=[SPOT, SURE])
@@ -209,7 +209,7 @@ def test_what_runs_on_a_machine_that_is_awake_does_not_move() -> None:
     assert (taken.moved, taken.queues) == ([], [(2, [])])
 
 
-def test_a_machine_that_is_taken_gives_its_tasks_back_and_its_last_cycle_is_free() -> None:
+def test_a_reclaimed_machine_gives_its_tasks_back_and_its_last_cycle_is_free() -> None:
     cloud = Cloud()
     bag = cloud.rent(4)
     cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1, 2, 3]})
@@ -263,7 +263,7 @@ def test_a_machine_that_runs_out_of_work_calls_for_a_plan_once() -> None:
     assert plans_wanted(cloud.state) == []
 
 
-def test_a_planner_sees_what_is_left_of_running_tasks_without_the_time_asleep() -> None:
+def test_a_planner_sees_what_is_left_of_running_tasks_without_hibernated_time() -> None:
     cloud = Cloud()
     bag = cloud.rent(3)
     cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1, 2]})
@@ -349,7 +349,7 @@ def test_what_only_waited_on_its_machine_has_not_run() -> None:
     assert [seconds > 0.0 for seconds in ran_so_far(cloud.state, bag, cloud.t).values()] == [True, False]
 
 
-def test_machines_that_are_taken_together_make_one_spell() -> None:
+def test_machines_that_are_reclaimed_together_make_one_spell() -> None:
     cloud = Cloud()
     bag = cloud.rent(6)
     cloud.plan(bag, start=[SPOT, SPOT, SPOT])
@@ -363,7 +363,7 @@ def test_machines_that_are_taken_together_make_one_spell() -> None:
     assert market.up_s == pytest.approx(0 + 30 + 3630)
 
 
-def test_a_sleep_that_a_worker_has_taken_off_is_not_taken_off_again() -> None:
+def test_a_hibernation_that_a_worker_has_subtracted_is_not_subtracted_again() -> None:
     cloud = Cloud()
     bag = cloud.rent(60, [TaskClass()])
     cloud.plan(bag, start=[SPOT])
@@ -397,7 +397,7 @@ def test_a_checkpoint_of_an_earlier_attempt_is_where_the_next_one_begins() -> No
     assert machine.running[0].left_s == pytest.approx(100)
 
 
-def test_a_machine_that_will_be_taken_gets_no_more_work() -> None:
+def test_a_machine_that_will_be_reclaimed_gets_no_more_work() -> None:
     cloud = Cloud()
     bag = cloud.rent(4)
     cloud.plan(bag, start=[SPOT])
@@ -449,7 +449,7 @@ def test_a_state_with_machines_comes_back_as_it_was() -> None:
     assert (plans_wanted(again), again.fleet.replan_t) == ([bag.number], cloud.t + 77)
 
 
-def test_of_tasks_that_nobody_knows_a_guess_is_made_that_grows_while_they_run() -> None:
+def test_the_guess_for_tasks_of_unknown_run_time_grows_while_they_run() -> None:
     cloud = Cloud()
     bag = cloud.rent(8, [TaskClass()])
     (group,) = plans.view(cloud.state, bag.number, cloud.t, 0.0).groups

@@ -64,7 +64,7 @@ def test_a_server_without_such_a_pool_refuses_the_job(tmp_path):
     assert "--pools" in caught.value.hint
 
 
-def test_a_planner_that_nobody_knows_is_refused_with_those_that_there_are(tmp_path):
+def test_an_unknown_planner_is_refused_and_the_known_ones_are_named(tmp_path):
     with Client(state=tmp_path) as client, pytest.raises(BadInput, match="no planner 'oracle'") as caught:
         client.submit(["true", "{}"], [1], planner="oracle")
     assert "windfall" in caught.value.hint

@@ -67,7 +67,7 @@ def test_hosts_of_a_paused_pool_go_on_working():
     assert len(hand.tasks("p-1-1", pool="p")) == 1
 
 
-def test_requests_that_nobody_has_carried_out_are_withdrawn_and_count_no_more():
+def test_requests_that_were_not_carried_out_are_withdrawn_and_count_no_more():
     hand = hand_with_pools()
     hand.submit(3)
     asked(hand)
