@@ -50,7 +50,8 @@ class Cloud:
         return {
             "regions": ["us-east-1"], "zones": [ZONE_A, ZONE_B], "types": ["c5.large"], "image": IMAGE,
             "endpoint": self.proxy.url, "folder": str(self.folder / "machines"), "python": sys.executable,
-            "interval": 0.25, "prices_every": 0.5, "notices_every": 0.25, "boot": 1.0, "calls_per_s": 200.0, **other,
+            "interval": 0.25, "prices_every": 0.5, "notices_every": 0.25, "boot": 1.0, "minimum": 0.0,
+            "calls_per_s": 200.0, **other,
         }  # fmt: skip
 
     def pool(self, name: str = "cloud", limit: int = 4, **other: object) -> str:

@@ -6,18 +6,18 @@ import math
 
 from tests.support.ec2.proxy import Ec2Proxy
 
-MINIMUM_S, FREE_S = 60, 3600
+FREE_S = 3600
 
 
-def bill_usd(proxy: Ec2Proxy, id: str) -> tuple[float, float]:
+def bill_usd(proxy: Ec2Proxy, id: str, minimum_s: float = 60.0) -> tuple[float, float]:
     """Dollars that one instance costs, and the dollars of one second of it (the clocks of both sides differ).
 
-    By the second, a minute at least, at the price in effect in each second; free if EC2 takes it in its first hour.
+    By the second, `minimum_s` at least, at the price in effect in each second; free if EC2 takes it in its first hour.
     """
     spell = proxy.instances[id]
     held_s = sum(to - since for since, to in spell.stretches)
     assert held_s < math.inf, f"{id} still runs"
-    seconds = max(MINIMUM_S, math.ceil(held_s))
+    seconds = math.ceil(max(minimum_s, held_s))
     dearest = max(_usd_per_h(proxy, id, t) for since, to in spell.stretches for t in (since, to)) / 3600.0
     if spell.taken and held_s < FREE_S:
         return 0.0, dearest

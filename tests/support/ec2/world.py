@@ -27,7 +27,23 @@ def shared_moto() -> int:
     stack = ExitStack()
     atexit.register(stack.close)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moto-")))
-    return stack.enter_context(moto_server(folder))
+    port = stack.enter_context(moto_server(folder))
+    _warm_up(port)
+    return port
+
+
+def _warm_up(port: int) -> None:
+    """Have moto read its tables, which takes seconds, before anything waits for an answer."""
+    import boto3
+    from botocore.config import Config
+
+    client = boto3.client(
+        "ec2", region_name="us-east-1", endpoint_url=f"http://127.0.0.1:{port}", aws_access_key_id="x",
+        aws_secret_access_key="x", config=Config(read_timeout=120),
+    )  # fmt: skip
+    client.describe_instance_types(InstanceTypes=["c5.large"])
+    client.describe_instance_type_offerings(Filters=[{"Name": "instance-type", "Values": ["c5.large"]}])
+    client.close()
 
 
 @contextmanager

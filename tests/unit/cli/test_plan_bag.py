@@ -192,7 +192,7 @@ def test_clouds_of_a_pools_file_can_be_planned_with(plan, tmp_path, monkeypatch,
     words = ["plan", "job.toml", "--pools", "pools.toml", "--pool", "cloud", "--estimate", "10s", "--seeds", "1"]
     assert windfall(monkeypatch, capsys, *words, "--deadline", "2m").code == 0
     ended = windfall(monkeypatch, capsys, *words[:-4], "--pool", "clod", "--deadline", "2m")
-    assert ended.is_short_error(2) and "there is: cloud" in ended.err
+    assert ended.is_short_error(2) and "those that do: cloud" in ended.err
 
 
 def test_the_front_can_be_drawn(plan, tmp_path):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from math import ceil, isinf
+from math import ceil, inf, isinf
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -393,6 +393,8 @@ def _supplies(asked: Asked, pools: tuple[str, ...], assumed: list[str], warnings
         supplies = _from_pools(asked.pools_file, asked.pools or pools, assumed)
     elif asked.offers_file:
         supplies = _from_offers(asked, assumed)
+    elif asked.pools:
+        supplies = _from_server(asked, assumed)
     else:
         raise BadInput(
             "plan needs to know what may be rented",
@@ -450,39 +452,92 @@ def _series(traces: tuple[str, ...], offers: tuple[Offer, ...]) -> dict[str, Any
 
 
 def _from_pools(file: str, names: tuple[str, ...], assumed: list[str]) -> tuple[Supply, ...]:
-    """The markets of the emulated clouds of a pools.toml, in real seconds, as `windfall run` would rent from them."""
+    """The markets of the pools of a pools.toml, in real seconds, as `windfall run` would rent from them."""
     from windfall.pools.config import read_pools
 
     if found := supplies_of(read_pools(Path(file)), names, file, assumed):
         return found
-    raise BadInput(f"{file}: no pool in it rents machines", hint='one of kind = "emulated" does')
+    raise BadInput(f"{file}: no pool in it rents machines", hint='those of kind = "emulated" and "ec2" do')
 
 
 def supplies_of(configured: Sequence[Any], names: tuple[str, ...], file: str, assumed: list[str]) -> tuple[Supply, ...]:
-    """The markets of the emulated clouds among pools; of those with these names, if any are given."""
-    from windfall.pools.emulated_config import CloudSettings, cloud_of
+    """The markets of the pools that rent machines; of those with these names, if any are given."""
+    from windfall.pools.config import rents
+    from windfall.pools.emulated_config import CloudSettings
 
-    pools = {pool.name: pool for pool in configured if isinstance(pool.settings, CloudSettings)}
+    pools = {pool.name: pool for pool in configured if rents(pool)}
     if missing := next((name for name in names if name not in pools), None):
-        raise BadInput(
-            f"{file}: there is no emulated cloud '{missing}'", hint=f"there is: {', '.join(pools) or 'none'}"
-        )
+        hint = f"those that do: {', '.join(pools) or 'none'}"
+        raise BadInput(f"{file}: there is no pool '{missing}' that rents machines", hint=hint)
     chosen = names or tuple(pools)
-    rented = [each for name in chosen for each in cloud_of(pools[name], file).rented]
+    found: list[Supply] = []
+    for name in chosen:
+        if isinstance(pools[name].settings, CloudSettings):
+            found += _of_emulated(pools[name], file, assumed)
+        else:
+            found += _of_offers(pools[name].of.offers(pools[name]) if pools[name].of.offers else (), assumed)
+    return tuple(_of_pool(supply) for supply in found) if len(chosen) > 1 else tuple(found)
+
+
+def _of_pool(supply: Supply) -> Supply:
+    """The same under a name that tells it from those of other pools."""
+    return replace(supply, offer=replace(supply.offer, name=f"{supply.offer.pool}:{supply.offer.name}"))
+
+
+def _of_emulated(pool: Any, file: str, assumed: list[str]) -> list[Supply]:
+    from windfall.pools.emulated_config import cloud_of
+
+    rented = cloud_of(pool, file).rented
     both = [each.offer.name for each in rented if each.hibernations and each.terminations]
     if both:
         assumed.append(f"{', '.join(both)}: hibernated only; that it is terminated as well is not simulated")
-    return tuple(_supply(each, len(chosen) > 1) for each in rented)
+    return [_supply(each) for each in rented]
 
 
-def _supply(rented: Any, is_one_of_several: bool) -> Supply:
+def _of_offers(offers: Sequence[Offer], assumed: list[str]) -> list[Supply]:
+    """Offers of a real cloud at the prices of now; what is not known of their interruptions is assumed."""
+    from windfall.planning.bags.prices import USUAL_INTERRUPTIONS_PER_H
+    from windfall.sim.studies.forecast import supply_of
+
+    spot = [offer for offer in offers if offer.market == "spot"]
+    if unknown := [offer for offer in spot if offer.interruptions_per_h is None]:
+        assumed.append(
+            f"spot of {unknown[0].pool}: a machine is taken every {60 / USUAL_INTERRUPTIONS_PER_H:g} min on average   "
+            "(nothing is known: interruptions_per_h in pools.toml)"
+        )
+    if offers:
+        assumed.append(f"prices of {offers[0].pool} stay as they are now")
+    return [supply_of(offer) for offer in offers]
+
+
+def _from_server(asked: Asked, assumed: list[str]) -> tuple[Supply, ...]:
+    """What the pools of a running server rent, at the prices of now."""
+    with asked.place.open() as client:
+        rows = client.machines()["offers"]
+    known = sorted({row["pool"] for row in rows})
+    if missing := next((name for name in asked.pools if name not in known), None):
+        hint = f"those that do: {', '.join(known)}" if known else "or name a file: --pools pools.toml"
+        raise BadInput(f"the server has no pool '{missing}' that rents machines", hint=hint)
+    offers = [offer_of_row(row) for row in rows if row["pool"] in asked.pools]
+    supplies = [supply for name in asked.pools for supply in _of_offers([o for o in offers if o.pool == name], assumed)]
+    return tuple(_of_pool(supply) for supply in supplies) if len(asked.pools) > 1 else tuple(supplies)
+
+
+def offer_of_row(row: dict[str, Any]) -> Offer:
+    """The offer that a server shows."""
+    from windfall.planning.offers import Offer
+
+    fields = {key: value for key, value in row.items() if key in Offer.__struct_fields__}
+    memory_gb = inf if row["memory_gb"] is None else row["memory_gb"]
+    return Offer(**{**fields, "name": row["offer"], "memory_gb": memory_gb})
+
+
+def _supply(rented: Any) -> Supply:
     from windfall.sim.clouds.market import Supply
     from windfall.sim.inputs.laws import NEVER, RandomLaw, fixed
     from windfall.sim.inputs.traces import Series
 
     offer = rented.offer
-    if is_one_of_several:
-        offer = replace(offer, name=f"{offer.pool}:{offer.name}")
     ticks = None
     if rented.trace is not None:
         ticks = Series(rented.trace.gap_s, tuple(map(float, rented.trace.counts)))

@@ -39,10 +39,10 @@ from windfall.errors import BadInput
     "--trace", "traces", multiple=True, metavar="[OFFER=]FILE", help="Availability of spot machines, recorded."
 )
 @click.option(
-    "--pools", "pools_file", metavar="FILE", help="Rent from the emulated clouds of a pools.toml instead of --offers."
+    "--pools", "pools_file", metavar="FILE", help="Rent from the pools of a pools.toml, at the prices of now."
 )
 @click.option(
-    "--pool", "pools", multiple=True, metavar="NAME", help="With --pools: rent from this pool only. Repeatable."
+    "--pool", "pools", multiple=True, metavar="NAME", help="Rent from this pool only: of --pools, or of the server."
 )
 @click.option("--market", type=click.Choice(["any", "on-demand", "spot"]), default="any", show_default=True)
 @click.option(
@@ -82,6 +82,7 @@ def plan(
       windfall plan job.toml --offers offers.toml --deadline 2h
       windfall plan job.toml --offers offers.toml --deadline 2h --what-if deadline=1h,2h,4h --plot front.png
       windfall plan tasks.txt --estimate 5m --pools pools.toml --pool cloud --deadline 35m
+      windfall plan tasks.txt --estimate 5m --pool cloud --deadline 35m           (a pool of the running server)
       windfall plan last --what-if deadline=30m,1h,2h
       windfall plan --workflow examples/workflows/fit.toml --offers examples/offers.toml --deadline 2h --budget 1.50
 

@@ -9,10 +9,8 @@ import importlib.util
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
-
-from msgspec import Struct
 
 from windfall.errors import BadInput
 from windfall.pools.contract import CAPACITY, CREDENTIALS, INVALID, QUOTA, TRANSIENT, PoolError
@@ -25,6 +23,8 @@ Items = list[Json]
 PRICE_LIST_REGION = "us-east-1"
 """The price list is served from few regions and knows all of them."""
 BURST_S = 4.0
+READ_ATTEMPTS = 3
+"""How often a call that changes nothing is made before it has failed, with growing pauses."""
 _CAPACITY = {
     "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
     "InsufficientCapacity", "SpotMaxPriceTooLow", "InsufficientCapacityOnOutpost",
@@ -83,21 +83,30 @@ class Budget:
             time.sleep(wait_s)
 
 
-class Region(Struct):
-    """One region: its client, and its budget of calls."""
+class Region:
+    """One region: its clients, and its budget of calls."""
 
-    name: str
-    client: Any
-    budget: Budget
+    def __init__(self, name: str, made: Callable[[int], Any], per_s: float) -> None:
+        """`made(attempts)` makes a client that tries a call that often."""
+        self.name, self._made, self._budget = name, made, Budget(per_s)
+
+    @cached_property
+    def _reads(self) -> Any:
+        return self._made(READ_ATTEMPTS)
+
+    @cached_property
+    def _writes(self) -> Any:
+        return self._made(1)
 
     def call(self, method: str, **arguments: Any) -> Json | PoolError:
-        """One call, and its answer."""
-        answer: Json | PoolError = _guarded(lambda: self._once(method, arguments), f"{self.name}: ")
-        return answer
+        """One call, and its answer. It is not repeated here: the keepers do that, and wait longer each time."""
 
-    def _once(self, method: str, arguments: Json) -> Json:
-        self.budget.take()
-        answer: Json = getattr(self.client, method)(**arguments)
+        def do() -> Json:
+            self._budget.take()
+            answer: Json = getattr(self._writes, method)(**arguments)
+            return answer
+
+        answer: Json | PoolError = _guarded(do, f"{self.name}: ")
         return answer
 
     def pages(self, method: str, key: str, **arguments: Any) -> Items | PoolError:
@@ -110,13 +119,13 @@ class Region(Struct):
         return answer
 
     def _pages(self, method: str, arguments: Json) -> Iterator[Json]:
-        if not self.client.can_paginate(method):
-            yield self._once(method, arguments)
+        self._budget.take()
+        if not self._reads.can_paginate(method):
+            yield getattr(self._reads, method)(**arguments)
             return
-        self.budget.take()
-        for number, page in enumerate(self.client.get_paginator(method).paginate(**arguments)):
-            if number and page:
-                self.budget.take()
+        for number, page in enumerate(self._reads.get_paginator(method).paginate(**arguments)):
+            if number:
+                self._budget.take()
             yield page
 
 
@@ -151,11 +160,7 @@ class Account:
         if not names:
             raise BadInput("no region is known", hint='say regions = ["eu-central-1"], or set AWS_REGION')
         limit_s = parse_duration(settings.time_limit, "time_limit")
-        # The keepers try again and wait longer each time; here one repetition covers a lost connection.
-        self._config = Config(
-            connect_timeout=min(10.0, limit_s), read_timeout=limit_s,
-            retries={"total_max_attempts": 2, "mode": "adaptive"}, user_agent_extra="windfall",
-        )  # fmt: skip
+        self._config = Config(connect_timeout=min(10.0, limit_s), read_timeout=limit_s, user_agent_extra="windfall")
         self.regions = {name: self._region("ec2", name) for name in names}
 
     def renewed(self) -> Account:
@@ -163,10 +168,16 @@ class Account:
         return Account(self._settings)
 
     def _region(self, service: str, region: str) -> Region:
-        client = self._session.client(
-            service, region_name=region, endpoint_url=self._settings.endpoint or None, config=self._config
-        )
-        return Region(region, client, Budget(self._settings.calls_per_s))
+        from botocore.config import Config
+
+        def made(attempts: int) -> Any:
+            tries = Config(retries={"total_max_attempts": attempts, "mode": "standard"})
+            return self._session.client(
+                service, region_name=region, endpoint_url=self._settings.endpoint or None,
+                config=self._config.merge(tries),
+            )  # fmt: skip
+
+        return Region(region, made, self._settings.calls_per_s)
 
     def price_list(self) -> Region:
         return self._region("pricing", PRICE_LIST_REGION)

@@ -16,8 +16,8 @@ from windfall.units import parse_duration
 
 HISTORY_S = 86400.0
 """Seconds for which moves of prices are kept; the price in effect is kept in any case."""
-MINIMUM_S, FREE_IF_TAKEN_WITHIN_S = 60.0, 3600.0
-"""Linux machines are billed by the second, at least a minute; one that EC2 reclaims in its first hour is free."""
+FREE_IF_TAKEN_WITHIN_S = 3600.0
+"""Machines are billed by the second; a spot machine that EC2 reclaims in its first hour is free."""
 
 
 class Market(Struct):
@@ -91,7 +91,7 @@ def _offer(pool: PoolConfig, each: Rentable, usd_per_h: float) -> Offer:
         market=each.market,
         limit=pool.most,
         pool=pool.name,
-        minimum_s=MINIMUM_S,
+        minimum_s=parse_duration(settings.minimum, "minimum"),
         free_if_taken=is_spot,
         free_if_taken_within_s=FREE_IF_TAKEN_WITHIN_S if is_spot else 0.0,
         when_taken=settings.interruption if is_spot else "terminate",

@@ -204,7 +204,7 @@ class Ec2Pool:
             cause = RELEASED
         elif row.by_itself:
             words = self._last_words(row)
-            cause, about = (FAILED if failed(words) else cause), one_line(words) or about
+            cause, about = (FAILED if failed(words) else RELEASED) if words else cause, one_line(words) or about
         return Seen(row.id, row.phase, since_t, row.host, cause, row.taken_at_t, about)
 
     def _last_words(self, row: Sighted) -> str:

@@ -50,6 +50,8 @@ class Ec2Settings(Struct, forbid_unknown_fields=True):
     """Interruptions that a spot machine meets in an hour, if known."""
     boot: str | float = "60s"
     """Time from the order of a machine until its worker asks for work."""
+    minimum: str | float = "60s"
+    """The shortest time that is billed."""
     rebalance: str = DRAIN
     """On a rebalance recommendation: drain (take no new task), leave (end tasks with their grace time) or ignore."""
     notices_every: str | float = "5s"
@@ -113,8 +115,8 @@ def _check_choices(settings: Ec2Settings, where: str) -> None:
 
 
 def _check_numbers(settings: Ec2Settings, where: str) -> None:
-    leasts = {"interval": 0.1, "prices_every": 0.1, "notices_every": 0.1, "time_limit": 1.0, "boot": 0.0}
-    for name, least in leasts.items():
+    leasts = {"interval": 0.1, "prices_every": 0.1, "notices_every": 0.1, "time_limit": 1.0}
+    for name, least in (leasts | {"boot": 0.0, "minimum": 0.0}).items():
         if parse_duration(getattr(settings, name), name) < least:
             raise BadInput(f"{where}: {name} = {getattr(settings, name)}", hint=f"at least {least:g} seconds")
     if not 0.1 <= settings.calls_per_s <= 1000:

@@ -75,6 +75,14 @@ def offer_row(offer: Offer) -> Json:
         "cycle_s": offer.cycle_s,
         "lag_s": offer.lag_s,
         "limit": offer.limit,
+        "speed": offer.speed,
+        "minimum_s": offer.minimum_s,
+        "bills_boot": offer.bills_boot,
+        "free_if_taken": offer.free_if_taken,
+        "free_if_taken_within_s": offer.free_if_taken_within_s,
+        "when_taken": offer.when_taken,
+        "interruptions_per_h": offer.interruptions_per_h,
+        "resumes_per_h": offer.resumes_per_h,
     }
 
 
