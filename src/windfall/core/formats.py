@@ -47,7 +47,7 @@ from windfall.core.events import (
 from windfall.core.jobs import changes, results
 from windfall.core.liveness import leases
 from windfall.core.matching import dispatch
-from windfall.core.records import FORMAT, Record, decode_record
+from windfall.core.records import FORMAT, D, E, Record, decode_record
 from windfall.core.renting import machines, plans
 from windfall.core.sites import site
 from windfall.core.state.hosts import Host
@@ -98,18 +98,15 @@ def _decided_anew(decide: Callable[[State, Any, Any], Any]) -> Callable[[State, 
     return complete
 
 
-def _job_retried(state: State, record: Record) -> Record:
-    event, decided = record.event, record.decided
-    assert isinstance(event, JobRetried) and isinstance(decided, TasksChosen)
-    changes.complete_retry(state, event, decided)
-    return record
+def _completed(event: type[E], decided: type[D], complete: Callable[[State, E, D], None]) -> Callable[..., Record]:
+    """Format 1 has the decision on this event without what follows from it, which `complete` adds."""
 
+    def add(state: State, record: Record) -> Record:
+        assert isinstance(record.event, event) and isinstance(record.decided, decided)
+        complete(state, record.event, record.decided)
+        return record
 
-def _results(state: State, record: Record) -> Record:
-    event, decided = record.event, record.decided
-    assert isinstance(event, ResultsReported) and isinstance(decided, ResultsJudged)
-    results.complete(state, event, decided)
-    return record
+    return add
 
 
 def _host_asked(state: State, record: Record) -> Record:
@@ -125,13 +122,6 @@ def _host_asked(state: State, record: Record) -> Record:
     return record
 
 
-def _timer_fired(state: State, record: Record) -> Record:
-    event, decided = record.event, record.decided
-    assert isinstance(event, TimerFired) and isinstance(decided, TimeJudged)
-    leases.complete(state, event, decided)
-    return record
-
-
 def _overlay_due(state: State, record: Record) -> Record:
     decided = record.decided
     assert isinstance(decided, ClientsAsked)
@@ -144,13 +134,6 @@ def _site(state: State, record: Record) -> Record:
     decided = record.decided
     assert isinstance(decided, SiteSettled)
     site.complete(state, record.event.t, decided)
-    return record
-
-
-def _plan_proposed(state: State, record: Record) -> Record:
-    event, decided = record.event, record.decided
-    assert isinstance(event, PlanProposed) and isinstance(decided, PlanTaken)
-    plans.complete(state, event, decided)
     return record
 
 
@@ -174,14 +157,14 @@ COMPLETE: dict[type, Callable[[State, Record], Record]] = {
     JobChanged: _decided_anew(changes.on_job_changed),
     PoolAnswered: _decided_anew(pools.on_pool_answered),
     MachineRefused: _decided_anew(machines.on_machine_refused),
-    JobRetried: _job_retried,
-    ResultsReported: _results,
+    JobRetried: _completed(JobRetried, TasksChosen, changes.complete_retry),
+    ResultsReported: _completed(ResultsReported, ResultsJudged, results.complete),
     HostAsked: _host_asked,
-    TimerFired: _timer_fired,
+    TimerFired: _completed(TimerFired, TimeJudged, leases.complete),
     OverlayDue: _overlay_due,
     SiteHostReported: _site,
     SiteLooked: _site,
-    PlanProposed: _plan_proposed,
+    PlanProposed: _completed(PlanProposed, PlanTaken, plans.complete),
     MachineEnded: _machine_ended,
     CheckpointSaved: _checkpoint_saved,
 }

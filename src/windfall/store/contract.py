@@ -5,8 +5,8 @@ Promises:
 - The very same batch may be appended again, after an error or after a success: it is kept once.
 - Records are numbered from 1 without gaps. Reading checks each one (crc32 over its number and its bytes).
 - One process at a time opens a store; the next one is refused and told who holds it.
-- `append`, `save_snapshot`, `prune` and `delete_outputs` come from one thread at a time; everything that reads may be
-  called from any thread at any time and never waits for the writer.
+- `append`, `save_snapshot` and `prune` come from one thread at a time; everything that reads may be called from any
+  thread at any time and never waits for the writer.
 - Every failure of the store is a `StoreError`, never an exception of a database's own. Its `retryable` says whether the
   same call can succeed later (disk full, locked, connection lost) or never will (damaged, in conflict, read-only, ...).
 - A store knows which formats its records and snapshots are in (windfall.store.formats). Older ones are read, a newer
@@ -241,15 +241,11 @@ class Store(Protocol):
         """Up to `limit` outputs by (task, attempt), of these tasks or of all, behind the pair `after`."""
         ...
 
-    def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
-        """Forget the outputs of these tasks, or of the whole job; how many."""
-        ...
-
     # Blobs, by the sha256 of their content
 
-    def has_blob(self, sha256: str) -> bool: ...
-
-    def blob_size(self, sha256: str) -> int | None: ...
+    def blob_size(self, sha256: str) -> int | None:
+        """Bytes of a blob; None if it is not kept."""
+        ...
 
     def put_blob(self, sha256: str, source: BlobSource) -> int:
         """Keep a blob, durable when this returns its size. BadInput if the content has another hash."""

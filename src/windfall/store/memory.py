@@ -157,20 +157,7 @@ class MemoryStore:
         ]
         return rows[:limit]
 
-    def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
-        check_numbers(job=job)
-        check_tasks(tasks)
-        kept = self._outputs.get(job, {})
-        wanted = None if tasks is None else set(tasks)
-        doomed = [key for key in kept if wanted is None or key[0] in wanted]
-        for key in doomed:
-            del kept[key]
-        return len(doomed)
-
     # Blobs
-
-    def has_blob(self, sha256: str) -> bool:
-        return check_sha256(sha256) in self._blobs
 
     def blob_size(self, sha256: str) -> int | None:
         content = self._blobs.get(check_sha256(sha256))

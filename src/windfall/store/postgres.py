@@ -135,9 +135,6 @@ OUTPUTS: Sql = """SELECT job, task, attempt, data FROM windfall.outputs
 OUTPUTS_OF_TASKS: Sql = """SELECT job, task, attempt, data FROM windfall.outputs
     WHERE job = %s AND (task, attempt) > (%s, %s) AND task IN (SELECT unnest(%s::bigint[]))
     ORDER BY task, attempt LIMIT %s"""
-DELETE_OUTPUTS: Sql = "DELETE FROM windfall.outputs WHERE job = %s"
-DELETE_OUTPUTS_OF_TASKS: Sql = """DELETE FROM windfall.outputs WHERE job = %s
-    AND task IN (SELECT unnest(%s::bigint[]))"""
 
 BLOB_SIZE: Sql = "SELECT size FROM windfall.blobs WHERE sha256 = %s"
 ADD_BLOB: Sql = "INSERT INTO windfall.blobs (sha256, size) VALUES (%s, %s) ON CONFLICT DO NOTHING"
@@ -376,17 +373,7 @@ class PostgresStore:
             rows = self._read(OUTPUTS_OF_TASKS, (job, *start, list(tasks), limit))
         return [OutputRow(*row) for row in rows]
 
-    def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
-        check_numbers(job=job)
-        check_tasks(tasks)
-        if tasks is None:
-            return self._commit(lambda writer: writer.execute(DELETE_OUTPUTS, (job,)).rowcount)
-        return self._commit(lambda writer: writer.execute(DELETE_OUTPUTS_OF_TASKS, (job, list(tasks))).rowcount)
-
     # Blobs
-
-    def has_blob(self, sha256: str) -> bool:
-        return self.blob_size(sha256) is not None
 
     def blob_size(self, sha256: str) -> int | None:
         rows = self._read(BLOB_SIZE, (check_sha256(sha256),))

@@ -84,7 +84,6 @@ CHUNK_DATA = "SELECT data FROM chunks WHERE job = ? AND first = ?"
 OUTPUT = "SELECT data FROM outputs WHERE job = ? AND task = ? AND attempt = ?"
 OUTPUTS = """SELECT job, task, attempt, data FROM outputs WHERE job = ? AND (task, attempt) > (?, ?){filters}
              ORDER BY task, attempt LIMIT ?"""
-DELETE_OUTPUTS = "DELETE FROM outputs WHERE job = ?{filters}"
 
 ADD_TOKEN = "INSERT OR REPLACE INTO tokens (id, hash, role, name, created_s) VALUES (?, ?, ?, ?, ?)"
 TOKENS = "SELECT id, hash, role, name, created_s FROM tokens ORDER BY created_s, id"
@@ -341,17 +340,7 @@ class SqliteStore:
         rows = self._read(OUTPUTS.format(filters=filters), (job, *start, *values, limit))
         return [OutputRow(*row) for row in rows]
 
-    def delete_outputs(self, job: int, tasks: Sequence[int] | None = None) -> int:
-        check_numbers(job=job)
-        check_tasks(tasks)
-        filters, values = (OF_TASKS, [_json(tasks)]) if tasks is not None else ("", [])
-        sql = DELETE_OUTPUTS.format(filters=filters)
-        return self._commit(lambda writer: writer.execute(sql, (job, *values)).rowcount)
-
     # Blobs
-
-    def has_blob(self, sha256: str) -> bool:
-        return self._blobs.size(sha256) is not None
 
     def blob_size(self, sha256: str) -> int | None:
         return self._blobs.size(sha256)

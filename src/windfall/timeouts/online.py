@@ -184,11 +184,6 @@ def _before(cells: dict[int, float], wanted: list[int]) -> Array:
 class Memory(Latencies):
     """What is remembered of all pools; a class that has seen too little borrows its pool's counts."""
 
-    @classmethod
-    def of_latencies(cls, latencies: Latencies) -> Memory:
-        """The same counts, shared and not copied."""
-        return cls(latencies.pools, latencies.classes)
-
     def of(self, pool: str, task_class: str = "", least: int = LEAST) -> Sketch:
         """The sketch to ask: of the class if it has enough of its own, else of the pool."""
         return Sketch.of(self.counts_of(pool, task_class, least))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from windfall.graph import from_edges
 from windfall.planning.offers import Offer
-from windfall.planning.workflow.check import exposed, faults
+from windfall.planning.workflow.check import TOLERANCE_S, faults
 from windfall.planning.workflow.model import US, Workflow, earliest_finish, make_problem
 from windfall.planning.workflow.planners import NAMES, plan, publish
 from windfall.planning.workflow.risk import Risk
@@ -50,6 +52,34 @@ def finish_with_losses(document, workflow, lost_at_s):
         known = gone if gone < task["end_s"] else known_s
         ends[i] = max(ready, known + ONDEMAND.lag_s) + workflow.runtime_s[i] / ONDEMAND.speed
     return max(ends)
+
+
+def exposed(document, workflow, offers, deadline_s):
+    """Tasks on spot machines that, lost at their very end, could not be run again on on-demand machines in time.
+
+    It assumes that every on-demand offer can hold every task.
+    """
+    by_name = {offer.name: offer for offer in offers}
+    offer_of = {machine["id"]: by_name[machine["offer"]] for machine in document["machines"]}
+    ondemand = [offer for offer in by_name.values() if offer.market == "on-demand"]
+    if not ondemand:
+        return []  # there is nothing to fall back on
+    graph, names = workflow.graph, set(workflow.classes)
+    quickest = {name: max(ondemand, key=lambda offer: offer.speed_for(name)) for name in names}
+    boot_s = max(offer.lag_s for offer in quickest.values())
+    children = defaultdict(list)
+    for child in range(graph.tasks):
+        for parent in graph.parents_of(child):
+            children[parent].append(child)
+    path_s = [0.0] * graph.tasks
+    for i in reversed(graph.order().tolist()):
+        need_s = workflow.runtime_s[i] / quickest[workflow.classes[i]].speed_for(workflow.classes[i])
+        path_s[i] = need_s + max((path_s[child] for child in children[i]), default=0.0)
+    found = []
+    for i, task in enumerate(document["tasks"]):
+        if offer_of[task["machine"]].market == "spot" and task["end_s"] + boot_s + path_s[i] > deadline_s + TOLERANCE_S:
+            found.append(f"{task['id']} ends at {task['end_s']} s on a spot machine: too late to run it again")
+    return found
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))

@@ -130,31 +130,3 @@ def _summary(document: Mapping[str, Any], deadline_s: float) -> list[str]:
     if document["met"] != (document["makespan_s"] <= deadline_s + TOLERANCE_S):
         found.append(f"met is {document['met']} with a makespan of {makespan_s} s and a deadline of {deadline_s} s")
     return found
-
-
-def exposed(document: Mapping[str, Any], workflow: Workflow, offers: Iterable[Offer], deadline_s: float) -> list[str]:
-    """Tasks on spot machines that, lost at their very end, could not be run again on on-demand machines in time.
-
-    It assumes that every on-demand offer can hold every task.
-    """
-    by_name = {offer.name: offer for offer in offers}
-    offer_of = {machine["id"]: by_name[machine["offer"]] for machine in document["machines"]}
-    ondemand = [offer for offer in by_name.values() if offer.market == "on-demand"]
-    if not ondemand:
-        return []  # there is nothing to fall back on
-    graph, names = workflow.graph, set(workflow.classes)
-    quickest = {name: max(ondemand, key=lambda offer: offer.speed_for(name)) for name in names}
-    boot_s = max(offer.lag_s for offer in quickest.values())
-    children = defaultdict(list)
-    for child in range(graph.tasks):
-        for parent in graph.parents_of(child):
-            children[parent].append(child)
-    path_s = [0.0] * graph.tasks
-    for i in reversed(graph.order().tolist()):
-        need_s = workflow.runtime_s[i] / quickest[workflow.classes[i]].speed_for(workflow.classes[i])
-        path_s[i] = need_s + max((path_s[child] for child in children[i]), default=0.0)
-    found = []
-    for i, task in enumerate(document["tasks"]):
-        if offer_of[task["machine"]].market == "spot" and task["end_s"] + boot_s + path_s[i] > deadline_s + TOLERANCE_S:
-            found.append(f"{task['id']} ends at {task['end_s']} s on a spot machine: too late to run it again")
-    return found

@@ -9,7 +9,7 @@ from windfall.core.liveness import timeouts
 from windfall.core.matching.ads import pool_ad
 from windfall.core.state.snapshot import load, save
 from windfall.policy.compiled import compile_policies
-from windfall.timeouts.online import Memory
+from windfall.timeouts.online import LEAST, Sketch
 
 
 def teach(hand: Hand, tasks: int, latency_s: float, pool: str = "grid") -> None:
@@ -98,6 +98,6 @@ def test_of_a_well_known_pool_the_share_that_is_lost_stays_what_it_is():
                 latencies.observe_censored("grid", bag.rules.name, waited_s)
         elif not timeouts.passes_over(hand.state, host, bag):
             latencies.observe("grid", bag.rules.name, 10.0)
-    known = Memory.of_latencies(latencies).of("grid", bag.rules.name)
+    known = Sketch.of(latencies.counts_of("grid", bag.rules.name, LEAST))
     assert timeouts.WELL_KNOWN < known.samples < 10_000
     assert 0.2 < known.curve().left < 0.4
