@@ -140,17 +140,14 @@ class Counts(Struct):
 
     def observe_censored(self, waited_s: float, looked_s: float = 0.0, rules: CountRules = USUAL) -> None:
         """An attempt was given up, killed or lost at this age."""
-        check(waited_s)
-        cell = cell_survived(waited_s, rules)
-        if looked_s > 0:
-            self._resume(looked_s, rules)
-        else:
-            self.total += self.weight
-        self.cut_short[cell] = self.cut_short.get(cell, 0.0) + self.weight
-        self._count(cell, True, rules)
+        self._count(self._cut(looked_s, waited_s, rules), True, rules)
 
     def observe_running(self, looked_s: float, waited_s: float, rules: CountRules = USUAL) -> None:
         """An attempt is still silent at the age `waited_s`; before, it was looked at when `looked_s` old."""
+        self._cut(looked_s, waited_s, rules)
+
+    def _cut(self, looked_s: float, waited_s: float, rules: CountRules) -> int:
+        """Count an attempt as cut short at the age `waited_s`, once however often it was looked at; the cell."""
         check(waited_s)
         cell = cell_survived(waited_s, rules)
         if looked_s > 0:
@@ -158,6 +155,7 @@ class Counts(Struct):
         else:
             self.total += self.weight
         self.cut_short[cell] = self.cut_short.get(cell, 0.0) + self.weight
+        return cell
 
     def _resume(self, looked_s: float, rules: CountRules) -> None:
         """Count an attempt again that was cut short when it was looked at before."""

@@ -40,10 +40,12 @@ def test_a_link_to_a_heading_that_does_not_exist_is_reported(tmp_path):
     assert [*checker.broken_links(page)] == ["page.md#nothing", "#nothing"]
 
 
-def test_the_architecture_names_every_package_and_every_room_of_the_engine():
+def test_the_architecture_names_every_package_and_the_rooms_of_engine_and_simulator():
     package = ROOT / "src" / "windfall"
     rooms = [f"{init.parent.name}" for init in package.glob("*/__init__.py")]
-    rooms += [f"core/{init.parent.name}" for init in package.glob("core/*/__init__.py")]
+    rooms += [
+        f"{room}/{init.parent.name}" for room in ("core", "sim") for init in package.glob(f"{room}/*/__init__.py")
+    ]
     assert [room for room in rooms if f"`{room}/`" not in ARCHITECTURE] == []
 
 
