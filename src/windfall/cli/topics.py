@@ -35,18 +35,24 @@ A policy is a ClassAd expression over Host, BOT (the bag), Job and Now. Options 
   windfall change last --require ''               without it
 """),
     "pools": ("Where hosts come from.", """\
-A pool is a source of hosts: workers that are started when tasks wait, or machines that are rented.
-A pools.toml describes them:
+A pool is a source of hosts: workers that are started when tasks wait, or machines that plans rent.
 
-  [[pool]]
-  name = "here"
-  kind = "local"        # local: processes on this host; emulated: a small cloud; site: hosts of your own
-  limit = 4
+  local      processes on this host            slurm, pbs, lsf   jobs of a batch system
+  ssh        hosts that you can log in to      ec2               spot and on-demand machines
+  command    any system, by three commands     emulated          a small cloud on this host
+  site       hosts of your own, shared         self              workers that people start
 
-  windfall server --pools pools.toml                   a server that starts workers itself
-  windfall run tasks.txt --pools pools.toml --pool cloud
+  windfall pool add here limit=4                       one pool, kept by the state until it is removed
+  windfall server --pools pools.toml                   or a file with a [[pool]] for each
+  windfall pool doctor here                            what is wrong with it, and what to do
   windfall pool list                                   limits, running and wanted workers, offers
+  windfall pool info here                              its hosts, and what those said that never came
+  windfall pool pause here                             start nothing new; pool resume: again
+  windfall pool drain here                             finish, then end; pool remove: take it away
+  windfall run tasks.txt --pools pools.toml --pool cloud
   windfall worker --server URL --token-file FILE       any host may join without a pool, too
+
+A machine that vanishes costs time, not results: its tasks run again elsewhere.
 """),
     "exit-codes": ("What the exit code of a command says.", """\
     0   done

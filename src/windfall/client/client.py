@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from windfall.client.job import Job
 from windfall.client.local import LocalServer, here, state_location
-from windfall.client.transport import Transport
+from windfall.client.transport import Transport, decode, encode
 from windfall.errors import BadInput, Unreachable
 
 if TYPE_CHECKING:
@@ -313,6 +313,23 @@ class Client:
 
     def pools(self) -> list[Json]:
         return list(self._transport.get("/v1/pools")["pools"])
+
+    def pool_states(self) -> Json:
+        """`pools`: as of `pools()`; `renting`: those that rent machines for plans."""
+        return dict(self._transport.get("/v1/pools"))
+
+    def add_pools(self, pools: list[Json], base: str = "") -> list[str]:
+        """Add pools to the server's state, each as it would stand below [[pool]]; paths in them are from `base`."""
+        return list(self._transport.post("/v1/pools", {"pools": pools, "base": base})["added"])
+
+    def tell_pool(self, name: str, action: str, reason: str = "") -> Json:
+        """`pause`, `resume` or `drain` a pool."""
+        return dict(self._transport.post(f"/v1/pools/{quote(name, safe='')}/{action}", {"reason": reason}))
+
+    def remove_pool(self, name: str, now: bool = False, wait_s: float = 10.0) -> Json:
+        """Take a pool away that was added; with `now`, end what is there. `left`: what is there still."""
+        body = encode({"now": now, "wait_s": wait_s})
+        return dict(decode(self._transport.request("DELETE", f"/v1/pools/{quote(name, safe='')}", body=body)))
 
     def machines(self, pool: str = "", job: int | str = "", there: bool = False) -> Json:
         """Rented machines (newest first), offers, and machines at the provider that are not this server's."""

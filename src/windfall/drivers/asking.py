@@ -30,6 +30,8 @@ class PoolWorker(Struct, frozen=True):
     alive: bool = True
     error: str = ""
     """Why the worker failed; empty if it ended in good order."""
+    released: bool = False
+    """It has ended because we stopped it."""
 
 
 class Started(Struct):
@@ -54,9 +56,13 @@ def unlisted(pool: str, error: str, t: float) -> PoolAnswered:
 def stillborn(state: State, pool: str, workers: Sequence[PoolWorker], t: float) -> list[AnyEvent]:
     """Workers that ended before they reached the server.
 
-    One that came before it ended was there to work: its record as a host says how well it did.
+    One that came before it ended was there to work: its record as a host says how well it did. One that we stopped has
+    not failed; and an earlier server may have told of one already.
     """
-    ended = [worker for worker in workers if not worker.alive and not _has_come(state, worker)]
+    supply = state.supply.pools.get(pool)
+    told = {host for _, host, _ in supply.never_came} if supply is not None else set()
+    failed = [worker for worker in workers if not worker.alive and not worker.released and worker.host not in told]
+    ended = [worker for worker in failed if not _has_come(state, worker)]
     if not ended:
         return []
     silent = "ended without having reached the server"
@@ -68,9 +74,9 @@ def stillborn(state: State, pool: str, workers: Sequence[PoolWorker], t: float) 
 def counted(state: State, pool: str, workers: Sequence[PoolWorker], t: float) -> list[AnyEvent]:
     """How many workers are on their way, if the engine believes otherwise."""
     pending = sum(worker.alive and not _has_come(state, worker) for worker in workers)
-    supply = state.supply
+    supply, known = state.supply, state.supply.pools.get(pool)
     unanswered = sum(count for name, count in supply.asked.values() if name == pool)
-    return [PoolCounted(t, pool, pending)] if pending + unanswered != supply.pools[pool].queued else []
+    return [PoolCounted(t, pool, pending)] if known is not None and pending + unanswered != known.queued else []
 
 
 def _has_come(state: State, worker: PoolWorker) -> bool:

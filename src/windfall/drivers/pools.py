@@ -195,7 +195,8 @@ class PoolKeeper:
             return
         await self._submit(asking.stillborn(self._driver.state, name, workers, now))
         await self._submit(asking.counted(self._driver.state, name, workers, now))
-        await self._end_what_shall(name, workers)
+        if name in self.sources:
+            await self._end_what_shall(name, workers)
 
     async def _end_what_shall(self, name: str, workers: list[asking.PoolWorker]) -> None:
         """Stop what an operator wants to end, until it is gone; a pool that is being removed goes with the last."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from windfall.core.wishes import AskWish
 from windfall.drivers.asking import PoolWorker, Started
-from windfall.pools.contract import ENDED, FAILED, TRANSIENT, Check, Order, Pool, PoolError, Seen, gap_s
+from windfall.pools.contract import ENDED, FAILED, RELEASED, TRANSIENT, Check, Order, Pool, PoolError, Seen, gap_s
 from windfall.pools.secrets import without_tokens
 
 log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ class OrderedWorkers:
         ended = [host for host, row in mine.items() if row.phase == ENDED and host not in self._reported]
         self._reported.update(ended)
         living = [PoolWorker(host) for host, row in mine.items() if row.phase != ENDED]
-        return living + [PoolWorker(host, False, _error(mine[host])) for host in ended]
+        return living + [PoolWorker(host, False, _error(mine[host]), mine[host].cause == RELEASED) for host in ended]
 
     def end(self, host: str, gently: bool) -> None:
         for id in self._ids.get(host, ()):

@@ -56,6 +56,11 @@ def read_pools(path: Path, time_scale: float | None = None) -> list[PoolConfig]:
     return pools
 
 
+def read_pool(entry: Any, where: str, base: Path) -> PoolConfig:
+    """One pool, as it would stand below [[pool]]; BadInput says what is wrong with it."""
+    return _read(entry, where, base, None)
+
+
 def _read(entry: Any, where: str, base: Path, time_scale: float | None) -> PoolConfig:
     if not isinstance(entry, dict):
         raise BadInput(f"{where} is not a table", hint="begin each pool with [[pool]]")

@@ -25,21 +25,16 @@ from typing import Any
 from windfall.bounds import MAX_BLOB_BYTES
 from windfall.core.engine import Engine
 from windfall.core.events import Settings
-from windfall.drivers.machines import MachineKeeper
-from windfall.drivers.plans import PlanKeeper
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
-from windfall.drivers.supply import OrderedWorkers
 from windfall.errors import BadCredentials, BadInput, WindfallError
-from windfall.pools.contract import Pool
-from windfall.pools.kinds import INSTANCES, MACHINES, Place, PoolConfig
-from windfall.pools.site import site_rules
+from windfall.pools.kinds import MACHINES, Place, PoolConfig
 from windfall.server.http.app import Application
 from windfall.server.http.submission import known_policies
 from windfall.server.http.uploads import Uploads
+from windfall.server.pool_admin import PoolAdmin
 from windfall.server.pool_tokens import open_tokens, write_private
 from windfall.server.service import Service
-from windfall.server.sites.keeper import SiteKeeper
 from windfall.server.watchdog import Watchdog
 from windfall.server.web import WebServer
 from windfall.store import open_store
@@ -150,8 +145,7 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._driver: Realtime | None = None
         self._service: Service | None = None
-        self._keeper: PoolKeeper | None = None
-        self._planning: PlanKeeper | None = None
+        self._admin: PoolAdmin | None = None
         self._leaving: Future[None] | None = None
         self._token_files: dict[str, tuple[Path, float]] = {}
         """Of each pool, where its workers find their token, and the seconds for which one is good."""
@@ -214,30 +208,18 @@ class Server:
 
     async def _begin(self, driver: Realtime, service: Service) -> None:
         """Start what runs beside the web server: the announcement, and the keepers of sites, pools and machines."""
-        pools = self.options.pools
         driver.background(self._announce(), "the announcement of the server's address", ends=True)
         driver.background(self._keep_tokens(service), "the keeper of the tokens of pools")
-        service.owned = SiteKeeper(driver, [site_rules(pool) for pool in pools if pool.of.gives == INSTANCES])
-        rules_of_sites, site_pools = await service.owned.begin()
-        rules = [pool.rules for pool in pools if pool.of.gives not in (INSTANCES, MACHINES)]
-        sources = {
-            pool.name: OrderedWorkers(pool.name, pool.slots, provider)
-            for pool in pools
-            if pool.of.gives != MACHINES and (provider := self._opened(pool, service)) is not None
-        }
-        self._keeper = PoolKeeper(driver, [*rules, *rules_of_sites], {**sources, **site_pools})
-        await self._keeper.start()
-        service.asked = self._keeper
-        service.owned.start(self._keeper)
-        self._planning = await self._rent(service)
+        self._admin = service.admin = PoolAdmin(service, self.options.pools, lambda pool: self._place_of(pool, service))
+        await self._admin.begin()
 
     async def _end(self, driver: Realtime, service: Service) -> None:
         """Stop all of it, whatever of it fails; the driver last, which writes what is left."""
         stops: list[tuple[str, Coroutine[object, object, None]]] = []
-        if self._keeper is not None:
-            stops.append(("pools", self._keeper.stop()))
-        if self._planning is not None:
-            stops.append(("plans", self._planning.stop()))
+        if self._admin is not None and self._admin.keeper is not None:
+            stops.append(("pools", self._admin.keeper.stop()))
+        if self._admin is not None:
+            stops.append(("plans", self._admin.planning.stop()))
         if service.rented is not None:
             stops.append(("machines", service.rented.stop(self.options.release)))
         if self._leaving is not None:
@@ -282,10 +264,8 @@ class Server:
         port = self._socket.getsockname()[1]
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def _opened(self, pool: PoolConfig, service: Service) -> Pool | None:
-        """The provider of a pool; None if its workers come in another way."""
-        if pool.of.open is None:
-            return None
+    def _place_of(self, pool: PoolConfig, service: Service) -> Place:
+        """Where the workers of a pool find this server, their token and their files."""
         state = self.options.state.resolve()
         nearby = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         outside = "" if is_loopback(self.host) else self._url(socket.getfqdn() if nearby != self.host else self.host)
@@ -294,8 +274,7 @@ class Server:
         token_file.parent.mkdir(mode=0o700, exist_ok=True)
         self._token_files[pool.name] = (token_file, pool.token_life_s)
         self._refresh_tokens(service)
-        place = Place(self._url(nearby), token_file, folder, self.options.tls_cert, _state_id(state), outside)
-        return pool.of.open(pool, place)
+        return Place(self._url(nearby), token_file, folder, self.options.tls_cert, _state_id(state), outside)
 
     def _refresh_tokens(self, service: Service) -> None:
         assert service.tokens.pools is not None
@@ -311,28 +290,15 @@ class Server:
             except OSError as error:
                 log.warning("the tokens of pools could not be renewed: %s", error)
 
-    async def _rent(self, service: Service) -> PlanKeeper:
-        """Begin to keep rented machines and the plans that rent them, if there is anything to rent."""
-        planning = PlanKeeper(service.driver)
-        clouds = {
-            pool.name: provider
-            for pool in self.options.pools
-            if pool.of.gives == MACHINES and (provider := self._opened(pool, service)) is not None
-        }
-        if clouds:
-            service.rented = MachineKeeper(service.driver, clouds)
-            await service.rented.start()
-            await planning.start()
-        return planning
-
     def stop(self) -> None:
         """May be called from any thread, and from a signal handler. Twice: do not wait for the workers of pools."""
         if self._web is None or self._loop is None or self._loop.is_closed():
             return
-        if self._keeper is None or self._leaving is not None:
+        keeper = None if self._admin is None else self._admin.keeper
+        if keeper is None or self._leaving is not None:
             self._loop.call_soon_threadsafe(self._exit)
         else:
-            self._leaving = asyncio.run_coroutine_threadsafe(self._leave(self._keeper), self._loop)
+            self._leaving = asyncio.run_coroutine_threadsafe(self._leave(keeper), self._loop)
 
     async def _leave(self, keeper: PoolKeeper) -> None:
         """Workers that we started go first, while there is somebody who hears what becomes of their tasks."""

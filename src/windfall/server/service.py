@@ -15,7 +15,7 @@ import msgspec
 from windfall.bags.rendering import Made, Renderer, Rows
 from windfall.bags.spec import JobSpec, decode_kept
 from windfall.bounds import MAX_WAIT_S
-from windfall.core.events import Key
+from windfall.core.events import Key, PoolSwitched
 from windfall.core.records import Record
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, FAILED, WAITING
@@ -56,6 +56,8 @@ class Service:
         self.owned = SiteKeeper(driver, [])
         self.rented: MachineKeeper | None = None
         self.asked: PoolKeeper | None = None
+        self.admin: object = None
+        """The server's PoolAdmin, once it has begun."""
         self._renderers: dict[int, Renderer] = {}
         self._specs: dict[int, JobSpec] = {}
         self._names: dict[int, dict[str, int]] = {}
@@ -213,6 +215,8 @@ class Service:
                 self.versions[job] = record.seq
             if makes_work(self.state, record):
                 self._last_work_seq = record.seq
+            if isinstance(record.event, PoolSwitched):
+                self._wake_pool(record.event.pool)
             for machine in machines_to_wake(self.state, record):
                 self._wake(self.state.hosts[machine.host].name)
         watchers, self._watchers = self._watchers, []
@@ -232,6 +236,13 @@ class Service:
         while tasks > 0 and self._host_queue:
             if self._wake(self._host_queue.popleft()):
                 tasks -= 1
+
+    def _wake_pool(self, pool: str) -> None:
+        """Hosts that wait for work hear at once that their pool is drained."""
+        for name in [*self._hosts]:
+            host = self.state.host(name)
+            if host is not None and host.pool == pool:
+                self._wake(name)
 
     def _wake(self, host: str) -> bool:
         future = self._hosts.pop(host, None)

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import click
 
 from windfall.cli.options import Place, json_option, place_options
-from windfall.cli.show.output import note, print_json, print_table
+from windfall.cli.show.output import moment, note, print_json, print_table
+from windfall.client import Client
+from windfall.client.local import LocalServer, here, state_location
 from windfall.errors import BadInput
 from windfall.units import parse_duration, show_duration, show_price
 
 Json = dict[str, Any]
+_REMOVE_S = 60.0
+"""Seconds that `pool remove --now` waits for the last worker to end."""
 
 
 @click.group()
 def pool() -> None:
-    """Pools: where hosts come from. They are configured by `windfall server --pools pools.toml`.
+    """Pools: where hosts come from. A file names them (`windfall server --pools pools.toml`), or `pool add`.
 
     \b
     Examples:
+      windfall pool add lab kind=ssh 'hosts=["node1", "node2"]'
       windfall pool list
-      windfall pool info cluster
-      windfall pool doctor cluster
-      windfall pool machines
+      windfall pool doctor lab
+      windfall pool drain lab
     """
 
 
@@ -35,18 +40,23 @@ def pool() -> None:
 def list_(place: Place, as_json: bool) -> None:
     """List the pools: limits, running and wanted workers, and offers of machines."""
     with place.open() as client:
-        pools, rented = client.pools(), client.machines(there=True)
+        states, rented = client.pool_states(), client.machines(there=True)
+    pools, renting = states["pools"], states["renting"]
     if as_json:
-        print_json({"pools": pools, "offers": rented["offers"], "strangers": rented["strangers"]})
+        told = {"pools": pools, "renting": renting, "offers": rented["offers"], "strangers": rented["strangers"]}
+        print_json(told)
         return
-    if not pools and not rented["offers"]:
-        click.echo("no pools are configured: workers are started by hand.  try: windfall server --pools pools.toml")
+    if not pools and not renting:
+        click.echo("no pools are configured: workers are started by hand.  try: windfall pool add here limit=4")
     if pools:
         heads = ["pool", "kind", "limit", "running", "pending", "free slots", "wanted slots", "$ per hour", "remark"]
         names = ["pool", "kind", "limit", "running", "pending", "free_slots", "wanted_slots", "price_usd"]
         print_table(heads, ([*(row[name] for name in names), _remark(row)] for row in pools))
     if rented["offers"]:
         _print_offers(rented)
+    for row in renting:
+        if remark := _mode(row):
+            click.echo(f"pool {row['pool']}: {remark}")
     _warn_of_strangers(rented["strangers"])
 
 
@@ -72,7 +82,17 @@ def _warn_of_strangers(strangers: list[Json]) -> None:
         note(f"pool {row['pool']}: machine {row['id']} is not one of this server's: {row['about']}")
 
 
+def _mode(row: Json) -> str:
+    """What an operator has said about a pool; empty if it is open."""
+    if row["mode"] == "open":
+        return ""
+    since_s = max(0.0, time.time() - row["mode_since_s"])
+    return f"{row['mode']} for {show_duration(since_s)}" + (f": {row['reason']}" if row["reason"] else "")
+
+
 def _remark(row: Json) -> str:
+    if mode := _mode(row):
+        return mode
     if row["closed_until"] is not None:
         left_s = row["closed_until"] - time.time()
         again = f"next try in {show_duration(left_s)}" if left_s > 0 else "a test is due"
@@ -87,36 +107,50 @@ def _remark(row: Json) -> str:
 def info(name: str, place: Place, as_json: bool) -> None:
     """Show one pool, and the hosts that came from it."""
     with place.open() as client:
-        pools = {row["pool"]: row for row in client.pools()}
+        states = client.pool_states()
         hosts = [row for row in client.hosts() if row["pool"] == name]
         rented = client.machines(pool=name, there=True)
-    if rented["offers"]:
-        _print_rented(rented, as_json)
+    renting = next((row for row in states["renting"] if row["pool"] == name), None)
+    if renting is not None:
+        _print_rented(renting, rented, as_json)
         return
-    if name not in pools:
+    row = next((row for row in states["pools"] if row["pool"] == name), None)
+    if row is None:
         raise BadInput(f"there is no pool '{name}'", hint="see them: windfall pool list", code="no-such-pool")
-    row = pools[name]
     if as_json:
         print_json({**row, "hosts": hosts})
         return
     click.echo(f"pool {name}: {row['kind']}, {row['running']} running, {row['pending']} pending")
+    left_out = ("pool", "kind", "running", "pending", "never_came", "mode", "mode_since_s", "reason")
     for key, value in row.items():
-        if key not in ("pool", "kind", "running", "pending") and value not in (None, ""):
+        if key not in left_out and value not in (None, "", False):
             click.echo(f"  {key:<14} {value}")
     if remark := _remark(row):
         click.echo(f"  {remark}")
-    here = [host for host in hosts if host["state"] != "gone"]
-    if here:
+    if living := [host for host in hosts if host["state"] != "gone"]:
         heads = ["host", "state", "slots", "held", "done", "failed", "lost"]
-        print_table(heads, ([host[head] for head in heads] for host in here))
+        print_table(heads, ([host[head] for head in heads] for host in living))
+    _print_never_came(row)
 
 
-def _print_rented(rented: Json, as_json: bool) -> None:
+def _print_never_came(row: Json) -> None:
+    """The last words of what was started and never asked for work, the newest first."""
+    if row["never_came"]:
+        click.echo("started, and ended before they reached the server:")
+    for one in reversed(row["never_came"]):
+        click.echo(f"  {moment(one['at_s'])}  {one['host']}: {one['said']}")
+
+
+def _print_rented(row: Json, rented: Json, as_json: bool) -> None:
     if as_json:
-        print_json(rented)
+        print_json({**row, **rented, "machines_there": row["machines"]})
         return
+    click.echo(f"pool {row['pool']}: {row['kind']}, {row['machines']} machines, {row['pending']} pending")
+    if remark := _mode(row):
+        click.echo(f"  {remark}")
     _print_offers(rented)
     _print_machines(rented, everything=False)
+    _print_never_came(row)
 
 
 def _print_machines(rented: Json, everything: bool) -> None:
@@ -126,6 +160,156 @@ def _print_machines(rented: Json, everything: bool) -> None:
     else:
         click.echo("no machines are rented" + ("" if everything else ".  earlier ones: windfall pool machines --all"))
     _warn_of_strangers(rented["strangers"])
+
+
+@pool.command()
+@click.argument("what", metavar="FILE|NAME")
+@click.argument("fields", nargs=-1, metavar="[NAME... | FIELD=VALUE...]")
+@place_options
+@json_option
+def add(what: str, fields: tuple[str, ...], place: Place, as_json: bool) -> None:
+    """Add pools to a server, for good: its state keeps them, and every server on it opens them.
+
+    \b
+    FILE.toml [NAME...]       the pools of a file, or those of them that are named
+    NAME [FIELD=VALUE...]     one pool by its fields, as they would stand in a file
+
+    \b
+    Examples:
+      windfall pool add pools.toml
+      windfall pool add here limit=4 slots=2
+      windfall pool add lab kind=ssh 'hosts=["node1", "me@node2"]'
+    """
+    is_file = what.endswith(".toml") or Path(what).is_file()
+    entries = _of_file(Path(what), fields) if is_file else [_of_fields(what, fields)]
+    base = Path(what).resolve().parent if is_file else here()
+    with _client(place) as client:
+        names = client.add_pools(entries, str(base))
+    if as_json:
+        print_json({"added": names})
+    else:
+        for name in names:
+            click.echo(f"pool {name} is added.  try: windfall pool doctor {name}{place.words}")
+
+
+def _of_file(file: Path, names: tuple[str, ...]) -> list[Json]:
+    """The entries of a pools.toml, checked here so that an error names the file."""
+    from windfall.pools.config import read_pools
+
+    read = [pool.name for pool in read_pools(file)]
+    if unknown := next((name for name in names if name not in read), None):
+        raise BadInput(f"{file}: there is no pool '{unknown}' in it", hint=f"its pools: {', '.join(read)}")
+    entries: list[Json] = tomllib.loads(file.read_text())["pool"]
+    return [entry for entry in entries if not names or entry["name"] in names]
+
+
+def _of_fields(name: str, fields: tuple[str, ...]) -> Json:
+    """An entry from FIELD=VALUE; a value is TOML, or else a text."""
+    entry: Json = {"name": name}
+    for field in fields:
+        key, equals, value = field.partition("=")
+        if not equals or not key.replace("_", "").isalnum():
+            raise BadInput(f"'{field}' is not of the form FIELD=VALUE", hint="as in: windfall pool add here limit=4")
+        try:
+            entry[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            entry[key] = value
+    return entry
+
+
+def _client(place: Place) -> Client:
+    """Pools may be added before the first start of a server, so the state may be new."""
+    if place.address:
+        return place.open()
+    return Client(local=LocalServer(state_location(place.state), worker=False))
+
+
+_WHY = click.option("--reason", default="", metavar="TEXT", help="Shown in lists and explanations.")
+
+
+@pool.command()
+@click.argument("name")
+@_WHY
+@place_options
+@json_option
+def pause(name: str, reason: str, place: Place, as_json: bool) -> None:
+    """Start nothing new in a pool; its workers and machines go on.
+
+    \b
+    Examples:
+      windfall pool pause cloud --reason 'maintenance until noon'
+      windfall pool resume cloud
+    """
+    with place.open() as client:
+        row = client.tell_pool(name, "pause", reason)
+    _answer(row, f"pool {name} starts nothing more until: windfall pool resume {name}{place.words}", as_json)
+
+
+@pool.command()
+@click.argument("name")
+@place_options
+@json_option
+def resume(name: str, place: Place, as_json: bool) -> None:
+    """Use a pool again that was paused or drained.
+
+    \b
+    Example:
+      windfall pool resume cloud
+    """
+    with place.open() as client:
+        row = client.tell_pool(name, "resume")
+    _answer(row, f"pool {name} is used again", as_json)
+
+
+@pool.command()
+@click.argument("name")
+@_WHY
+@place_options
+@json_option
+def drain(name: str, reason: str, place: Place, as_json: bool) -> None:
+    """Give the hosts of a pool nothing more; workers and machines end when they have done what they hold.
+
+    \b
+    Examples:
+      windfall pool drain lab
+      windfall pool drain lab --reason 'to be reinstalled' --json
+    """
+    with place.open() as client:
+        row = client.tell_pool(name, "drain", reason)
+    there = row.get("running", row.get("machines", 0))
+    _answer(row, f"pool {name} gets no more work; what is there ({there}) ends when it is done", as_json)
+
+
+@pool.command()
+@click.argument("name")
+@click.option("--now", is_flag=True, help="End its workers and machines at once; their tasks run elsewhere.")
+@place_options
+@json_option
+def remove(name: str, now: bool, place: Place, as_json: bool) -> None:
+    """Take a pool away that was added by `pool add`. Refused while something of it is there.
+
+    \b
+    Examples:
+      windfall pool remove lab
+      windfall pool remove lab --now
+    """
+    with place.open() as client:
+        until = time.monotonic() + _REMOVE_S
+        while (done := client.remove_pool(name, now))["left"] and time.monotonic() < until:
+            note(f"pool {name}: {done['left']}")
+    if as_json:
+        print_json(done)
+    elif done["removed"]:
+        click.echo(f"pool {name} is removed")
+    else:
+        click.echo(f"pool {name} is removed when the last of it has ended: {done['left']}")
+
+
+def _answer(row: Json, sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(row)
+    else:
+        click.echo(sentence)
 
 
 @pool.command()
@@ -168,7 +352,6 @@ def _examined(name: str, file: Path, trial: bool, wait_s: float) -> Json:
     """The same with a server of its own, which ends with the examination."""
     import tempfile
 
-    from windfall.client import Client
     from windfall.pools.config import read_pools
     from windfall.server import embedded
 

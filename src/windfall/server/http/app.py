@@ -21,9 +21,10 @@ from windfall.core import events as ev
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
 from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.server.auth import Forbidden
-from windfall.server.http import blobs, doctor, exchange, machines, submission, workflows
+from windfall.server.http import blobs, doctor, exchange, machines, pools, submission, workflows
 from windfall.server.http.bodies import TooLarge, typed_body
 from windfall.server.http.uploads import RETRY_AFTER_S, Stalled
+from windfall.server.pool_admin import PoolBusy
 from windfall.server.pool_tokens import OtherPool
 from windfall.server.queries import jobs as queries
 from windfall.server.queries import money, table
@@ -64,6 +65,7 @@ def error_response(error: WindfallError) -> Response:
         BadInput: 400,
         exchange.WrongVersion: 426,
         exchange.UsedId: 409,
+        PoolBusy: 409,
         Busy: 503,
         Uncommitted: 503,
         ServerFailed: 503,
@@ -213,9 +215,12 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/hosts", "GET", queries.hosts, "read", False),
     ("/v1/hosts/{host}", "GET", queries.host, "read", False),
     ("/v1/hosts/{host}/{action}", "POST", host_action, "admin", True),
-    ("/v1/pools", "GET", queries.pools, "read", False),
+    ("/v1/pools", "GET", pools.listed, "read", False),
+    ("/v1/pools", "POST", pools.add, "admin", True),
+    ("/v1/pools/{pool}", "DELETE", pools.remove, "admin", True),
     ("/v1/machines", "GET", machines.machines, "read", False),
     ("/v1/pools/{pool}/doctor", "POST", doctor.doctor, "admin", True),
+    ("/v1/pools/{pool}/{action}", "POST", pools.switch, "admin", True),
     ("/v1/pools/{pool}/machines/{machine}/{what}", "POST", machines.poke, "admin", True),
     ("/v1/sites", "POST", site_api.create, "admin", True),
     ("/v1/sites", "GET", site_api.sites, "read", False),

@@ -24,7 +24,7 @@ from windfall.core.state.columns import FAILED, STATE_NAMES
 from windfall.errors import BadInput
 from windfall.server.http import workflows
 from windfall.server.queries import failures, money
-from windfall.server.queries.status import exit_code, host_row, job_status, pool_rows, recovered, task_row, tasks_in
+from windfall.server.queries.status import exit_code, host_row, job_status, recovered, task_row, tasks_in
 from windfall.server.service import NotFound, Service, decimal, output_rows
 from windfall.store.contract import Store
 from windfall.wire import frames
@@ -392,10 +392,6 @@ def spell(struct: Any) -> Any:
 
 async def hosts(service: Service, request: Request) -> tuple[int, Json]:
     return 200, {"hosts": [host_row(service, host) for host in service.state.hosts.values()]}
-
-
-async def pools(service: Service, request: Request) -> tuple[int, Json]:
-    return 200, {"pools": pool_rows(service)}
 
 
 async def learned_timeouts(service: Service, request: Request) -> tuple[int, Json]:

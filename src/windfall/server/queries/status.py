@@ -8,6 +8,7 @@ from windfall.core.explain.plan import money_of, plan_of
 from windfall.core.state.bags import Bag
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
 from windfall.core.state.hosts import GONE, Host
+from windfall.core.state.pools import OPEN
 from windfall.core.supply.overlay import remark
 from windfall.core.supply.pools import look, supply_of
 from windfall.numeric import np
@@ -139,9 +140,22 @@ def pool_rows(service: Service) -> list[Json]:
             "errors": pool.errors,
             "last_error": pool.last_error,
             "closed_until": pool.closed_until,
+            **mode_fields(service, name),
+            "never_came": [{"at_s": at, "host": host, "said": said} for at, host, said in pool.never_came],
         }
         for name, pool in state.supply.pools.items()
     ]
+
+
+def mode_fields(service: Service, pool: str) -> Json:
+    """What an operator has said about a pool."""
+    found = service.state.supply.modes.get(pool)
+    return {
+        "mode": OPEN if found is None else found.mode,
+        "mode_since_s": None if found is None else found.since_t,
+        "reason": "" if found is None else found.reason,
+        "added": pool in service.state.supply.added,
+    }
 
 
 def host_row(service: Service, host: Host) -> Json:
