@@ -253,8 +253,9 @@ def resume(name: str, place: Place, as_json: bool) -> None:
     """Use a pool again that was paused or drained.
 
     \b
-    Example:
+    Examples:
       windfall pool resume cloud
+      windfall pool resume cloud --json
     """
     with place.open() as client:
         row = client.tell_pool(name, "resume")
