@@ -219,7 +219,7 @@ class HostDrained(Event):
 
 
 class TimerFired(Event):
-    """The time that the engine asked to be woken at has come."""
+    """The wake-up time that the engine asked for has come."""
 
 
 class PoolsConfigured(Event):

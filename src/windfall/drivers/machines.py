@@ -162,7 +162,7 @@ class MachineKeeper:
         self._keep_also(name)
 
     async def remove(self, name: str) -> str:
-        """Take a pool away of which nothing is left; why not, if something is."""
+        """Remove a pool that has no machine left; why it cannot be removed otherwise."""
         decided = (await self._driver.submit([ev.PoolRemoved(self._driver.clock(), name)]))[0].decided
         assert isinstance(decided, PoolSettled)
         if not decided.refused:

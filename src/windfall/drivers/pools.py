@@ -112,7 +112,7 @@ class PoolKeeper:
             self._keep_also([rules.name])
 
     async def remove(self, name: str) -> str:
-        """Take a pool away of which nothing is left; why not, if something is."""
+        """Remove a pool that has no worker left; why it cannot be removed otherwise."""
         decided = (await self._driver.submit([PoolRemoved(self._driver.clock(), name)]))[0].decided
         assert isinstance(decided, PoolSettled)
         if not decided.refused:
@@ -124,7 +124,7 @@ class PoolKeeper:
         return decided.refused
 
     async def stop(self) -> None:
-        """Let the workers go; best while the server still hears them say what becomes of their tasks."""
+        """End the workers; call it while the server still takes their reports on their tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

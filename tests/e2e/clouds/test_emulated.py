@@ -157,7 +157,7 @@ def test_a_trace_takes_the_youngest_refuses_more_and_gives_back(provider):
 
     until(look)
     awake = [sorted(number for number, phase in phases.items() if phase == RUNNING) for phases in seen]
-    assert [2] not in awake, "the younger one sleeps first and is woken last"
+    assert [2] not in awake, "the younger one is hibernated first and resumed last"
     assert [] in awake
 
 

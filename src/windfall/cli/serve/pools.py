@@ -392,7 +392,7 @@ def machines(name: str, job: str, all_: bool, place: Place, as_json: bool) -> No
 def _machine_cells(row: Json) -> list[Any]:
     remark = row["error"] or row["cause"]
     if row["taken_in_s"] is not None:
-        remark = f"will be taken in {show_duration(max(0.0, row['taken_in_s']))}"
+        remark = f"will be reclaimed in {show_duration(max(0.0, row['taken_in_s']))}"
     cycle = "-" if row["paid_for_s"] is None else show_duration(row["paid_for_s"])
     cells = [f"m{row['machine']}", row["pool"], row["offer"], row["job"], row["phase"], row["running"], row["waiting"]]
     return [*cells, show_duration(row["held_s"]), cycle, f"{row['cost_usd']:.4f}", remark]
@@ -407,7 +407,8 @@ def _machine_cells(row: Json) -> list[Any]:
 def poke(pool: str, machine: str, what: str, place: Place, as_json: bool) -> None:
     """Do to a machine of an emulated cloud what a provider would do.
 
-    MACHINE is its number, as in m3 or 3, or its id there. `notice`: say that it will be taken, and take it then.
+    MACHINE is its number, as in m3 or 3, or its id there. `notice`: announce that it will be reclaimed, and reclaim it
+    then.
 
     \b
     Example:

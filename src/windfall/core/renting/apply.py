@@ -222,7 +222,7 @@ def apply_machine_hibernated(state: State, event: MachineHibernated, decided: No
     if machine is None or machine.phase in (ENDED, HIBERNATED):
         return
     seen = _seen(state, machine)
-    seen.slept += 1
+    seen.hibernated += 1
     seen.cut(event.at, state.settings.bookkeeping.together_s)
     seen.up_s += max(0.0, event.at - awake_since(machine))
     machine.phase, machine.noticed_t = HIBERNATED, None
@@ -251,12 +251,12 @@ def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettl
         return
     cause = decided.cause or event.cause
     if machine.phase == HIBERNATED:
-        _seen(state, machine).asleep_s += max(0.0, event.at - machine.sleeps[-1][0])
+        _seen(state, machine).hibernated_s += max(0.0, event.at - machine.sleeps[-1][0])
         machine.sleeps[-1] = (machine.sleeps[-1][0], event.at)
     elif machine.ready_t is not None or cause == TAKEN:
         _seen(state, machine).up_s += max(0.0, event.at - awake_since(machine))
     if cause == TAKEN:
-        _seen(state, machine).taken += 1
+        _seen(state, machine).reclaimed += 1
         _seen(state, machine).cut(event.at, state.settings.bookkeeping.together_s)
     if machine.ready_t is None or cause == FAILED:
         machine.error = machine.error or event.about
@@ -277,14 +277,14 @@ def apply_strangers_seen(state: State, event: StrangersSeen, decided: Nothing) -
 
 
 def wake(state: State, machine: MachineState, at: float) -> None:
-    asleep_t = machine.sleeps[-1][0]
-    at = max(at, asleep_t)
-    machine.sleeps[-1] = (asleep_t, at)
+    hibernated_t = machine.sleeps[-1][0]
+    at = max(at, hibernated_t)
+    machine.sleeps[-1] = (hibernated_t, at)
     machine.meter = money.resume(machine.meter, at)
     machine.phase = PENDING if machine.ready_t is None else RUNNING
     seen = _seen(state, machine)
-    seen.woken += 1
-    seen.asleep_s += at - asleep_t
+    seen.resumed += 1
+    seen.hibernated_s += at - hibernated_t
     state.touch(machine.job)
     watch(state, machine.job, at)
 

@@ -74,10 +74,10 @@ class Seen(Struct, array_like=True):
     """What was seen of an offer: see planning.contract.Market. `refusals` counts those in a row."""
 
     up_s: float = 0.0
-    taken: int = 0
-    slept: int = 0
-    woken: int = 0
-    asleep_s: float = 0.0
+    reclaimed: int = 0
+    hibernated: int = 0
+    resumed: int = 0
+    hibernated_s: float = 0.0
     refused: int = 0
     refused_t: float | None = None
     started_t: float | None = None
@@ -92,8 +92,9 @@ class Seen(Struct, array_like=True):
 
     def market(self) -> Market:
         return Market(
-            up_s=self.up_s, reclaimed=self.taken, hibernated=self.slept, resumed=self.woken, hibernated_s=self.asleep_s,
-            refused=self.refused, refused_t=self.refused_t, started_t=self.started_t, spells=self.spells,
+            up_s=self.up_s, reclaimed=self.reclaimed, hibernated=self.hibernated, resumed=self.resumed,
+            hibernated_s=self.hibernated_s, refused=self.refused, refused_t=self.refused_t, started_t=self.started_t,
+            spells=self.spells,
         )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ class PoolState(Struct, array_like=True):
     """Slots of the workers of unanswered requests, by number, where they are smaller than the rules say."""
 
     def wait_for(self, count: int, t: float) -> None:
-        """So many workers are pending now."""
+        """Note the number of pending workers at this time."""
         if count < self.queued or not self.queued:
             self.moved_t = t
         self.queued = count

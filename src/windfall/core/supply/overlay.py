@@ -230,5 +230,6 @@ def after_refusal(pool: PoolState, error: str, t: float) -> Breaker:
 
 def after_use(pool: PoolState) -> Breaker | None:
     """The breaker after a worker was given a task, the only proof that asking is worth it: one that was promised may
-    never come, and one that came may suit nobody. None where the pool had no errors."""
+    never come, and one that came may suit no bag. None where the pool had no errors.
+    """
     return Breaker() if pool.errors or pool.closed_until is not None or pool.last_error else None

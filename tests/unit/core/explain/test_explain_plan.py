@@ -101,12 +101,12 @@ def test_a_job_that_rents_nothing_has_neither_money_nor_a_plan():
 def test_a_plan_is_told_with_what_was_refused_of_it():
     cloud = Cloud()
     bag = cloud.rent()
-    cloud.plan(bag, start=[SURE, SURE, SURE], because=["the net demands them"])
+    cloud.plan(bag, start=[SURE, SURE, SURE], because=["the safety net demands them"])
     record = next(record for record in reversed(cloud.log) if type(record.event).__name__ == "PlanProposed")
     told = explain_plan.told(record.event, record.decided)
     assert [row["offer"] for row in told["started"]] == ["sure", "sure"]
     assert told["refused"] == ["start sure: all 2 are rented"]
-    assert told["because"] == ["the net demands them"]
+    assert told["because"] == ["the safety net demands them"]
 
 
 def test_it_is_said_how_many_tasks_are_left_to_hosts_that_cost_nothing():
