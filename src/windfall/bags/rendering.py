@@ -127,6 +127,9 @@ class Renderer:
         self._outputs = compile_texts(spec.outputs, scope, "outputs") if spec.outputs else None
         self._env = compile_texts(list(spec.task_env.values()), scope, "env") if spec.task_env else None
         self._cwd = _template(spec.task_cwd, scope, "cwd")
+        own_outputs = self._outputs is not None and self._outputs.has_placeholders
+        self._same_for_all = not (self._stdin or self._env or self._cwd or own_outputs)
+        """Tasks differ in their command lines only."""
 
     @cached_property
     def spec_for_worker(self) -> msgspec.Raw:
@@ -143,6 +146,8 @@ class Renderer:
         if kind == "tasks":
             return self._whole_task(index, parameter, overrides)
         argv = argv_of(parameter) if self._argv is None else self._argv.fill(index, parameter)
+        if self._same_for_all:
+            return Rendered(argv, b"", overrides)
         payload = b"" if self._stdin is None else self._stdin.fill(index, parameter)[0].encode()
         own = self._own_place(index, parameter)
         if self._outputs is not None and self._outputs.has_placeholders:

@@ -219,12 +219,13 @@ def result_events(ask: Ask, now: float) -> list[AnyEvent]:
     """The results as events on the server's clock. Two of one task go into two events: each is judged in its turn."""
     rounds: list[list[Result]] = []
     seen: dict[tuple[int, int], int] = {}
-    for job, task, attempt, cause, code, ago_s, run_s, cpu_s, rss, *_ in ask.results:
-        if cause not in CAUSE_CODES:
+    for job, task, attempt, cause, code, ago_s, run_s, cpu_s, rss, _, _, _, _ in ask.results:
+        number = CAUSE_CODES.get(cause)
+        if number is None:
             raise BadInput(f"a result of task {task} has the unknown cause '{cause}'")
-        end = now - max(0.0, ago_s)
-        start = end - max(0.0, run_s)
-        result = Result(job, task, attempt, CAUSE_CODES[cause], code, start, end, max(0.0, cpu_s), rss)
+        end = now - ago_s if ago_s > 0.0 else now
+        start = end - run_s if run_s > 0.0 else end
+        result = Result(job, task, attempt, number, code, start, end, cpu_s if cpu_s > 0.0 else 0.0, rss)
         place = seen.get((job, task), -1) + 1
         seen[job, task] = place
         if place == len(rounds):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from windfall.bags.rendering import Renderer
 from windfall.core.decisions import Assigned
 from windfall.core.events import Key, Result, ResultsReported
 from windfall.core.records import Record
@@ -41,32 +42,36 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
     """Render what a host was given. StoreError: nothing could be read now, and the worker asks again."""
     out = HandedOut()
     for piece in assigned:
+        job, attempt = piece.job, piece.attempt
+        checkpoints = service.state.bags[job].progress.checkpoints
+        renderer: Renderer | None = None
         for task in range(piece.first, piece.first + piece.count):
             try:
-                _add(service, out, piece.job, task, piece.attempt)
+                renderer = renderer or _opened(service, out, job)
+                argv, payload, overrides = renderer.task(task, attempt)
+                if task in checkpoints:
+                    overrides = {**(overrides or {}), "checkpoint": checkpoints[task]}
+                if overrides:
+                    _encode(overrides)  # what cannot be sent must fail here, not with the whole answer
             except StoreError:
                 raise
             except Exception as error:
                 # Whatever it is, it is about this task: the others of the answer must reach their host.
                 if not out.failed:
-                    log.warning("task %d.%d cannot be rendered: %r", piece.job, task, error)
-                out.failed[piece.job, task, piece.attempt] = f"{error or type(error).__name__}"[:MAX_WHY_CHARS]
+                    log.warning("task %d.%d cannot be rendered: %r", job, task, error)
+                out.failed[job, task, attempt] = f"{error or type(error).__name__}"[:MAX_WHY_CHARS]
+                continue
+            out.rows.append([job, task, attempt, argv, overrides, len(payload)])
+            if payload:
+                out.attachments.append(payload)
     return out
 
 
-def _add(service: Service, out: HandedOut, job: int, task: int, attempt: int) -> None:
+def _opened(service: Service, out: HandedOut, job: int) -> Renderer:
+    """The renderer of a job, whose specification goes with the answer."""
     renderer = service.renderer(job)
-    rendered = renderer.task(task, attempt)
-    overrides = rendered.overrides
-    if saved := service.state.bags[job].progress.checkpoints.get(task):
-        overrides = {**(overrides or {}), "checkpoint": saved}
-    if overrides:
-        _encode(overrides)  # what cannot be sent must fail here, not with the whole answer
-    if job not in out.jobs:
-        out.jobs[job] = renderer.spec_for_worker
-    out.rows.append([job, task, attempt, rendered.argv, overrides, len(rendered.payload)])
-    if rendered.payload:
-        out.attachments.append(rendered.payload)
+    out.jobs[job] = renderer.spec_for_worker
+    return renderer
 
 
 async def fail(service: Service, failed: dict[Key, str]) -> None:
