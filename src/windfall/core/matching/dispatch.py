@@ -260,9 +260,12 @@ def tail_rule(state: State, host: Host) -> TailRule:
 
 def narrowest(bag: Bag, classes: tuple[int, ...] | None) -> int:
     """The fewest slots that a waiting task of these classes takes: with less than that a bag is not served at all."""
-    indices = range(len(bag.classes)) if classes is None else classes
-    widths = [max(1, ceil(bag.classes[index].cpus)) for index in indices if bag.queues.by_class[index].size]
-    return min(widths, default=1)
+    every, queues = bag.classes, bag.queues.by_class
+    if len(every) == 1:
+        # Nearly every bag; asked for each bag of a rank that several share.
+        return max(1, ceil(every[0].cpus)) if queues[0].size else 1
+    indices = range(len(every)) if classes is None else classes
+    return min((max(1, ceil(every[index].cpus)) for index in indices if queues[index].size), default=1)
 
 
 def _in_turn(group: list[Wants], want: int) -> list[Wants]:
