@@ -6,8 +6,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
-from windfall.core.decisions import AnyDecision, Decision
+from windfall.core.decisions import AnyDecision, Decision, HostAnswered
 from windfall.core.events import AnyEvent, Event
 
 FORMAT = 2
@@ -33,7 +34,18 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
+_GIVEN = HostAnswered.__struct_fields__.index("assigned") + 1
+_NOTHING_ELSE = astuple(HostAnswered(0))[_GIVEN:]
+
+
 def encode_record(record: Record) -> bytes:
+    """The bytes of a record. Fields at the end that have their defaults may be left out: an array may be short."""
+    decided = record.decided
+    if type(decided) is HostAnswered:
+        # Half of all records. Nearly all of them only hand tasks out: 14 bytes of 98 less.
+        values = astuple(decided)
+        if values[_GIVEN:] == _NOTHING_ELSE:
+            return _encoder.encode((record.seq, record.event, (HostAnswered.__name__, *values[:_GIVEN])))
     return _encoder.encode(record)
 
 

@@ -1,0 +1,34 @@
+"""The bytes of records: what is read back is what was written, and defaults at the end take no room."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from windfall.core.decisions import Assigned, HostAnswered
+from windfall.core.events import HostAsked
+from windfall.core.records import RecordOf, decode_record, encode_record
+from windfall.core.state.pools import Breaker
+
+GIVEN = HostAnswered(5, assigned=[Assigned(1, 0, 1, 1)])
+OTHERS = {
+    "repeat": True, "lost": [(1, 2, 3, 4)], "cancel": [(1, 2, 3)], "refused": "why", "tails": [(1, True)],
+    "probation": (1.0, "why"), "test": True, "tell": True, "stop": "drained", "stopped": [(1, "why")],
+    "tested_until": 3.0, "breaker": Breaker(),
+}  # fmt: skip
+
+
+def record(decided: HostAnswered) -> RecordOf:
+    return RecordOf(9, HostAsked(1.0, "h", "b", 1, 1, 1), decided)
+
+
+def test_an_answer_that_only_hands_tasks_out_is_written_without_its_defaults():
+    data = encode_record(record(GIVEN))
+    assert decode_record(data) == record(GIVEN)
+    assert len(msgspec.msgpack.decode(data)[2]) == 5
+
+
+@pytest.mark.parametrize("field", OTHERS)
+def test_an_answer_is_read_back_whichever_of_its_fields_is_set(field: str):
+    decided = msgspec.structs.replace(GIVEN, **{field: OTHERS[field]})
+    assert decode_record(encode_record(record(decided))) == record(decided)
