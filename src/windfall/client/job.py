@@ -82,6 +82,10 @@ class Job:
         """A workflow: its tasks with their names, states and parents."""
         return dict(self.transport.get(f"{self._path}/workflow"))
 
+    def pools(self) -> list[Json]:
+        """What each pool has done for it: tasks, lost attempts, throughput, machines, cost."""
+        return list(self.transport.get(f"{self._path}/pools")["pools"])
+
     def groups(self) -> list[Json]:
         """Its failures, grouped by cause."""
         return list(self.transport.get(f"{self._path}/groups")["groups"])

@@ -195,9 +195,9 @@ def wait(job: str, until: str, timeout: str | None, max_wait_s: float | None, pl
                     break
         groups = found.groups() if last["causes"] or last["tasks"]["failed"] else []
         if as_json:
-            print_json(document(last, groups))
+            print_json(document(last, groups, found.pools()))
         else:
-            print_summary(last, groups, place)
+            print_summary(last, groups, place, pools=found.pools())
         if wanted is not None and last["tasks"]["failed"] >= wanted:
             return 1
         if last["state"] not in ENDED:

@@ -402,7 +402,7 @@ def _finish(session: Session, status: Json, as_json: bool) -> int:
     status = _settled_bill(session.job, status)
     groups = session.job.groups() if status["causes"] or status["tasks"]["failed"] else []
     try:
-        _print_end(session, status, groups, as_json)
+        _print_end(session, status, groups, session.job.pools(), as_json)
         lost = 0
     except OSError as error:
         # The reader of our output is gone or its disk is full: how the job ended is still told by the exit code.
@@ -416,11 +416,11 @@ def _finish(session: Session, status: Json, as_json: bool) -> int:
     return code
 
 
-def _print_end(session: Session, status: Json, groups: list[Json], as_json: bool) -> None:
+def _print_end(session: Session, status: Json, groups: list[Json], pools: list[Json], as_json: bool) -> None:
     if as_json:
-        print_json(document(status, groups))
+        print_json(document(status, groups, pools))
     else:
-        print_summary(status, groups, session.place, resume=session.owns_server)
+        print_summary(status, groups, session.place, resume=session.owns_server, pools=pools)
         if session.foresight is not None and session.foresight.words:
             click.echo(f"  {session.foresight.words}")
     sys.stdout.flush()

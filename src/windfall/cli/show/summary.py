@@ -43,7 +43,7 @@ def missed_by_s(status: Json) -> float | None:
     return late_s if late_s > 0 else None
 
 
-def document(status: Json, groups: list[Json]) -> Json:
+def document(status: Json, groups: list[Json], pools: list[Json] | None = None) -> Json:
     """What `windfall run --json` prints. A public contract: docs/reference/cli.md."""
     tasks = status["tasks"]
     return {
@@ -63,11 +63,17 @@ def document(status: Json, groups: list[Json]) -> Json:
         "missed_by_s": missed_by_s(status),
         "money": outcome(status),
         "failures": groups,
+        "pools": pools or [],
     }
 
 
-def print_summary(status: Json, groups: list[Json], place: Place, *, resume: bool = False) -> None:
-    """How a job ended, its failures, and commands to try. `resume`: no server is left that would continue it."""
+def print_summary(
+    status: Json, groups: list[Json], place: Place, *, resume: bool = False, pools: list[Json] | None = None
+) -> None:
+    """How a job ended, by pool if there were several, its failures, and commands to try.
+
+    `resume`: no server is left that would continue it.
+    """
     tasks, job = status["tasks"], status["job"]
     counts = [f"{tasks['done']:,} done"]
     counts += [f"{tasks[name]:,} {name}" for name in ("failed", "cancelled") if tasks[name]]
@@ -88,10 +94,23 @@ def print_summary(status: Json, groups: list[Json], place: Place, *, resume: boo
         click.echo(f"  the deadline was missed by {show_duration(late_s)}")
     for line in outcome_lines(status):
         click.echo(line)
+    if len(pools or []) > 1:
+        print_pools(pools or [])
     print_groups(groups, more=f"windfall tasks {job} --group-by cause{place.words}")
     if tasks["failed"]:
         example = next(((g.get("names") or g["tasks"])[0] for g in groups if g["final"]), 0)
         _print_next(job, shlex.quote(str(example)), place, resume)
+
+
+def print_pools(pools: list[Json]) -> None:
+    """One line for each pool: what it did, how fast, what was lost there, what it cost."""
+    width = max(len(row["pool"]) for row in pools)
+    for row in pools:
+        parts = [f"{row['tasks_done']:,} done on {plural(row['hosts'], 'host')}"]
+        parts += [rate(row["tasks_per_s"])] if row["tasks_per_s"] else []
+        parts += [f"{plural(row['attempts_lost'], 'attempt')} lost"] if row["attempts_lost"] else []
+        parts += [f"{plural(row['machines'], 'machine')} for ${row['cost_usd']:.4f}"] if row["machines"] else []
+        click.echo(f"  {row['pool']:<{width}}  {', '.join(parts)}")
 
 
 def _down_words(status: Json) -> str:

@@ -92,6 +92,7 @@ def apply_losses(state: State, losses: list[Loss], lessons: Lessons | None, t: f
         if host is not None:
             host.record.fade(t, half_life_s)
             host.record.lost_task()
+            bag.tally.lost_by_pool[host.pool] = bag.tally.lost_by_pool.get(host.pool, 0) + 1
         if verdict == OTHERS_RUN:
             continue
         if verdict == LOST_FOR_GOOD:

@@ -227,6 +227,8 @@ class Tally(Struct, array_like=True):
     """Failed tasks by the cause of their last failure."""
     blame: dict[int, list[int]] = field(default_factory=dict)
     """Hosts on which a task failed; they are blamed when it succeeds elsewhere."""
+    lost_by_pool: dict[str, int] = field(default_factory=dict)
+    """Attempts that were lost with their hosts, by the pool of the host."""
 
 
 class Progress(Struct, array_like=True):

@@ -26,8 +26,8 @@ from windfall.server.http.bodies import TooLarge, typed_body
 from windfall.server.http.uploads import RETRY_AFTER_S, Stalled
 from windfall.server.pool_admin import PoolBusy
 from windfall.server.pool_tokens import OtherPool
+from windfall.server.queries import by_pool, money, table
 from windfall.server.queries import jobs as queries
-from windfall.server.queries import money, table
 from windfall.server.queries.metrics import metrics
 from windfall.server.service import NotFound, Service
 from windfall.server.sites import api as site_api
@@ -206,6 +206,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/jobs/{job}/render/{task}", "GET", queries.render, "read", False),
     ("/v1/jobs/{job}/explain", "GET", queries.explain, "read", False),
     ("/v1/jobs/{job}/cost", "GET", money.cost, "read", False),
+    ("/v1/jobs/{job}/pools", "GET", by_pool.pools, "read", False),
     ("/v1/jobs/{job}/unfinished", "GET", money.unfinished, "read", False),
     ("/v1/jobs/{job}/workflow", "GET", workflows.graph, "read", False),
     ("/v1/classes", "GET", workflows.classes, "read", False),

@@ -1,0 +1,96 @@
+"""What each pool has done for a job, over HTTP: tasks, lost attempts, throughput, cost. Decides nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from math import inf
+from typing import Any
+
+from msgspec import Struct, field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from windfall.core.renting import money
+from windfall.core.renting.machines import machines_of
+from windfall.core.state.bags import Bag
+from windfall.core.state.columns import DONE
+from windfall.core.state.fleet import owed_microusd
+from windfall.server.service import Service
+
+Json = dict[str, Any]
+FORGOTTEN = "(forgotten)"
+"""The pool of hosts that have been forgotten because they were away for days."""
+
+
+class PoolSum(Struct):
+    """Tasks done in one pool: how many, for how long they ran, from when to when, on which hosts."""
+
+    done: int = 0
+    run_s: float = 0.0
+    first_t: float = inf
+    last_t: float = -inf
+    hosts: set[int] = field(default_factory=set)
+
+
+async def pools(service: Service, request: Request) -> tuple[int, Json]:
+    bag = service.bag(request.path_params["job"])
+    return 200, {"job": bag.number, "name": bag.rules.name, "pools": await rows(service, bag)}
+
+
+async def rows(service: Service, bag: Bag) -> list[Json]:
+    """One row for each pool that has done something for the job, the one with the most tasks first."""
+    columns = bag.columns
+    # Copies, for a thread: a million tasks take a while, and the loop must not wait.
+    parts = (columns.state[:], columns.host[:], columns.start[:], columns.end[:])
+    names = {host.number: host.pool for host in service.state.hosts.values()}
+    sums = await run_in_threadpool(_sums, *parts, names)
+    owed, machines = _owed(service, bag)
+    lost = bag.tally.lost_by_pool
+    found = []
+    for pool in dict.fromkeys([*sums, *lost, *owed]):
+        mine = sums.get(pool, PoolSum())
+        span_s = mine.last_t - mine.first_t
+        found.append(
+            {
+                "pool": pool,
+                "tasks_done": mine.done,
+                "attempts_lost": lost.get(pool, 0),
+                "hosts": len(mine.hosts),
+                "run_s": mine.run_s,
+                "tasks_per_s": mine.done / span_s if mine.done and span_s > 0 else None,
+                "machines": machines.get(pool, 0),
+                "cost_usd": money.usd(owed.get(pool, 0)),
+            }
+        )
+    return sorted(found, key=lambda row: (-row["tasks_done"], row["pool"]))
+
+
+def _sums(
+    states: Iterable[int],
+    hosts: Iterable[int],
+    starts: Iterable[float],
+    ends: Iterable[float],
+    names: dict[int, str],
+) -> dict[str, PoolSum]:
+    sums: dict[str, PoolSum] = {}
+    for state, host, start, end in zip(states, hosts, starts, ends, strict=False):
+        if state == DONE:
+            of = sums.setdefault(names.get(host, FORGOTTEN), PoolSum())
+            of.done += 1
+            of.run_s += end - start
+            of.first_t, of.last_t = min(of.first_t, start), max(of.last_t, end)
+            of.hosts.add(host)
+    return sums
+
+
+def _owed(service: Service, bag: Bag) -> tuple[dict[str, int], dict[str, int]]:
+    """Micro-dollars and machines by pool."""
+    now = service.driver.clock()
+    owed, machines = Counter[str](), Counter[str]()
+    for machine in machines_of(service.state, bag.number):
+        if machine.id:
+            end_t = machine.ended_t if machine.ended_t is not None else now
+            owed[machine.offer.pool] += owed_microusd(machine, end_t)
+            machines[machine.offer.pool] += 1
+    return dict(owed), dict(machines)
