@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from windfall.cli.plan.command import plan
 from windfall.errors import BadInput, Missed
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 FIT = str(ROOT / "examples/workflows/fit.toml")
 OFFERS = str(ROOT / "examples/offers.toml")
 
