@@ -28,7 +28,7 @@ from windfall.core.wishes import wishes
 from windfall.drivers.asking import LAST_WORDS_CHARS
 from windfall.drivers.market import market_news
 from windfall.drivers.realtime import Realtime
-from windfall.drivers.supply import Schedule, guarded
+from windfall.drivers.supply import Schedule, guarded, is_trial
 from windfall.pools.contract import ENDED, HIBERNATED, RUNNING, TRANSIENT, Order, Pool, PoolError, Seen, Told, gap_s
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def compare(state: State, pool: str, shown: list[Seen], now: float, asked_t: flo
         machine = ours.pop(seen.host, None)
         if machine is not None and machine.there:
             found.events += _news(machine, seen, now, asked_t)
-        elif seen.phase != ENDED:
+        elif seen.phase != ENDED and not is_trial(pool, seen.host):
             found.forgotten.append(seen.id)
             strangers.append((seen.id, f"ours, {seen.host}, forgotten; it is being stopped"))
     for machine in ours.values():

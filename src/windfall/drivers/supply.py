@@ -114,6 +114,16 @@ class Schedule:
             self._at = min(self._at, max(self._clock(), self._listed_t + _NOTICE_GAP_S))
 
 
+def trial_host(pool: str, word: str) -> str:
+    """The name of a worker that is started on trial (`windfall pool doctor`)."""
+    return f"{pool}-doctor-{word}"
+
+
+def is_trial(pool: str, host: str) -> bool:
+    """Whether a worker is there on trial: no plan and no request has ordered it. It ends when it finds no work."""
+    return host.startswith(trial_host(pool, ""))
+
+
 def guarded(call: Callable[..., T], *args: object) -> T | PoolError:
     """The answer of a provider, without secrets; one that raises has failed."""
     try:

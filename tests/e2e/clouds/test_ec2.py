@@ -105,7 +105,9 @@ def running(directory: Path, **pools: dict[str, object]) -> Iterator[Run]:
     """A server with these pools of one cloud, by name; one called `cloud` if none is named."""
     with priced_cloud(directory / "ec2") as cloud:
         made = Cluster(directory, server_env=cloud.environment)
-        text = "".join(cloud.pool(name, **settings) for name, settings in (pools or {"cloud": {}}).items())
+        text = "".join(
+            cloud.pool(name, server=made.url, **settings) for name, settings in (pools or {"cloud": {}}).items()
+        )
         (directory / "pools.toml").write_text(text)
         with contextlib.closing(made):
             made.start_server("--pools", str(directory / "pools.toml"))
@@ -114,9 +116,14 @@ def running(directory: Path, **pools: dict[str, object]) -> Iterator[Run]:
 
 def test_a_bag_with_a_deadline_runs_on_demand_to_its_end(tmp_path):
     with running(tmp_path, cloud={"markets": ["on-demand"]}) as run:
+        found = run.made.client().doctor("cloud", wait_s=60.0)
+        assert found["ok"] and "starts and reaches the server" in found["checks"][-1]["what"], found
+        run.others.update(run.proxy.instances)
+        assert run.proxy.running() == []
         rows = run.judge(submit(run.made, 12, 1.0))
         assert {row["market"] for row in rows} == {"on-demand"}
-        assert len(run.proxy.calls_of("RunInstances")) == len(rows)
+        started = [call for call in run.proxy.calls_of("RunInstances") if call.status == 200]
+        assert len(started) == len(rows) + len(run.others)
 
 
 def test_a_bag_comes_to_its_end_whatever_becomes_of_its_spot_machines(tmp_path):

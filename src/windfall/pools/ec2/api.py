@@ -152,6 +152,7 @@ class Account:
         self._settings = settings
         try:
             core = botocore.session.Session(profile=settings.profile or None)
+            core.get_scoped_config()  # raises if there is no such profile
             core.register_component("data_loader", _loader())
             self._session = boto3.Session(botocore_session=core)
         except BotoCoreError as error:

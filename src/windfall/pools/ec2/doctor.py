@@ -15,11 +15,11 @@ from windfall.pools.ec2.catalogue import Rentable
 from windfall.pools.ec2.launch import launch_arguments
 from windfall.pools.ec2.market import Market, offers_of, read_market
 from windfall.pools.ec2.settings import HIBERNATE, HOWTO, SPOT, TERMINATE, Ec2Settings
+from windfall.pools.ec2.sight import STATE
 from windfall.pools.kinds import Place, PoolConfig
 from windfall.pools.shipped import server_of
 
 _DRY_RUN = "DryRunOperation"
-_NOBODY = "i-00000000000000000"
 _PERMISSIONS = "the permissions that are needed stand in docs/howto/ec2.md"
 _LOCAL = ("127.0.0.1", "localhost", "::1", "")
 
@@ -63,25 +63,25 @@ def _offered(pool: PoolConfig, market: Market) -> Check:
 def _permissions(pool: PoolConfig, place: Place, region: Region, market: Market) -> list[Check]:
     """One dry run of each call that changes something, and a list of what is there."""
     settings: Ec2Settings = pool.settings
-    mine = [each for each in market.rentables.values() if each.region == region.name]
-    checks = [
-        _check(
-            f"{region.name}: instances can be listed",
-            region.call("describe_instances", MaxResults=5), _PERMISSIONS,
-        )
-    ]  # fmt: skip
+    ours = [{"Name": "tag-key", "Values": [STATE]}]
+    listed = region.pages("describe_instances", "Reservations", Filters=ours)
+    checks = [_check(f"{region.name}: instances can be listed", listed, _PERMISSIONS)]
     for wanted in settings.markets:
-        first = next((each for each in mine if each.market == wanted), None)
-        if first is not None:
+        offered = (each for each in market.rentables.values() if (each.region, each.market) == (region.name, wanted))
+        if (first := next(offered, None)) is not None:
             checks.append(_dry_start(pool, place, region, first))
-    checks.append(_dry(region, "instances can be terminated", "terminate_instances", InstanceIds=[_NOBODY]))
+    # Permissions may depend on our tags, so these are tried on what carries them.
+    if not isinstance(listed, PoolError) and (
+        ids := [row["InstanceId"] for each in listed for row in each["Instances"]]
+    ):
+        checks.append(_dry(region, "instances can be terminated", "terminate_instances", InstanceIds=ids[:1]))
     if SPOT in settings.markets:
-        listed = region.call("describe_spot_instance_requests", MaxResults=5)
-        checks.append(_check(f"{region.name}: spot requests can be listed", listed, _PERMISSIONS))
-    if SPOT in settings.markets and settings.interruption != TERMINATE:
-        ids = ["sir-00000000"]
-        said = "spot requests can be cancelled"
-        checks.append(_dry(region, said, "cancel_spot_instance_requests", SpotInstanceRequestIds=ids))
+        requests = region.pages("describe_spot_instance_requests", "SpotInstanceRequests", Filters=ours)
+        checks.append(_check(f"{region.name}: spot requests can be listed", requests, _PERMISSIONS))
+        if not isinstance(requests, PoolError) and requests and settings.interruption != TERMINATE:
+            ids = [row["SpotInstanceRequestId"] for row in requests]
+            said = "spot requests can be cancelled"
+            checks.append(_dry(region, said, "cancel_spot_instance_requests", SpotInstanceRequestIds=ids[:1]))
     return checks
 
 
@@ -104,7 +104,7 @@ def _dry_start(pool: PoolConfig, place: Place, region: Region, first: Rentable) 
 def _dry(region: Region, said: str, method: str, **arguments: Any) -> Check:
     answer = region.call(method, DryRun=True, **arguments)
     if isinstance(answer, ApiError) and answer.kind != CREDENTIALS:
-        answer = {}  # there is no such instance: the permission was looked at before
+        answer = {}  # it may have gone meanwhile: the permission was looked at before
     return _judged(f"{region.name}: {said} (a dry run)", answer, _PERMISSIONS)
 
 

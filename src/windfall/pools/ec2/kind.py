@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 
-from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.pools.contract import PoolError
 from windfall.pools.ec2.api import Account
 from windfall.pools.ec2.market import offers_of, read_market
-from windfall.pools.ec2.pool import Ec2Pool
-from windfall.pools.ec2.settings import HOWTO, Ec2Settings, check_settings
+from windfall.pools.ec2.pool import Ec2Pool, refused
+from windfall.pools.ec2.settings import Ec2Settings, check_settings
 from windfall.pools.kinds import MACHINES, Kind, PoolConfig
 
 
@@ -18,9 +17,7 @@ def offers_now(pool: PoolConfig) -> tuple[Offer, ...]:
     """What the pool rents, at the prices of now. BadInput: AWS does not say."""
     market = read_market(Account(pool.settings), pool.settings, time.time(), None)
     if isinstance(market, PoolError):
-        raise BadInput(
-            f"pool '{pool.name}': {market.error}", hint=f"windfall pool doctor {pool.name} says more; {HOWTO}"
-        )
+        raise refused(pool.name, market)
     return offers_of(pool, market)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -81,16 +82,21 @@ class Ec2Pool:
         self._asked: dict[str, int] = {}
         """How often their consoles were read."""
         self._looked = False
+        self._lock = threading.Lock()  # the doctor's trial comes beside the keeper
         self._market = self._opened()
         self.offers: tuple[Offer, ...] = offers_of(pool, self._market)
 
     # --- the contract ---
 
     def start(self, order: Order) -> str | PoolError:
+        with self._lock:
+            return self._start(order)
+
+    def _start(self, order: Order) -> str | PoolError:
         rentable = None if order.offer is None else self._market.rentables.get(order.offer.name)
         if order.offer is None or order.machine is None:
             return PoolError("this pool rents machines for the plans of jobs only", INVALID)
-        if not self._looked and isinstance(error := self.list(), PoolError):
+        if not self._looked and isinstance(error := self._list(), PoolError):
             return error
         known = next((row for row in self._rows.values() if row.host == order.host), None)
         if known is not None:
@@ -124,13 +130,17 @@ class Ec2Pool:
         return one.id
 
     def _found(self, host: str, region: str, error: PoolError) -> str | PoolError:
-        rows = self.list()
+        rows = self._list()
         known = next((row for row in self._rows.values() if row.host == host), None)
         if isinstance(rows, PoolError):
             return rows
         return PoolError(f"{error.error} (region {region})", TRANSIENT) if known is None else known.id
 
     def list(self) -> Rows | PoolError:
+        with self._lock:
+            return self._list()
+
+    def _list(self) -> Rows | PoolError:
         found = self._sightings()
         if isinstance(found, PoolError):
             return self._noted(found)
@@ -153,13 +163,14 @@ class Ec2Pool:
         return [self._seen(row, now) for row in ours.values()] + strangers
 
     def stop(self, id: str, gently: bool = False) -> PoolError | None:
-        if not self._looked and isinstance(error := self.list(), PoolError):
-            return error
-        row = self._rows.get(id)
-        if row is None or row.phase == ENDED:
-            return None
-        self._released.add(id)
-        return self._end(row)
+        with self._lock:
+            if not self._looked and isinstance(error := self._list(), PoolError):
+                return error
+            row = self._rows.get(id)
+            if row is None or row.phase == ENDED:
+                return None
+            self._released.add(id)
+            return self._end(row)
 
     def price_moves(self) -> Moves:
         """Moves of spot prices in the last day or so, the oldest first."""
@@ -255,7 +266,7 @@ class Ec2Pool:
         if kept is not None and market.kind != INVALID:
             log.warning("pool %s: the catalogue of an earlier day is used: %s", self._pool.name, market.error)
             return kept
-        raise BadInput(f"pool '{self._pool.name}': {market.error}", hint=f"windfall pool doctor says more; {HOWTO}")
+        raise refused(self._pool.name, market)
 
     def _look_at_prices(self, now: float) -> None:
         market = self._market
@@ -288,3 +299,13 @@ class Ec2Pool:
             self._place.directory.mkdir(parents=True, exist_ok=True)
             self._file.with_suffix(".new").write_bytes(msgspec.json.encode(market))
             self._file.with_suffix(".new").replace(self._file)
+
+
+def refused(pool: str, error: PoolError) -> BadInput:
+    """Why a pool cannot be opened, and what to do."""
+    hint = f"correct the settings; {HOWTO}"
+    if error.kind == CREDENTIALS:
+        hint = f"`aws sts get-caller-identity` must work for the user who runs the server; permissions: {HOWTO}"
+    elif error.kind == TRANSIENT:
+        hint = "try again; the network and the endpoint of the region must be reachable"
+    return BadInput(f"pool '{pool}': {error.error}", hint=hint)

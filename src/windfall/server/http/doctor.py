@@ -11,7 +11,8 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 
 from windfall.core.state.hosts import GONE
-from windfall.drivers.supply import OrderedWorkers, guarded
+from windfall.drivers.supply import OrderedWorkers, guarded, trial_host
+from windfall.planning.contract import SPOT
 from windfall.pools.contract import ENDED, INVALID, Check, Order, Pool, PoolError, Seen
 from windfall.server.http.bodies import typed_body
 from windfall.server.service import NotFound, Service
@@ -41,17 +42,18 @@ async def doctor(service: Service, request: Request) -> tuple[int, Json]:
     checks, waits = list[Check](), False
     if isinstance(source, OrderedWorkers):
         checks = await asyncio.to_thread(_examined, source.pool)
-        if body.trial and not any(check.error for check in checks):
-            found = await _tried(service, source, body)
-            checks += [] if found is None else [found]
-            waits = found is None
     elif service.rented is not None and name in service.rented.pools:
-        checks = await asyncio.to_thread(_examined, service.rented.pools[name])
+        source = OrderedWorkers(name, 1, service.rented.pools[name])
+        checks = await asyncio.to_thread(_examined, source.pool)
     elif name in service.state.supply.pools:
         checks = [Check("its workers come by themselves: nothing is asked of it")]
     else:
         raise NotFound(f"there is no pool '{name}'", hint="see them: windfall pool list", code="no-such-pool")
     ok = not any(check.error for check in checks)
+    if body.trial and ok and isinstance(source, OrderedWorkers):
+        found = await _tried(service, source, body)
+        checks += [] if found is None else [found]
+        waits, ok = found is None, found is None or not found.error
     return 200, {"pool": name, "ok": ok, "waits": waits, "checks": [msgspec.structs.asdict(check) for check in checks]}
 
 
@@ -63,7 +65,7 @@ def _examined(pool: Pool) -> list[Check]:
 async def _tried(service: Service, source: OrderedWorkers, body: DoctorBody) -> Check | None:
     """Start one worker, wait until it asks this server for work, and end it; None if it is yet to come."""
     what = "a worker starts and reaches the server"
-    order = Order(f"{source.name}-doctor-{body.trial}", 1)
+    order = _trial_order(source, body.trial)
     id = await asyncio.to_thread(source.order, order)
     if isinstance(id, PoolError):
         return Check(what, id.error, _advice(id))
@@ -85,6 +87,15 @@ async def _tried(service: Service, source: OrderedWorkers, body: DoctorBody) -> 
     if left:
         return Check("a worker ends when it is stopped", f"{order.host} is still there", "end it by hand")
     return Check(f"{what}, and ends when it is stopped")
+
+
+def _trial_order(source: OrderedWorkers, word: str) -> Order:
+    """Of a pool that rents machines: the cheapest offer, on demand if it has one, for no plan (machine 0)."""
+    host, offers = trial_host(source.name, word), source.pool.offers
+    if not offers:
+        return Order(host, 1)
+    offer = min(offers, key=lambda offer: (offer.market == SPOT, offer.price_usd / offer.cycle_s, offer.name))
+    return Order(host, 1, 0, offer)
 
 
 def _advice(error: PoolError) -> str:

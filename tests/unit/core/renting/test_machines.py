@@ -418,6 +418,51 @@ def test_a_cycle_costs_what_the_price_was_when_it_began() -> None:
     assert cloud.state.fleet.offers["cloud"][0].price_usd == 0.5
 
 
+def test_a_price_that_is_heard_of_late_is_billed_from_when_it_took_effect() -> None:
+    cloud = Cloud()
+    offer = replace(SPOT, cycle_s=1.0, price_usd=0.001)
+    cloud.step(OffersConfigured(cloud.t, "cloud", [offer]))
+    bag = cloud.rent(2)
+    begun_t = cloud.t
+    cloud.plan(bag, start=[offer, offer])
+    cloud.wait(100)
+    cloud.end(2, "released")
+    cloud.wait(100)
+    cloud.step(PricesReported(cloud.t, "cloud", [("small", 0.002)], begun_t + 40.0))
+    assert (cloud.cost_usd(1), cloud.cost_usd(2)) == (0.36, 0.16)
+    cloud.step(PricesReported(cloud.t, "cloud", [("small", 0.003)], begun_t + 150.0))
+    assert (cloud.cost_usd(1), cloud.cost_usd(2)) == (0.41, 0.16)
+    assert cloud.state.fleet.priced_t == {"cloud": begun_t + 150.0}
+
+
+def test_a_price_from_before_a_machine_was_ordered_is_its_first_price() -> None:
+    cloud = Cloud()
+    offer = replace(SPOT, cycle_s=1.0, price_usd=0.001)
+    cloud.step(OffersConfigured(cloud.t, "cloud", [offer]))
+    bag = cloud.rent(2)
+    cloud.plan(bag, start=[offer])
+    cloud.wait(10)
+    cloud.step(PricesReported(cloud.t, "cloud", [("small", 0.002)], cloud.t - 60.0))
+    assert cloud.cost_usd(1) == 0.02
+
+
+def test_a_price_that_moves_while_a_machine_is_hibernated_counts_from_its_resumption() -> None:
+    cloud = Cloud()
+    offer = replace(SPOT, cycle_s=1.0, price_usd=0.001)
+    cloud.step(OffersConfigured(cloud.t, "cloud", [offer]))
+    bag = cloud.rent(2)
+    cloud.plan(bag, start=[offer])
+    cloud.boot(1)
+    cloud.wait(10)
+    cloud.sleep(1)
+    asleep_t = cloud.t
+    cloud.wait(100)
+    cloud.step(MachineResumed(cloud.t, 1, cloud.t))
+    cloud.wait(10)
+    cloud.step(PricesReported(cloud.t, "cloud", [("small", 0.002)], asleep_t + 50.0))
+    assert cloud.cost_usd(1) == 0.03
+
+
 def test_cancelling_a_job_leaves_no_task_reserved() -> None:
     from windfall.core.events import JobCancelled
 

@@ -34,6 +34,13 @@ def test_the_partial_last_cycle_is_free_when_the_provider_ends_it():
     assert money.owed_microusd(HOURLY, money.end(money.start(0.0), 5400.0, taken=True), 1e6) == 100_000
 
 
+def test_a_machine_is_free_that_the_provider_ends_in_its_first_hour():
+    tariff = Tariff(cycle_microusd=10, cycle_s=1.0, minimum_s=60.0, free_if_taken_within_s=3600.0)
+    assert money.owed_microusd(tariff, money.end(money.start(0.0), 3599.0, taken=True), 1e6) == 0
+    assert money.owed_microusd(tariff, money.end(money.start(0.0), 3600.0, taken=True), 1e6) == 36_000
+    assert money.owed_microusd(tariff, money.end(money.start(0.0), 30.0), 1e6) == 600
+
+
 def test_the_partial_last_cycle_is_owed_when_we_end_it():
     assert money.owed_microusd(HOURLY, money.end(money.start(0.0), 5400.0), 1e6) == 200_000
 

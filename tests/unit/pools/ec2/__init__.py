@@ -1,0 +1,1 @@
+"""Kind ec2, piece by piece."""
