@@ -423,7 +423,8 @@ class SlotPool:
         waiting = slot.take_back()
         if not slot.in_hand and waiting:
             # It died before it began anything: charge one attempt, else it would be tried for ever.
-            slot.in_hand[waiting[0].ident] = waiting.pop(0)
+            charged = waiting.pop(0)
+            slot.in_hand[charged.ident] = charged
         self._backlog.extendleft(reversed(waiting))
         self._selector.unregister(slot.line)
         if slot.warm:

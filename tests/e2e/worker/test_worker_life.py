@@ -119,6 +119,17 @@ def test_killing_a_runner_loses_its_attempt_and_nothing_else(tmp_path):
         assert server.result(server.add(server.job(), ["true"]))["cause"] == "done"
 
 
+def test_killing_a_runner_before_it_has_begun_loses_an_attempt_and_nothing_else(tmp_path):
+    with FakeServer() as server, worker(server.url, tmp_path, "--slots", "1") as started:
+        server.wait_for(lambda: bool(server.requests))
+        lost = server.add(server.job(), sleeper(tmp_path / "pid"))
+        while not (runners := started.runners()):
+            pass
+        os.kill(runners[0], signal.SIGKILL)
+        assert server.result(lost)["cause"] == "lost"
+        assert server.result(server.add(server.job(), ["true"]))["cause"] == "done"
+
+
 def test_a_terminated_worker_gives_its_tasks_their_grace_and_hands_back_the_rest(tmp_path):
     with FakeServer() as server, worker(server.url, tmp_path, "--slots", "1") as started:
         warm_up = [server.add(server.job(), ["true"]) for _ in range(20)]

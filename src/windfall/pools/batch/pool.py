@@ -95,7 +95,7 @@ class BatchPool:
         self._tag = f"{TAG}+{_plain(place.owner)}+{_plain(pool.name)}+"
         self._kept: dict[str, Kept] = {}
         self._last: dict[str, str] = {}
-        """Phase of each job at the last query, by id."""
+        """Phase of each worker's job at the last query."""
         for path in sorted(self._folder.glob("*/order.json")):
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 kept = msgspec.json.decode(path.read_bytes(), type=Kept)
@@ -154,7 +154,7 @@ class BatchPool:
                 continue
             self._note(job, listed)
         self._adapt(listed)
-        return [self._seen(kept, listed.get(kept.id), now) for kept in [*self._kept.values()]] + rows
+        return [self._seen(kept, listed.get(kept.host), now) for kept in [*self._kept.values()]] + rows
 
     def _jobs(self) -> Jobs | PoolError:
         """Every job of this user, by one query."""
@@ -172,19 +172,20 @@ class BatchPool:
 
     def stop(self, id: str, gently: bool = False) -> PoolError | None:
         """Gently: one SIGTERM to the worker. Else a second one, by which tasks are handed back, and then the end."""
-        kept = next((kept for kept in self._kept.values() if id in (kept.id, kept.host)), None)
-        if kept is None or not kept.id or kept.ended_t or (gently and kept.told):
+        alive = (kept for kept in self._kept.values() if not kept.ended_t)
+        kept = next((kept for kept in alive if id in (kept.id, kept.host)), None)
+        if kept is None or not kept.id or (gently and kept.told):
             return None
         first, now = not kept.told, self._clock()
         kept.told, kept.told_t = True, kept.told_t or (0.0 if gently else now)
         self._write(kept)
         self.interval_s = self._least_s
-        if self._last.get(id) == PENDING or (kept.told_t and now > kept.told_t + HAND_BACK_S):
-            return self._tell(self._system.cancel, id)
-        problem = self._tell(self._system.terminate, id)
+        if self._last.get(kept.host) == PENDING or (kept.told_t and now > kept.told_t + HAND_BACK_S):
+            return self._tell(self._system.cancel, kept)
+        problem = self._tell(self._system.terminate, kept)
         if first and not gently and problem is None:
             time.sleep(0.05)  # two signals at once would count as one
-            problem = self._tell(self._system.terminate, id)
+            problem = self._tell(self._system.terminate, kept)
         return problem
 
     def doctor(self) -> Checks:
@@ -217,7 +218,8 @@ class BatchPool:
         if not kept.id:
             kept.id = job.id
             self._write(kept)
-        listed[job.id] = job
+        if kept.id == job.id:
+            listed[host] = job
 
     def _is_of_this_state(self, job: Job) -> bool:
         return job.name.startswith(f"{TAG}+{_plain(self._place.owner)}+")
@@ -247,13 +249,14 @@ class BatchPool:
 
     def _adapt(self, listed: dict[str, Job]) -> None:
         """Ask again soon while something changes, and ever less often while nothing does."""
-        phases = {id: job.phase for id, job in listed.items()}
+        phases = {host: job.phase for host, job in listed.items()}
         changed = phases != self._last
         self._last = phases
         self.interval_s = self._least_s if changed else min(SLOWEST_S, max(self._least_s, self.interval_s * 1.5))
 
-    def _tell(self, command: Words, id: str) -> PoolError | None:
-        called = call([*command, id], b"", self._limit_s)
+    def _tell(self, command: Words, kept: Kept) -> PoolError | None:
+        words = [word.format(name=self._tag + kept.host) for word in command]
+        called = call([*words, kept.id], b"", self._limit_s)
         said = one_line(called.stderr) or called.trouble
         if not called.trouble and (called.code == 0 or any(words in said.lower() for words in self._system.gone)):
             return None

@@ -42,7 +42,7 @@ def written(system: System, directives: Sequence[str], folder: Path, walltime_s:
 
 
 def extra_directives(system: System, folder: Path, notice_s: int, native: Sequence[str]) -> list[str]:
-    found = [system.output.format(folder / BATCH_LOG)]
+    found = [*system.always, system.output.format(folder / BATCH_LOG)]
     if system.warning and notice_s:
         found.append(system.warning.format(notice_s, minutes=max(1, round(notice_s / 60))))
     return [f"{system.directive} {option}" for option in [*found, *native]]

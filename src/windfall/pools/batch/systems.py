@@ -53,8 +53,9 @@ class System(Struct, frozen=True):
     """Lists every job of this user, also those that ended a short time ago."""
     parse: Callable[[bytes], list[Job]]
     cancel: Words
+    """Ends the job whose id is added; {name} is its name, where the command can check it."""
     terminate: Words
-    """Sends SIGTERM to the worker alone; the job's id is added."""
+    """Sends SIGTERM to the worker alone."""
     gone: Sequence[str]
     """Words of `cancel` for a job that has ended already."""
     job_id: str
@@ -65,6 +66,8 @@ class System(Struct, frozen=True):
     """Shell command that prints how many seconds the job may still run."""
     warning: str = ""
     """Directive that has SIGUSR1 sent to the worker {0} seconds before the walltime."""
+    always: Words = []
+    """Directives of every job; options of the user's own come later, and count."""
     cores_are_processes: bool = True
     """Cores are asked for as processes, because psij-python's template knows nothing else."""
     env: Mapping[str, str] = {}
@@ -126,8 +129,9 @@ SLURM = System(
     version=["sbatch", "--version"],
     listing=["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%t|%S|%r|%j"],
     parse=_slurm_jobs,
-    cancel=["scancel", "--quiet"],
-    terminate=["scancel", "--quiet", "--batch", "--signal=TERM"],
+    # A controller that was killed may give an id again: only a job of this name is meant.
+    cancel=["scancel", "--quiet", "--name={name}"],
+    terminate=["scancel", "--quiet", "--name={name}", "--batch", "--signal=TERM"],
     gone=("invalid job id", "already completing or completed"),
     job_id="SLURM_JOB_ID",
     restarts="SLURM_RESTART_COUNT",
@@ -137,6 +141,8 @@ SLURM = System(
         'now=$(date +%s); expr "$end" - "$now" || echo {walltime_s}'
     ),
     warning="--signal=B:USR1@{0}",
+    # What is missing is asked for again by the engine, which knows whether there is still work for it.
+    always=["--no-requeue", "--open-mode=append"],
     cores_are_processes=False,
     env={"SLURM_TIME_FORMAT": "%s"},
     dry_run=["--test-only"],
