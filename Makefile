@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-fast check bench docs screens system format clean
+.PHONY: demo test test-fast test-kubernetes check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -22,6 +22,13 @@ test: system $(STAMP) check
 
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile -q -m "not slow"
+
+# Against a real control plane. Building it takes ten minutes, once: it is kept in ~/.cache/windfall/kubernetes, or
+# where WINDFALL_KUBERNETES says.
+test-kubernetes: $(STAMP)
+	@sh tools/kubernetes.sh >/dev/null
+	@$(BIN)/python -c 'import kubernetes' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[kubernetes]'
+	WINDFALL_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/contract tests/e2e/pools -q -m kubernetes
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -34,7 +34,7 @@ from windfall.pools.local import LocalPool
 from windfall.pools.ssh import SshPool, SshSettings
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pools"
-MODULES: tuple[str, ...] = ("tests.support.slurm", "tests.support.ec2.world")
+MODULES: tuple[str, ...] = ("tests.support.slurm", "tests.support.ec2.world", "tests.support.kubernetes_world")
 """Modules that register worlds of their own."""
 Open = Callable[..., Pool]
 Hosts = dict[str, dict[str, Any]]
