@@ -178,4 +178,4 @@ def test_a_rented_machine_gives_the_same_records_in_both_drivers(life, monkeypat
         causes |= {record.event.cause for record in ours if isinstance(record.event, ev.MachineEnded)}
     # Not every seed shows every life.
     assert {"MachineStarted", "MachineEnded", "PlanProposed"} | SHOWS[life] <= kinds
-    assert causes == ({"released", "taken"} if life.startswith("reclaimed") else {"released"})
+    assert causes >= ({"released", "taken"} if life.startswith("reclaimed") else {"released"})
