@@ -42,6 +42,7 @@ class Place(Struct):
     state: str | None = None
     cafile: str | None = None
     token_file: str | None = None  # where the token was read, for commands that are suggested
+    patience_s: float | None = None  # how long to ask a server that is away, if that was said
     typed_in: str = ""  # suggested commands are meant to be typed in this directory, if not here
 
     @property
@@ -50,7 +51,10 @@ class Place(Struct):
         return self.server or (None if self.state else os.environ.get("WINDFALL_SERVER"))
 
     def open(self, patience_s: float = 0.0) -> Client:
-        """A client for looking and telling: no worker is started, and no state directory is made."""
+        """A client for looking and telling: no worker is started, and no state directory is made.
+
+        `patience_s`: how long to ask a server that goes away meanwhile, if `--patience` does not say."""
+        patience_s = patience_s if self.patience_s is None else self.patience_s
         if self.address:
             client = Client(self.address, self.token, patience_s=patience_s, cafile=self.cafile)
         else:
@@ -88,14 +92,38 @@ class Place(Struct):
         return f" --state {shlex.quote(shown(self.state))}"
 
 
+def _duration(ctx: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    return None if text is None else parse_duration(text, option.opts[0])
+
+
 def place_options(command: F) -> F:
     """`--server`, `--token`, `--token-file`, `--cafile` and `--state`, given to the command as `place`."""
     return _place_options(command, "--state", "--state-dir")
 
 
+def staying_place_options(command: F) -> F:
+    """The same for a command that stays for a while, with `--patience`: how long to ask a server that goes away."""
+
+    @click.option(
+        "--patience", "patience_s", metavar="TIME", callback=_duration,
+        help=f"Ask a server that goes away again for this long.  [default: {STAY_S:g}s]",
+    )  # fmt: skip
+    @place_options
+    @functools.wraps(command)
+    def wrapped(*args: Any, place: Place, patience_s: float | None, **kwargs: Any) -> Any:
+        place.patience_s = patience_s
+        return command(*args, place=place, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
 def place_options_beside_states(command: F) -> F:
     """The same for a command whose own `--state` means another thing: the directory is `--state-dir` only."""
     return _place_options(command, "--state-dir")
+
+
+STAY_S = 8.0
+"""Seconds for which a command that stays asks a server that went away, unless told otherwise."""
 
 
 def _place_options(command: F, *names: str) -> F:
@@ -137,10 +165,6 @@ def _token_in(file: str) -> str:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def _duration(ctx: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    return None if text is None else parse_duration(text, option.opts[0])
-
-
 max_wait_option = click.option(
     "--max-wait", "max_wait_s", metavar="TIME", callback=_duration,
     help="Give up (exit code 4) when no host can run it for this long.  [default: never]",
@@ -173,8 +197,8 @@ class BehindDashes(SectionedCommand):
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
         "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "planner", "confidence"),
         "Policies": ("priority", *POLICY_NAMES, "attributes"),
-        "Server and output": ("server", "token", "token_file", "cafile", "directory", "tail", "max_wait_s",
-                              "as_json", "help"),
+        "Server and output": ("server", "token", "token_file", "cafile", "patience_s", "directory", "tail",
+                              "max_wait_s", "as_json", "help"),
     }  # fmt: skip
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

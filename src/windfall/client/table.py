@@ -4,6 +4,7 @@ the files that it writes; pandas and pyarrow are loaded only when they are asked
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -75,6 +76,16 @@ def write_csv(found: Iterable[Json], file: IO[str]) -> int:
         writer.writerow(each | {"outputs": ";".join(each["outputs"])})
     if writer is None:
         csv.writer(file, lineterminator="\n").writerow([BEFORE[0], *AFTER])
+    return count
+
+
+def write_json(found: Iterable[Json], file: IO[str]) -> int:
+    """A JSON array with an object for each row, as `pandas.read_json` reads it. Returns the number of rows."""
+    count = 0
+    for each in found:
+        file.write(("[\n" if count == 0 else ",\n") + json.dumps(each))
+        count += 1
+    file.write("\n]\n" if count else "[]\n")
     return count
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import random
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -21,8 +22,12 @@ from windfall.wire import frames
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
+CONNECT_S = 8.0
+"""Seconds after which a host that does not answer at all is taken for gone."""
 _SILENCE_S = 2.0
 """Seconds without an answer after which `on_silence` is called."""
+_SHORT_S = 10.0
+"""A wait no longer than this is told of once, at its end."""
 _AGAIN = (429, 502, 503, 504)
 
 encode = msgspec.json.encode
@@ -125,8 +130,8 @@ class Transport:
         """The bytes of an answer, asked for again while `patience_s` lasts. `missing_ok`: a 404 is None, no error."""
         asked = {key: value for key, value in (query or {}).items() if value is not None}
         headers = self._headers if body is None else {**self._headers, "Content-Type": content_type}
-        began = time.monotonic()
-        until, told = began + self.patience_s, False
+        silent_since: float | None = None  # a request may have waited for news for long before the server went away
+        told = False
         pause_s = _FIRST_PAUSE_S
         while True:
             target = f"{self._prefix}{path}" + (f"?{urlencode(asked)}" if asked else "")
@@ -142,9 +147,12 @@ class Transport:
                 failure = error_of(status, data, self.url)
                 if status not in _AGAIN:
                     raise failure
-            if not failure.retryable or time.monotonic() >= until:
+            now = time.monotonic()
+            silent_since = now if silent_since is None else silent_since
+            until = silent_since + self.patience_s
+            if not failure.retryable or now >= until:
                 raise failure
-            if not told and time.monotonic() - began > _SILENCE_S:
+            if not told and self.patience_s > _SHORT_S and now - silent_since > _SILENCE_S:
                 told = True
                 self.on_silence(failure, until - time.monotonic())
             # Full jitter: clients that lost the same server do not come back all at once.
@@ -189,8 +197,15 @@ class Transport:
             pass
         if self._scheme == "https":
             context = _tls(self.cafile)
-            return http.client.HTTPSConnection(self._host, self._port, timeout=self.timeout_s, context=context), False
-        return http.client.HTTPConnection(self._host, self._port, timeout=self.timeout_s), False
+            made: http.client.HTTPConnection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=min(CONNECT_S, self.timeout_s), context=context
+            )
+        else:
+            made = http.client.HTTPConnection(self._host, self._port, timeout=min(CONNECT_S, self.timeout_s))
+        made.connect()
+        _notice_silence(made.sock)
+        made.sock.settimeout(self.timeout_s)
+        return made, False
 
     def _unreachable(self, error: Exception) -> WindfallError:
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -207,6 +222,17 @@ class Transport:
             f"no server answers at {self.url} ({_reason(why)})",
             hint="is it running? try: windfall server, or set --server or WINDFALL_SERVER to another address",
         )
+
+
+def _notice_silence(sock: socket.socket) -> None:
+    """Let the kernel notice, within about `CONNECT_S`, that the other host is gone while an answer is waited for."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        for option, value in (
+            (socket.TCP_KEEPIDLE, 3), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 2),
+            (socket.TCP_USER_TIMEOUT, int(1000 * CONNECT_S)),
+        ):  # fmt: skip
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _tls(cafile: str | None) -> ssl.SSLContext:

@@ -125,6 +125,20 @@ def test_commands_that_stay_say_that_their_server_has_gone(shell, server):
         assert "no server runs" in ended.err and "Traceback" not in ended.err, (command.args, ended)
 
 
+def test_commands_that_stay_with_a_server_elsewhere_do_not_wait_for_its_return_unless_told(shell, server):
+    process, url = server
+    shell.env["WINDFALL_TOKEN"] = (shell.directory / ".windfall" / "token").read_text().strip()
+    elsewhere = ["--server", url, "--patience", "1s"]
+    commands = staying(shell, [[*typed, *elsewhere] for typed in STAYING])
+    commands += staying(shell, [["run", *elsewhere, "--range", "1-1", "--", "true"]])
+    process.kill()
+    process.wait()
+    shell.started.remove(process)
+    for command in commands:
+        ended = shell.finish(command)
+        assert is_clean(ended, 3) and "no server answers at" in ended.err, (command.args, ended)
+
+
 def test_a_run_whose_reader_goes_away_keeps_its_exit_code(shell):
     command = [*WINDFALL, "run", "--range", "1-1", "--max-failures", "1", "--", "false"]
     reader, writer = os.pipe()

@@ -446,6 +446,9 @@ def test_results_leave_as_a_table_with_parameters_command_and_memory(shell):
         first, second = csv.DictReader(file)
     assert (first["x"], first["parameter_host"], first["command"], first["stdout"]) == ("1", "a", "echo 1 a", "1 a\n")
     assert second["exit_code"] == "0" and int(second["peak_memory_bytes"]) > 0 and float(second["run_s"]) >= 0
+    assert shell.windfall("results", "last", "--json", "table.json").out == "table.json: 2 rows\n"
+    assert [row["x"] for row in json.loads((shell.directory / "table.json").read_text())] == ["1", "2"]
+    assert len(shell.windfall("results", "--json", "last").lines) == 2, "a word that names no file is the job"
     line = shell.windfall("results", "last", "0", "--json").lines[0]
     assert (line["command"], line["params"]) == ("echo 1 a", {"x": "1", "host": "a"})
     head, *rows = shell.windfall("joblog", "last").out.splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import csv
 import io
+import json
 
 import pytest
 
@@ -26,6 +27,14 @@ def made(**params):
                   (2.4, 1 << 20)),
         table.row(task(1, "failed", 3, "exit"), "./fit 2", params, None),
     ]  # fmt: skip
+
+
+def test_a_json_file_is_an_array_of_rows_that_pandas_reads():
+    file = io.StringIO()
+    assert table.write_json([{"task": 0, "x": "1"}, {"task": 1, "x": "2"}], file) == 2
+    assert json.loads(file.getvalue()) == [{"task": 0, "x": "1"}, {"task": 1, "x": "2"}]
+    empty = io.StringIO()
+    assert table.write_json([], empty) == 0 and json.loads(empty.getvalue()) == []
 
 
 def test_a_row_has_parameters_command_host_times_exit_memory_and_outputs():

@@ -10,12 +10,14 @@ from typing import Any
 import click
 
 from windfall.cli.options import (
+    STAY_S,
     Place,
     all_tasks,
     json_option,
     max_wait_option,
     place_options,
     place_options_beside_states,
+    staying_place_options,
     task_names,
 )
 from windfall.cli.show.output import moment, note, plural, print_json, print_table, worked_s
@@ -33,7 +35,7 @@ STATES = ("waiting", "running", "done", "failed", "cancelled")
 @click.command()
 @click.argument("job", required=False)
 @click.option("--watch", is_flag=True, help="Stay until the job has ended.")
-@place_options
+@staying_place_options
 @json_option
 def status(job: str | None, watch: bool, place: Place, as_json: bool) -> None:
     """Show the jobs of a server, or one job (its number, its name, or last).
@@ -43,7 +45,7 @@ def status(job: str | None, watch: bool, place: Place, as_json: bool) -> None:
       windfall status
       windfall status last --watch
     """
-    with place.open(patience_s=10.0 if watch else 0.0) as client:
+    with place.open(patience_s=STAY_S if watch else 0.0) as client:
         if job is None and watch:
             job = "last"
         if job is None:
@@ -162,7 +164,7 @@ def refuse_endless(client: Client, job: Job, place: Place, status: Json | None =
 @click.option("--until", default="done", metavar="done|failed:N", help="Also stop when N tasks have failed.")
 @click.option("--timeout", metavar="TIME", help="Give up after: 90s, 10m. Exit code 4.")
 @max_wait_option
-@place_options
+@staying_place_options
 @json_option
 def wait(job: str, until: str, timeout: str | None, max_wait_s: float | None, place: Place, as_json: bool) -> int:
     """Wait until a job has ended; the exit code says how: 0 done, 1 tasks failed, 4 deadline missed.
@@ -177,7 +179,7 @@ def wait(job: str, until: str, timeout: str | None, max_wait_s: float | None, pl
 
     wanted = _failures_wanted(until)
     timeout_s = None if timeout is None else parse_duration(timeout, "--timeout")
-    with place.open(patience_s=3600.0) as client:
+    with place.open(patience_s=STAY_S) as client:
         found = client.job(job)
         refuse_endless(client, found, place)
         last: Json = {}

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from windfall.cli.options import Place, json_option, place_options
+from windfall.cli.options import STAY_S, Place, json_option, staying_place_options
 from windfall.cli.show.output import moment, plural, print_json
 from windfall.core.decisions import VERDICT_NAMES, WHY_NAMES
 from windfall.units import show_duration
@@ -23,7 +23,7 @@ _SHOWN_PIECES = 4
 @click.argument("job", required=False)
 @click.option("--follow", is_flag=True, help="Stay, and print what comes.")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only records behind this one.")
-@place_options
+@staying_place_options
 @json_option
 def events(job: str | None, follow: bool, after: int, place: Place, as_json: bool) -> None:
     """Print what happened and what was decided on it, as it is kept in the log; of one job or of all.
@@ -33,7 +33,7 @@ def events(job: str | None, follow: bool, after: int, place: Place, as_json: boo
       windfall events last
       windfall events --follow --json | jq .type
     """
-    with place.open(patience_s=60.0 if follow else 0.0) as client:
+    with place.open(patience_s=STAY_S if follow else 0.0) as client:
         reference = None if job is None else client.job(job).id
         for event in client.events(after, reference, follow):
             if as_json:

@@ -6,7 +6,7 @@ import base64
 import io
 import pickle
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,16 @@ import click
 
 from windfall.bags.spec import check_relative
 from windfall.cli.jobs.command import refuse_endless
-from windfall.cli.options import Place, all_tasks, find_task, json_option, place_options, task_names
+from windfall.cli.options import (
+    STAY_S,
+    Place,
+    all_tasks,
+    find_task,
+    json_option,
+    place_options,
+    staying_place_options,
+    task_names,
+)
 from windfall.cli.show.output import note, plural, print_json, print_table
 from windfall.client import Client, Job, Task, table
 from windfall.client.results import cause_text
@@ -29,7 +38,7 @@ _FOLLOW_S = 10.0
 @click.argument("job", default="last")
 @click.argument("task", type=task_names, required=False)
 @click.option("-f", "--follow", is_flag=True, help="Stay, and print what comes.")
-@place_options
+@staying_place_options
 @json_option
 def logs(job: str, task: list[int | str] | None, follow: bool, place: Place, as_json: bool) -> None:
     """Print the output of a task as it is; without a task, that of all ended tasks, line by line.
@@ -43,7 +52,7 @@ def logs(job: str, task: list[int | str] | None, follow: bool, place: Place, as_
       windfall logs sweep.17 -f
       windfall logs last | grep -i warning
     """
-    with place.open(patience_s=60.0 if follow else 0.0) as client:
+    with place.open(patience_s=STAY_S if follow else 0.0) as client:
         one = task[0] if task is not None and len(task) == 1 else None
         found, number = find_task(client, job, one)
         if follow:
@@ -115,7 +124,26 @@ def _print_lines(task: Task, as_json: bool) -> None:
         note(f"windfall: task {task.name or task.task} wrote nothing: {why}")
 
 
-@click.command()
+class WithJsonFile(click.Command):
+    """`--json` may name a file: `--json FILE.json`. A word that names none (`--json last`) is an argument as ever."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        found: list[str] = []
+        words = iter(args)
+        for word in words:
+            after = next(words, None) if word == "--json" else None
+            if word.startswith("--json=") or (after is not None and _names_json_file(after)):
+                found += ["--json-file", after or word.partition("=")[2]]
+            else:
+                found += [word] if after is None else [word, after]
+        return super().parse_args(ctx, found)
+
+
+def _names_json_file(word: str) -> bool:
+    return not word.startswith("-") and word.endswith((".json", ".ndjson", ".jsonl"))
+
+
+@click.command(cls=WithJsonFile)
 @click.argument("job", default="last")
 @click.argument("task", type=task_names, nargs=-1)
 @click.option("--download", metavar="DIR", help="Write output files to DIR/TASK/NAME.")
@@ -123,58 +151,60 @@ def _print_lines(task: Task, as_json: bool) -> None:
     "--csv", "csv_file", metavar="FILE", help="Write a table: parameters, command, host, times, exit, output."
 )
 @click.option("--parquet", "parquet_file", metavar="FILE", help="The same table as a Parquet file (needs pyarrow).")
+@click.option("--json-file", metavar="FILE", hidden=True)
 @place_options
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; --json FILE.json writes the same table to a file.")
 def results(
     job: str,
     task: tuple[list[int | str], ...],
     download: str | None,
     csv_file: str | None,
     parquet_file: str | None,
+    json_file: str | None,
     place: Place,
     as_json: bool,
 ) -> None:
     """Show the results of the tasks that have ended. --json prints one line per task, with its whole result.
 
-    --csv and --parquet write one row per task with its parameters as columns, to be joined to the inputs; --csv -
-    prints the table.
+    --csv, --parquet and --json FILE.json write one row per task with its parameters as columns, to be joined to the
+    inputs; --csv - prints the table.
 
     \b
     Examples:
       windfall results last
       windfall results sweep --json | jq -r 'select(.exit_code == 0).stdout'
       windfall results sweep --csv sweep.csv
+      windfall results sweep --json sweep.json
       windfall results sweep --download out/
     """
-    if sum(each is not None for each in (download, csv_file, parquet_file)) > 1:
-        raise BadInput("--download, --csv and --parquet are three results", hint="ask for one at a time")
+    if sum(each is not None for each in (download, csv_file, parquet_file, json_file)) > 1:
+        raise BadInput("--download, --csv, --parquet and --json FILE are four results", hint="ask for one at a time")
     with place.open(patience_s=5.0) as client:
         found = client.job(job)
         rows = found.results(all_tasks(task) or None, wait=False)
         if download is not None:
             _download(client, rows, Path(download), as_json)
-        elif csv_file is not None or parquet_file is not None:
-            _write_table(found.table(all_tasks(task) or None), csv_file, parquet_file, as_json)
+        elif csv_file == "-":
+            table.write_csv(table.rows(found, rows), sys.stdout)
+        elif file := csv_file or parquet_file or json_file:
+            write = table.write_csv if csv_file else table.write_parquet if parquet_file else table.write_json
+            _write_table(table.rows(found, rows), write, Path(file), as_json)
         elif as_json:
             _print_lines_of(found, rows)
         else:
             _print_results(found, list(rows))
 
 
-def _write_table(rows: Iterator[Json], csv_file: str | None, parquet_file: str | None, as_json: bool) -> None:
-    if csv_file == "-":
-        table.write_csv(rows, sys.stdout)
-        return
-    path = Path(csv_file or parquet_file or "")
+def _write_table(rows: Iterator[Json], write: Callable[..., int], path: Path, as_json: bool) -> None:
     # Beside the old file and then in its place: what was there is not lost to an error in the middle.
     unfinished = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if csv_file is not None:
-            with open(unfinished, "w", newline="", encoding="utf-8") as file:
-                count = table.write_csv(rows, file)
+        if write is table.write_parquet:
+            count = write(rows, unfinished)
         else:
-            count = table.write_parquet(rows, unfinished)
+            with open(unfinished, "w", newline="", encoding="utf-8") as file:
+                count = write(rows, file)
         unfinished.replace(path)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}", hint="name another file") from None

@@ -15,13 +15,14 @@ import msgspec
 from windfall.bags.submission import Request, Submission, directories, read_job
 from windfall.cli.exits import Terminated, ending, good_order, output_lost
 from windfall.cli.options import (
+    STAY_S,
     BehindDashes,
     Place,
     bag_options,
     json_option,
     max_wait_option,
-    place_options,
     say_silence,
+    staying_place_options,
 )
 from windfall.cli.run import continuing
 from windfall.cli.run.afford import check_budget
@@ -53,7 +54,7 @@ _SENT_AT_ONCE = 10_000
 @click.option("--resume", metavar="JOB", help="Continue a stopped job: its number, its name, or last.")
 @click.option("--yes", is_flag=True, help="Start although the forecast lies above the budget.")
 @max_wait_option
-@place_options
+@staying_place_options
 @json_option
 def run(
     request: Request,
@@ -134,7 +135,7 @@ def run_bag(
 
 @click.command(cls=BehindDashes)
 @bag_options
-@place_options
+@staying_place_options
 @json_option
 def submit(request: Request, place: Place, as_json: bool) -> None:
     """Submit a bag of tasks to a server and return at once; takes what `windfall run` takes.
@@ -172,7 +173,7 @@ def submit(request: Request, place: Place, as_json: bool) -> None:
 
 def _client_for(place: Place, state: StateLocation | None) -> Client:
     if state is None:
-        return place.open(patience_s=30.0)
+        return place.open(patience_s=STAY_S)
     return Client(local=LocalServer(state, worker=False), patience_s=30.0)
 
 
@@ -296,7 +297,7 @@ class Session:
         self.began_s = time.time()
         self.local: LocalServer | None = None
         if place.address:
-            self.client = place.open(patience_s=60.0)
+            self.client = place.open(patience_s=STAY_S)
         else:
             # With pools, hosts come from there: a local worker, which no plan counts on, would take reserved tasks.
             state = state_location(place.state)
