@@ -41,3 +41,15 @@ def test_the_command_prints_a_row_per_setting_and_refuses_unknown_ones(monkeypat
     assert told["settings"][0]["interval"] == 1 / 3, "two runs say little"
     ended = windfall(monkeypatch, capsys, "simulate", "calibration", "--setting", "moon")
     assert ended.code == 2 and "there is no setting 'moon'" in ended.err
+
+
+def test_a_chance_below_one_is_kept_about_as_often_as_it_is_stated():
+    setting = next(setting for setting in settings() if setting.name == "barely possible")
+    judged = judge(setting, 20, 1, 20)
+    assert 0 < judged.met < 20 and 0 < judged.said < 1
+    assert judged.met_share.low <= judged.said <= judged.met_share.high
+
+
+def test_a_forecast_with_a_wide_interval_rests_on_more_runs():
+    judged = judge(small("tight", 6), None, 1, 2)
+    assert judged.runs > 20 or judged.cost_usd.high - judged.cost_usd.low <= 0.4 * judged.cost_usd.mean

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 RUNS, FEW_RUNS, MANY_TASKS = 20, 10, 5_000
 """Number of simulated runs by default; FEW_RUNS for larger bags and for the deadlines of --what-if."""
-MOST_RUNS = 60
-"""Runs are added up to this number while the chance of being in time is undecided."""
 WORKER_START_S = 0.6
 """Seconds from the boot of an emulated machine until its worker, a Python process, asks for work."""
 FRONT = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -148,14 +146,8 @@ def _simulated(asked: Asked, ready: Ready, soonest_s: float) -> dict[float, Fore
 
 
 def _more(ready: Ready, made: Forecast | None, first_seed: int) -> list[tuple[float, int]]:
-    """Further runs (deadline, seed), while those so far leave open whether the deadline is kept as often as asked.
-
-    Where no run was late, more of them would only take longer: the screen says what so few prove.
-    """
-    if made is None or made.met == len(made.runs) or len(made.runs) >= MOST_RUNS:
-        return []
-    share = made.met_share
-    if not share.low <= ready.question.confidence <= share.high:
+    """Further runs (deadline, seed), while those so far leave open what it costs or whether it is in time."""
+    if made is None or ready.question.tasks > MANY_TASKS or made.is_sure_enough(ready.question.confidence):
         return []
     first = first_seed + len(made.runs)
     return [(ready.deadline_s, seed) for seed in range(first, first + FEW_RUNS)]

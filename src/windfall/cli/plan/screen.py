@@ -145,7 +145,7 @@ def first_lines(ready: Ready, plan: Plan | None, now_s: float) -> list[str]:
 def _money_and_time(told: Json) -> list[str]:
     cost, finish, met = told["cost_usd"], told["finish_s"], told["met"]
     often = _often(told["interval"])
-    found = [f"  cost        {show_usd(cost['mean'])}   ({often}: {_usd_range(cost)})"]
+    found = [f"  cost        {show_usd(cost['mean'])}   ({often}: {_usd_range(cost)}, by {told['runs']} simulated)"]
     if told["budget_usd"] is not None:
         found[0] += f"   budget {show_usd(told['budget_usd'])}"
     if finish is not None:

@@ -20,8 +20,9 @@ Json = dict[str, Any]
 @click.command("calibration")
 @click.option("--setting", "chosen", multiple=True, metavar="NAME", help="Only these settings.  [default: all]")
 @click.option(
-    "--runs", type=click.IntRange(2), default=20, show_default=True, metavar="N", help="Simulated runs of one forecast."
-)
+    "--runs", type=click.IntRange(2), metavar="N",
+    help="Simulated runs of one forecast.  [default: 20, and more where they are not sure enough]",
+)  # fmt: skip
 @click.option(
     "--forecasts", type=click.IntRange(1), default=2, show_default=True, metavar="K", help="Forecasts of a setting."
 )
@@ -31,7 +32,7 @@ Json = dict[str, Any]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--plot", metavar="PNG", help="Draw stated against observed shares.")
 def calibration_command(
-    chosen: tuple[str, ...], runs: int, forecasts: int, true_runs: int, as_json: bool, plot: str | None
+    chosen: tuple[str, ...], runs: int | None, forecasts: int, true_runs: int, as_json: bool, plot: str | None
 ) -> None:
     """Measure how often forecasts hold: cost and finish in the stated interval, deadlines against the stated chance.
 
@@ -50,7 +51,7 @@ def calibration_command(
         names = "; ".join(setting.name for setting in all_)
         raise BadInput(f"there is no setting '{unknown}'", hint=f"settings: {names}")
     wanted = [setting for setting in all_ if not chosen or setting.name in chosen]
-    each = runs * forecasts + true_runs
+    each = (runs or 20) * forecasts + true_runs
     found: list[Judged] = []
     with console().status("") as shown, processes(each) as executor:
         for place, setting in enumerate(wanted, 1):
@@ -64,7 +65,17 @@ def calibration_command(
     if as_json:
         print_json({"runs": runs, "forecasts": forecasts, "true_runs": true_runs, "settings": rows})
         return
-    heads = ("setting", "cost inside", "finish inside", "stated", "in time", "chance said", "forecast", "true mean")
+    heads = (
+        "setting",
+        "runs",
+        "cost inside",
+        "finish inside",
+        "stated",
+        "in time",
+        "chance said",
+        "forecast",
+        "true mean",
+    )
     print_table(heads, [_cells(row) for row in rows])
     for words, told in (("as told", True), ("truth differs from what was told (*)", False)):
         these = [judged for judged in found if judged.as_told is told]
@@ -78,7 +89,8 @@ def _row(judged: Judged) -> Json:
     """A public contract: docs/reference/cli.md."""
     met = judged.met_share
     return {
-        "setting": judged.setting, "as_told": judged.as_told, "interval": judged.interval, "pairs": judged.pairs,
+        "setting": judged.setting, "as_told": judged.as_told, "runs": judged.runs, "interval": judged.interval,
+        "pairs": judged.pairs,
         "cost_inside": judged.cost_share, "finish_inside": judged.finish_share, "true_runs": judged.true_runs,
         "met": {"runs": judged.met, "share": met.mean, "low": met.low, "high": met.high}, "chance_said": judged.said,
         "cost_usd": {"mean": judged.cost_usd.mean, "low": judged.cost_usd.low, "high": judged.cost_usd.high},
@@ -89,7 +101,8 @@ def _row(judged: Judged) -> Json:
 def _cells(row: Json) -> tuple[str, ...]:
     cost = row["cost_usd"]
     return (
-        row["setting"] + ("" if row["as_told"] else " *"), f"{row['cost_inside']:.0%}", f"{row['finish_inside']:.0%}",
+        row["setting"] + ("" if row["as_told"] else " *"), str(row["runs"]),
+        f"{row['cost_inside']:.0%}", f"{row['finish_inside']:.0%}",
         f"{row['interval']:.0%}", f"{row['met']['runs']} of {row['true_runs']}", f"{row['chance_said']:.0%}",
         f"{show_usd(cost['low'])} to {show_usd(cost['high'])}", show_usd(row["true_cost_usd"]),
     )  # fmt: skip

@@ -19,6 +19,9 @@ from windfall.sim.studies.forecast import Forecast, Question, Range, Run, simula
 
 FIRST_TRUE_SEED = 1_000_003
 """Seeds of true runs: no forecast uses them."""
+SEEDS_APART = 10_000
+"""Between the first seeds of two forecasts."""
+FIRST_RUNS, MORE_RUNS = 20, 10
 GUESSED_SPREAD = 0.35
 
 
@@ -38,7 +41,7 @@ class Judged(Struct, frozen=True):
     setting: str
     as_told: bool
     runs: int
-    """Simulated runs of one forecast."""
+    """Simulated runs of one forecast, on average."""
     interval: float
     """How often the interval says that it holds a run."""
     pairs: int
@@ -116,6 +119,7 @@ def settings() -> list[Setting]:
         _setting("reclaimed, by the hour", reclaimed, 40, 300.0, 7200.0),
         _setting("reclaimed, by the second", by_second, 40, 300.0, 7200.0),
         _setting("tight", reclaimed, 40, 300.0, 2400.0),
+        _setting("barely possible", reclaimed, 40, 300.0, 1200.0, spread=0.6),
         _setting("loose", hibernating, 40, 300.0, 21600.0),
         _setting("spread not told, 0.6", reclaimed, 40, 300.0, 7200.0, spread=None, true_spread=0.6),
         _setting("interrupted three times as often as told", reclaimed, 40, 300.0, 7200.0, rate=3.0, as_told=False),
@@ -136,10 +140,13 @@ def settings() -> list[Setting]:
 
 
 def judge(
-    setting: Setting, runs: int, forecasts: int, true_runs: int, executor: Executor | None = None,
+    setting: Setting, runs: int | None, forecasts: int, true_runs: int, executor: Executor | None = None,
     done: Callable[[], None] | None = None,
 ) -> Judged:  # fmt: skip
-    """Forecast a setting `forecasts` times from `runs` runs each, and hold `true_runs` true runs against each."""
+    """Forecast a setting `forecasts` times, and hold `true_runs` true runs against each.
+
+    `runs`: simulated runs of one forecast; None: as `windfall plan` does it, more where they are not sure enough.
+    """
 
     def ran(question: Question, seeds: range) -> list[Run]:
         found = []
@@ -150,17 +157,26 @@ def judge(
         return sorted(found, key=lambda run: run.seed)
 
     true = ran(setting.truth, range(FIRST_TRUE_SEED, FIRST_TRUE_SEED + true_runs))
-    foreseen = ran(setting.told, range(1, 1 + runs * forecasts))
-    made = [
-        Forecast(setting.deadline_s, tuple(foreseen[place * runs : (place + 1) * runs])) for place in range(forecasts)
-    ]
+    made = [_forecast(setting, ran, runs, 1 + place * SEEDS_APART) for place in range(forecasts)]
+    every = sum(len(each.runs) for each in made)
     return Judged(
-        setting.name, setting.as_told, runs, made[0].holds, forecasts * true_runs,
+        setting.name, setting.as_told, round(every / forecasts), made[0].holds, forecasts * true_runs,
         sum(_is_in(run.cost_usd, each.cost_usd) for each in made for run in true),
         sum(_is_in(run.finish_s, each.finish_s) for each in made for run in true),
-        true_runs, sum(run.met for run in true), sum(each.met for each in made) / (runs * forecasts),
+        true_runs, sum(run.met for run in true), sum(each.met for each in made) / every,
         made[0].cost_usd, sum(run.cost_usd for run in true) / true_runs,
     )  # fmt: skip
+
+
+def _forecast(setting: Setting, ran: Callable[[Question, range], list[Run]], runs: int | None, first: int) -> Forecast:
+    """By `runs` runs from a first seed on; None: by `FIRST_RUNS`, and more while they are not sure enough."""
+    found: list[Run] = []
+    while True:
+        more = MORE_RUNS if found else runs or FIRST_RUNS
+        found += ran(setting.told, range(first + len(found), first + len(found) + more))
+        made = Forecast(setting.deadline_s, tuple(found))
+        if runs is not None or made.is_sure_enough(setting.told.confidence):
+            return made
 
 
 def _is_in(value: float | None, range_: Range | None) -> bool:
