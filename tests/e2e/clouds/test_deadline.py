@@ -55,7 +55,7 @@ def test_a_budget_that_is_too_small_stops_the_run_loudly_and_a_larger_one_goes_o
     assert ended.returncode == 4
     assert told["money"]["held_by_budget"] and told["money"]["cost_usd"] == 0 and told["tasks"]["done"] == 0
     assert "stopped by the budget" in ended.stderr and "windfall change 1 --budget" in ended.stderr
-    assert "the budget of 0.01 $ does not allow it" in typed("explain", "last").out
+    assert "the budget of $0.01 does not allow it" in typed("explain", "last").out
 
     assert typed("change", "last", "--budget", "5").code == 0
     ended = run("--resume", "last", "--json")

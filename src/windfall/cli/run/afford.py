@@ -5,21 +5,27 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from windfall.bags.submission import Submission
-from windfall.cli.show.output import console
+from windfall.cli.processes import processes
+from windfall.cli.show.output import busy
 from windfall.errors import Missed
 from windfall.units import show_usd
 
 if TYPE_CHECKING:
-    from windfall.sim.studies.forecast import Forecast, Run
+    from windfall.sim.studies.forecast import Forecast, Question, Run
 
-RUNS, LEAST_RUNS, LONGEST_S = 12, 3, 4.0
-"""Simulated runs, and the seconds after which `LEAST_RUNS` of them have to do."""
+RUNS, LEAST_RUNS, LONG_S, LONGEST_S = 12, 3, 4.0, 10.0
+"""Simulated runs; after `LONG_S` seconds `LEAST_RUNS` of them have to do, after `LONGEST_S` whatever there is."""
+
+
+class _Enough(Exception):
+    """There are runs enough: those that have not ended are not waited for."""
 
 
 def check_budget(bag: Submission, pools: Sequence[Any]) -> None:
@@ -30,14 +36,10 @@ def check_budget(bag: Submission, pools: Sequence[Any]) -> None:
     budget_microusd = bag.spec.budget_microusd
     if budget_microusd is None or bag.spec.deadline_s is None or bag.shape is not None or not pools:
         return
-    made = _forecast(bag, pools)
-    if made is None or made.cost_usd.mean <= budget_microusd / 1e6:
+    expected = _expected(bag, pools)
+    if expected is None or expected[0] <= budget_microusd / 1e6:
         return
-    cost, budget = made.cost_usd, show_usd(budget_microusd / 1e6)
-    said = (
-        f"the forecast is {show_usd(cost.mean)} ({show_usd(cost.low)} to {show_usd(cost.high)} in "
-        f"{len(made.runs)} simulated runs), above the budget of {budget}"
-    )
+    said = f"{expected[1]}, above the budget of {show_usd(budget_microusd / 1e6)}"
     if sys.stdin.isatty() and sys.stderr.isatty():
         click.echo(f"windfall: {said}", err=True)
         if click.confirm("Start all the same? It stops when the budget is used up.", err=True):
@@ -49,10 +51,13 @@ def check_budget(bag: Submission, pools: Sequence[Any]) -> None:
     )
 
 
-def _forecast(bag: Submission, pools: Sequence[Any]) -> Forecast | None:
-    """Some runs without the budget: what the job costs if it is carried out."""
+def _expected(bag: Submission, pools: Sequence[Any]) -> tuple[float, str] | None:
+    """What the job costs if it is carried out without regard to the budget: dollars, and in words.
+
+    By some simulated runs; where they take too long, by what the first plan expects.
+    """
     from windfall.cli.plan.bag import Asked, question_of, supplies_of
-    from windfall.sim.studies.forecast import Forecast, bundled, earliest_s, simulated
+    from windfall.sim.studies.forecast import bundled, earliest_s, first_plan
 
     names = {pool.name for pool in pools}
     if not set(bag.spec.pools) <= names:
@@ -66,11 +71,27 @@ def _forecast(bag: Submission, pools: Sequence[Any]) -> Forecast | None:
     if isinf(soonest_s) or soonest_s > deadline_s:
         return None
     question, _ = bundled(question, deadline_s)
+    made = _forecast(question, deadline_s)
+    if made.runs:
+        cost = made.cost_usd
+        words = f"{show_usd(cost.low)} to {show_usd(cost.high)} in {len(made.runs)} simulated runs"
+        return cost.mean, f"the forecast is {show_usd(cost.mean)} ({words})"
+    plan = first_plan(question, deadline_s, 1)
+    if plan is None or plan.predicted_cost_usd is None:
+        return None
+    return plan.predicted_cost_usd, f"the first plan expects to cost {show_usd(plan.predicted_cost_usd)}"
+
+
+def _forecast(question: Question, deadline_s: float) -> Forecast:
+    """As many runs as there is time for; none, perhaps."""
+    from windfall.sim.studies.forecast import Forecast, simulated
+
     runs: list[Run] = []
-    until_s = time.monotonic() + LONGEST_S
-    with console().status("simulating what it will cost"):
-        for _, run in simulated(question, [(deadline_s, seed) for seed in range(1, RUNS + 1)], None):
+    began_s = time.monotonic()
+    cases = [(deadline_s, seed) for seed in range(1, RUNS + 1)]
+    with busy("simulating what it will cost"), suppress(_Enough, TimeoutError), processes(RUNS) as pool:
+        for _, run in simulated(question, cases, pool, LONGEST_S):
             runs.append(run)
-            if len(runs) >= LEAST_RUNS and time.monotonic() > until_s:
-                break
+            if len(runs) >= LEAST_RUNS and time.monotonic() - began_s > LONG_S:
+                raise _Enough
     return Forecast(deadline_s, tuple(runs))

@@ -17,6 +17,7 @@ from windfall.placement.costs import MICRO
 from windfall.placement.explain import per_host, shown_cost, why
 from windfall.placement.scheduler import Weighed
 from windfall.placement.weighers import CHEAPEST, WEIGHERS
+from windfall.units import show_duration
 
 EXAMPLE = 'for example: Host.Free.ram_mb > 4000 && member("ssd", Host.Tags)'
 # `decide` needs the best host only; to weigh all of a large site for the runners-up could take many times longer.
@@ -244,10 +245,11 @@ def headroom(hosts_file: str, request_file: str, copies: int, horizon_s: float, 
         click.echo(msgspec.json.encode({"possible": plan is not None, "terminate": plan or ()}))
         return
     if plan is None:
-        click.echo(f"room for {copies} cannot be had within {horizon_s:g} s by terminations at the end of an hour")
+        within = show_duration(horizon_s)
+        click.echo(f"room for {copies} cannot be had within {within} by terminations at the end of an hour")
         return
     for one in plan:
-        click.echo(f"end {one.instance} on {one.host} in {one.at_s:g} s")
+        click.echo(f"end {one.instance} on {one.host} in {show_duration(one.at_s)}")
     click.echo(f"then there is room for {copies}")
 
 

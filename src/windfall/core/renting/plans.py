@@ -28,6 +28,7 @@ from windfall.core.supply import modes
 from windfall.core.wishes import there
 from windfall.planning.contract import Group, Machine, Phase, Plan, Running, Snapshot, Start, Task
 from windfall.planning.offers import GIB, Offer
+from windfall.units import show_usd
 
 PAUSE_S = 0.1
 """Least seconds between two plans for one job."""
@@ -257,8 +258,8 @@ def _starts(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> di
         price = budgets.first_cost_microusd(offer)
         if not reason and not budget.allows(committed, price):
             reason = (
-                f"the budget of {money.usd(bag.rules.budget_microusd or 0):.2f} $ does not allow it: "
-                f"{money.usd(committed):.2f} $ are committed and its first cycle costs {money.usd(price):.4f} $"
+                f"the budget of {show_usd(money.usd(bag.rules.budget_microusd or 0))} does not allow it: "
+                f"{show_usd(money.usd(committed))} is committed, and its first cycle costs {show_usd(money.usd(price))}"
             )
         if reason:
             taken.refused.append(f"start {start.offer.name}: {reason}")

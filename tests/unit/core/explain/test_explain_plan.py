@@ -54,7 +54,7 @@ def test_a_budget_that_allows_nothing_leaves_the_job_stuck_and_says_what_to_do()
     bag = cloud.rent(budget_microusd=100_000)
     cloud.plan(bag, start=[SURE])
     told = why(cloud, bag)
-    assert told["stuck"] and "the budget of 0.10 $ does not allow it" in told["because"]
+    assert told["stuck"] and "the budget of $0.10 does not allow it" in told["because"]
     assert told["try"] == ["windfall change 1 --budget USD"]
     money = explain_plan.money_of(cloud.state, bag, cloud.t)
     assert money["held_by_budget"] and money["machines"]["rented"] == 0

@@ -151,7 +151,7 @@ def test_a_budget_stops_launching_and_says_so_but_ends_nothing() -> None:
     bag = cloud.rent(budget_microusd=1_200_000)
     taken = cloud.plan(bag, start=[SURE, SPOT])
     assert [offer.name for _, _, offer in taken.started] == ["sure"]
-    assert taken.refused[0].startswith("start small: the budget of 1.20 $ does not allow it")
+    assert taken.refused[0].startswith("start small: the budget of $1.20 does not allow it")
     assert cloud.state.fleet.machines[1].there
 
 
