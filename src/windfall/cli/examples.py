@@ -1,4 +1,4 @@
-"""Examples at the end of help pages, beside those in the docstrings of commands. A test parses every one of them."""
+"""Examples at the end of help pages, beside those in the docstrings of commands. A test types every one of them."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "timeout show": ("windfall timeout show", "windfall timeout show cloud --json"),
     "timeout strategy": (
-        "windfall timeout strategy lognormal --mu 5 --sigma 1.2",
-        "windfall timeout strategy pareto --a 100 --nu 1.5 --json",
+        "windfall timeout strategy lognormal --mu 5 --sigma 1.2 --submit-cost-s 20",
+        "windfall timeout strategy pareto --a 100 --nu 1.5 --submit-cost-s 20 --json",
     ),
     "token create": (
         "windfall token create --role worker > worker.token",

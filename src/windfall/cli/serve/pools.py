@@ -327,8 +327,8 @@ def doctor(name: str, file: str | None, no_trial: bool, wait: str, place: Place,
 
     \b
     Examples:
-      windfall pool doctor lab
-      windfall pool doctor lab --pools pools.toml
+      windfall pool doctor cluster
+      windfall pool doctor cluster --pools pools.toml
     """
     wait_s = parse_duration(wait, "--wait")
     if file is None:

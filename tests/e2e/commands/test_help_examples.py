@@ -1,0 +1,96 @@
+"""Every example at the end of a page of help is typed into a shell, and does what it says.
+
+Stand-ins are those of tests/support/scene.py. An example that would take minutes (`LONG`) is interrupted by Ctrl-C
+after it has begun its work, and has to leave cleanly; one that stays until it is stopped (`STAYING`) likewise.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.scene import Scene
+from tests.unit.cli.test_examples import ELSEWHERE, PAGES, examples_of
+from windfall.worker import __main__ as worker_main
+from windfall.worker import site_main
+
+OWN = (worker_main.parser("windfall worker"), site_main.parser("windfall site agent"))
+LONG = re.compile(r"windfall (bench |lab (?!--list)|demo|simulate |plan |report )")
+"""Benchmarks, laboratories, the demo and simulations."""
+STAYING = re.compile(r"windfall (server|worker|site agent)|events --follow")
+BEGUN_S = 5.0
+"""Seconds after which a long example has begun its work."""
+CODES = {"windfall wait sweep --until failed:1": 1, "windfall logs last | grep -i warning": None}
+"""Exit codes other than 0: one task of `sweep` has failed."""
+
+SWEEP = "windfall run --name sweep --range 0-29 --max-failures 1 -- sh -c 'echo warning {}; test {} != 17'"
+CHAIN = "windfall run workflow.toml"
+RENTING = "windfall submit --name rented --pool cloud --deadline 2h --estimate 5m --range 1-4 -- sleep 300"
+SITE = "windfall site create lab --instance-vcpu 1 --instance-ram 1000 --limit 1"
+BEFORE = {
+    "windfall plan last": RENTING,
+    "windfall pool poke": RENTING,
+    "windfall run --resume last tasks.txt": "windfall run tasks.txt",
+    "windfall workflow show last": CHAIN,
+    "windfall submit --class": "windfall submit --workflow wf.toml --class nightly --deadline 2h",
+    "windfall logs last": SWEEP,
+    "windfall site": SITE,
+}
+"""What has to be there before an example whose line begins so."""
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    made = Scene(tmp_path_factory.mktemp("scene"))
+    try:
+        made.type(SWEEP)
+        made.type("windfall run --name fit --range 0-1829 -- true {}")
+        made.type(SITE)
+        made.spawn("agent", f"site agent --server {made.url} --token-file worker.token --vcpu 8 --ram 16000 --dir s")
+        for _ in range(3):
+            made.type("windfall site request --vcpu 1 --ram 100 -- true")
+        yield made
+    finally:
+        made.close()
+
+
+def all_examples() -> list[str]:
+    """Of all pages, those that the worker prints by its own parser included."""
+    pages = [examples_of(words) for words in sorted(PAGES) if words not in ELSEWHERE]
+    own = [parser.format_help().partition("examples:\n")[2].splitlines() for parser in OWN]
+    assert all(len(lines) >= 2 for lines in (*pages, *own))
+    return list(dict.fromkeys(line.strip() for lines in (*pages, *own) for line in lines if line.strip()))
+
+
+def is_long(line: str) -> bool:
+    return bool(LONG.search(line) or STAYING.search(line))
+
+
+@pytest.mark.parametrize("example", [line for line in all_examples() if not is_long(line)])
+def test_an_example_of_the_help_can_be_typed(scene, example):
+    prepare(scene, example)
+    ended = scene.type(scene.typed(example))
+    wanted = CODES.get(example, 0)
+    assert wanted is None or ended.returncode == wanted, (ended.returncode, ended.stdout[-500:], ended.stderr[-500:])
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", [line for line in all_examples() if is_long(line)])
+def test_an_example_that_takes_long_begins_and_can_be_interrupted(scene, example):
+    prepare(scene, example)
+    line = scene.typed(example).partition(" | ")[0].partition(" > ")[0]
+    code, said = scene.interrupted(line, BEGUN_S)
+    stopped = (0, 130) if not STAYING.search(example) else (0, 130, 2)
+    assert code in stopped, (code, said[-500:])
+    assert "Traceback" not in said
+
+
+def prepare(scene: Scene, example: str) -> None:
+    scene.start_worker()
+    for start, line in BEFORE.items():
+        if example.startswith(start):
+            scene.type(line)
+    if example.startswith("windfall pool poke"):
+        scene.until(lambda: "m1 " in scene.type("windfall pool machines").stdout)
