@@ -4,7 +4,8 @@
     python tools/screens.py demo       # one
 
 Each is recorded 80 and 60 columns wide and written for a dark and a light page: docs/images/NAME-80-dark.svg ... What
-stands on the screen while the command runs comes first, then what stands there when it has ended.
+stands on the screen while the command runs comes first, then what stands there when it has ended. `front` is the
+picture of `windfall plan` in docs/howto/deadlines.md, and the text beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 from rich.text import Text
 
-IMAGES = Path(__file__).parent.parent / "docs" / "images"
+ROOT = Path(__file__).parent.parent
+IMAGES = ROOT / "docs" / "images"
+PLAN_PAGE = ROOT / "docs" / "howto" / "deadlines.md"
 SCREENS: dict[str, tuple[float, list[str]]] = {
     "demo": (25.0, ["windfall", "demo"]),
     "deadline": (20.0, ["windfall", "demo", "deadline"]),
@@ -75,6 +78,17 @@ def write(name: str) -> None:
             (IMAGES / f"{name}-{columns}-{theme}.svg").write_text(svg)
 
 
+def write_plan() -> None:
+    """The picture of `windfall plan`, and in the page that shows it what the same command prints."""
+    typed = next(line for line in PLAN_PAGE.read_text().splitlines() if line.startswith("$ windfall plan "))
+    command = typed[2:].replace("front.png", str(IMAGES / "front.png"))
+    ended = subprocess.run(command, shell=True, cwd=ROOT, check=True, capture_output=True, text=True)
+    shown = [line.rstrip() for line in ended.stdout.splitlines() if not line.endswith(".png")]
+    before, _, rest = PLAN_PAGE.read_text().partition(f"{typed}\n")
+    _, _, after = rest.partition("```\n")
+    PLAN_PAGE.write_text(f"{before}{typed}\n" + "\n".join(shown) + f"\n```\n{after}")
+
+
 if __name__ == "__main__":
-    for each in sys.argv[1:] or SCREENS:
-        write(each)
+    for each in sys.argv[1:] or [*SCREENS, "front"]:
+        write_plan() if each == "front" else write(each)
