@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windfall.bags.submission import Submission
-from windfall.cli.processes import processes
 from windfall.cli.show.output import busy
 from windfall.errors import Missed
 from windfall.units import show_usd
@@ -84,6 +83,7 @@ def _expected(bag: Submission, pools: Sequence[Any]) -> tuple[float, str] | None
 
 def _forecast(question: Question, deadline_s: float) -> Forecast:
     """As many runs as there is time for; none, perhaps."""
+    from windfall.cli.processes import processes
     from windfall.sim.studies.forecast import Forecast, simulated
 
     runs: list[Run] = []
