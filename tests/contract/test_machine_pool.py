@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.support.clouds import SPOT, STEADY, Account, FakeCloud, emulated
+from tests.support.clouds import Account, FakeCloud, emulated
+from tests.support.ec2.world import poked, priced_cloud
 from windfall.planning.offers import Offer
 from windfall.pools.contract import ENDED, HIBERNATED, RELEASED, RUNNING, TAKEN, Order, Pool, PoolError, Seen
+from windfall.pools.kinds import Place
 
 
-def fake(directory):
+def fake(directory: Path, stack: ExitStack) -> Callable:
     account = Account()
     return lambda owner: FakeCloud(account, owner)
 
 
+def ec2(directory: Path, stack: ExitStack) -> Callable:
+    cloud = stack.enter_context(priced_cloud(directory / "ec2"))
+    (directory / "token").write_text("wf_x_y")
+    place = Place("http://127.0.0.1:9", directory / "token", directory)
+    return lambda owner: poked(cloud, msgspec.structs.replace(place, owner=owner, directory=directory / owner))
+
+
 PROVIDERS: dict[str, Callable] = {
     "fake": fake,
-    "emulated": lambda directory: lambda owner: emulated(directory, owner),
+    "emulated": lambda directory, stack: lambda owner: emulated(directory, owner),
+    "ec2": ec2,
 }
 
 
@@ -46,12 +59,14 @@ class World:
 
 @pytest.fixture(params=PROVIDERS)
 def world(request, tmp_path):
-    made = World(PROVIDERS[request.param](tmp_path))
-    yield made
-    made.close()
+    with ExitStack() as stack:
+        made = World(PROVIDERS[request.param](tmp_path, stack))
+        yield made
+        made.close()
 
 
-def order(number: int, offer: Offer = SPOT) -> Order:
+def order(pool: Pool, number: int, market: str = "spot") -> Order:
+    offer = next(offer for offer in pool.offers if offer.market == market)
     return Order(f"cloud-m{number}", offer.cores, number, offer)
 
 
@@ -69,7 +84,7 @@ def until(pool: Pool, id: str, phase: str) -> Seen:
 
 def test_an_order_becomes_a_machine_with_its_name_that_boots_and_runs(world):
     pool = world.pool()
-    id = pool.start(order(7))
+    id = pool.start(order(pool, 7))
     assert isinstance(id, str)
     ordered = seen(pool, id)
     running = until(pool, id, RUNNING)
@@ -78,13 +93,13 @@ def test_an_order_becomes_a_machine_with_its_name_that_boots_and_runs(world):
 
 def test_what_is_ordered_twice_is_started_once(world):
     pool = world.pool()
-    assert pool.start(order(7)) == pool.start(order(7))
+    assert pool.start(order(pool, 7)) == pool.start(order(pool, 7))
     assert len(pool.list()) == 1
 
 
 def test_a_machine_that_is_stopped_has_ended_and_is_still_shown_and_may_be_stopped_again(world):
     pool = world.pool()
-    id = pool.start(order(1))
+    id = pool.start(order(pool, 1))
     until(pool, id, RUNNING)
     pool.stop(id)
     assert until(pool, id, ENDED).cause == RELEASED
@@ -95,28 +110,28 @@ def test_a_machine_that_is_stopped_has_ended_and_is_still_shown_and_may_be_stopp
 
 def test_an_order_that_has_ended_is_not_started_again(world):
     pool = world.pool()
-    id = pool.start(order(1))
+    id = pool.start(order(pool, 1))
     pool.stop(id)
-    assert pool.start(order(1)) == id and seen(pool, id).phase == ENDED
+    assert pool.start(order(pool, 1)) == id and seen(pool, id).phase == ENDED
 
 
 def test_more_than_there_are_is_refused_for_want_of_capacity(world):
     pool = world.pool()
-    ids = [pool.start(order(number)) for number in (1, 2, 3)]
-    refused = pool.start(order(4))
+    ids = [pool.start(order(pool, number)) for number in (1, 2, 3)]
+    refused = pool.start(order(pool, 4))
     assert isinstance(refused, PoolError) and refused.is_capacity and refused.error
     pool.stop(ids[0])
-    assert isinstance(pool.start(order(5)), str)
+    assert isinstance(pool.start(order(pool, 5)), str)
 
 
 def test_an_offer_that_is_no_more_is_refused_for_good(world):
-    refused = world.pool().start(order(1, Offer(name="yesterday", price_usd=1.0, pool="cloud")))
+    refused = world.pool().start(Order("cloud-m1", 1, 1, Offer(name="yesterday", price_usd=1.0, pool="cloud")))
     assert isinstance(refused, PoolError) and not refused.is_capacity
 
 
 def test_what_the_provider_does_is_shown_with_its_time(world):
     pool = world.pool()
-    id = pool.start(order(1))
+    id = pool.start(order(pool, 1))
     awake = until(pool, id, RUNNING)
     pool.poke(id, "hibernate")
     asleep = seen(pool, id)
@@ -131,7 +146,7 @@ def test_what_the_provider_does_is_shown_with_its_time(world):
 
 def test_a_notice_says_when_the_machine_will_be_reclaimed(world):
     pool = world.pool()
-    id = pool.start(order(1))
+    id = pool.start(order(pool, 1))
     running = until(pool, id, RUNNING)
     assert running.taken_at_t is None
     pool.poke(id, "notice")
@@ -141,7 +156,7 @@ def test_a_notice_says_when_the_machine_will_be_reclaimed(world):
 
 def test_machines_outlive_their_server_and_are_found_by_their_names(world):
     first = world.pool()
-    running, asleep = first.start(order(1, STEADY)), first.start(order(2))
+    running, asleep = first.start(order(first, 1, "on-demand")), first.start(order(first, 2))
     until(first, running, RUNNING)
     until(first, asleep, RUNNING)
     first.poke(asleep, "hibernate")
@@ -151,14 +166,14 @@ def test_machines_outlive_their_server_and_are_found_by_their_names(world):
         (running, "cloud-m1", RUNNING),
         (asleep, "cloud-m2", HIBERNATED),
     }
-    assert second.start(order(1, STEADY)) == running
+    assert second.start(order(second, 1, "on-demand")) == running
     second.stop(running)
     assert until(second, running, ENDED).cause == RELEASED
 
 
 def test_machines_of_somebody_else_are_shown_as_strangers(world):
     other = world.pool("somebody else")
-    id = other.start(order(1))
+    id = other.start(order(other, 1))
     mine = world.pool()
     stranger = seen(mine, id)
     assert stranger.host is None and "somebody else" in stranger.about

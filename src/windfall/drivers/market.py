@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from windfall.pools.contract import MovingPrices, Pool, PriceMove
 def market_news(state: State, name: str, pool: Pool, now: float) -> list[ev.AnyEvent]:
     """Prices in the order in which they took effect, then the offers if they differ in anything else."""
     moves = pool.price_moves() if isinstance(pool, MovingPrices) else []
-    told = _told(moves, state.fleet.priced_t.get(name), name, now)
+    told = _told(moves, state.fleet.priced_t, name, now)
     prices = {offer: price for event in told for offer, price in event.prices}
     known = [
         replace(offer, price_usd=prices.get(offer.name, offer.price_usd)) for offer in state.fleet.offers.get(name, ())
@@ -23,14 +24,15 @@ def market_news(state: State, name: str, pool: Pool, now: float) -> list[ev.AnyE
     return [*told, *offered]
 
 
-def _told(moves: list[PriceMove], told_t: float | None, name: str, now: float) -> list[ev.PricesReported]:
-    """One event for each time at which prices moved; of a pool that is new to the engine, the prices of now."""
-    if not moves:
-        return []
-    if told_t is None:
-        latest = {move.offer: move.price_usd for move in moves}
-        return [ev.PricesReported(now, name, sorted(latest.items()), moves[-1].since_t)]
-    new = [move for move in moves if told_t < move.since_t <= now]
+def _told(moves: list[PriceMove], told_t: Mapping[str, float], name: str, now: float) -> list[ev.PricesReported]:
+    """One event for each time at which prices moved; of an offer that is new to the engine, only the price of now."""
+    past = [move for move in moves if move.since_t <= now]
+    latest = {move.offer: move for move in past}
+    new = [
+        move
+        for move in past
+        if (move.since_t > told_t[key] if (key := f"{name}/{move.offer}") in told_t else latest[move.offer] == move)
+    ]
     return [
         ev.PricesReported(now, name, [(move.offer, move.price_usd) for move in together], since_t)
         for since_t, together in groupby(new, key=lambda move: move.since_t)

@@ -5,6 +5,7 @@ Opens them, starts the keepers, and passes on what an operator says of them; wha
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,7 @@ class PoolAdmin:
         self.configs = {pool.name: pool for pool in configured}
         self.keeper: PoolKeeper | None = None
         self.planning = PlanKeeper(service.driver)
+        self._adding = asyncio.Lock()  # opening takes time, in which the same name could be added again
 
     async def begin(self) -> None:
         """Open all pools and start their keepers."""
@@ -54,10 +56,11 @@ class PoolAdmin:
         service.owned = SiteKeeper(self._driver, [site_rules(pool) for pool in pools if pool.of.gives == INSTANCES])
         rules_of_sites, site_pools = await service.owned.begin()
         rules = [pool.rules for pool in pools if pool.of.gives not in (INSTANCES, MACHINES)]
+        providers = {pool.name: await self._reopened(pool) for pool in pools}
         sources = {
             pool.name: OrderedWorkers(pool.name, pool.slots, provider)
             for pool in pools
-            if pool.of.gives != MACHINES and (provider := self._opened(pool)) is not None
+            if pool.of.gives != MACHINES and (provider := providers[pool.name]) is not None
         }
         service.asked = self.keeper = PoolKeeper(self._driver, [*rules, *rules_of_sites], {**sources, **site_pools})
         await self.keeper.start()
@@ -65,7 +68,7 @@ class PoolAdmin:
         clouds = {
             pool.name: provider
             for pool in pools
-            if pool.of.gives == MACHINES and (provider := self._opened(pool)) is not None
+            if pool.of.gives == MACHINES and (provider := providers[pool.name]) is not None
         }
         if clouds:
             await self._rent(clouds)
@@ -81,8 +84,21 @@ class PoolAdmin:
             except BadInput as error:
                 log.warning("pool %s, which was added to this state, cannot be used: %s", added.name, error)
 
-    def _opened(self, pool: PoolConfig) -> Pool | None:
-        return None if pool.of.open is None else pool.of.open(pool, self._place_of(pool))
+    async def _opened(self, pool: PoolConfig) -> Pool | None:
+        """The provider of a pool. It may ask the network, so a thread opens it."""
+        if pool.of.open is None:
+            return None
+        return await asyncio.to_thread(pool.of.open, pool, self._place_of(pool))
+
+    async def _reopened(self, pool: PoolConfig) -> Pool | None:
+        """The same at the start of a server: a pool that was added to the state and fails does not keep it down."""
+        try:
+            return await self._opened(pool)
+        except BadInput as error:
+            if pool.name in self._in_file:
+                raise
+            log.warning("pool %s, which was added to this state, cannot be used: %s", pool.name, error)
+            return None
 
     async def _rent(self, clouds: dict[str, Pool]) -> None:
         """Begin to keep rented machines and the plans that rent them."""
@@ -107,6 +123,10 @@ class PoolAdmin:
 
     async def add(self, entries: list[Json], base: str) -> list[str]:
         """Check all of them, then write them down and open them. Their names."""
+        async with self._adding:
+            return await self._add(entries, base)
+
+    async def _add(self, entries: list[Json], base: str) -> list[str]:
         added = [AddedPool(str(entry.get("name", "")), msgspec.json.encode(entry).decode(), base) for entry in entries]
         configs = [_config(one) for one in added]
         self._forget_removed()
@@ -118,7 +138,7 @@ class PoolAdmin:
             if config.of.gives == INSTANCES:
                 raise BadInput(f"pool '{config.name}' is a site", hint="make it by: windfall site create")
         # Opened before anything is written down: what cannot be opened is not added.
-        providers = [self._opened(config) for config in configs]
+        providers = [await self._opened(config) for config in configs]
         for config, one, provider in zip(configs, added, providers, strict=True):
             await self._driver.submit([PoolAdded(self._driver.clock(), one.name, one.entry, one.base)])
             await self._keep(config, provider)

@@ -144,16 +144,17 @@ class Ec2Proxy:
 
     # --- what a provider does by itself ---
 
-    def interrupt(self, id: str, notice_s: float = 0.0) -> None:
-        """Give notice, wait, then terminate, stop or hibernate, as the spot request says."""
+    def interrupt(self, id: str, notice_s: float = 0.0, behaviour: str = "") -> None:
+        """Give notice, wait, then terminate, stop or hibernate, as the spot request or the test says."""
         request = self.requests[self.instances[id].request]
+        behaviour = behaviour or request.behaviour
         if notice_s:
-            doing = {"terminate": "termination", "hibernate": "hibernation"}.get(request.behaviour, "stop")
-            self._mark(request, f"marked-for-{doing}")
-            self.hypervisor.announce(id, request.behaviour, time.time() + notice_s)
+            doing = {"terminate": "termination", "hibernate": "hibernation"}.get(behaviour, "stop")
+            self.mark(id, f"marked-for-{doing}")
+            self.hypervisor.announce(id, behaviour, time.time() + notice_s)
             time.sleep(notice_s)
         with self._lock:
-            if request.behaviour == "terminate":
+            if behaviour == "terminate":
                 self._own("TerminateInstances", id)
                 self._stopped(id, "Server.SpotInstanceTermination", taken=True)
                 self.hypervisor.kill(id)
@@ -162,12 +163,16 @@ class Ec2Proxy:
                 return
             self._own("StopInstances", id)
             self._stopped(id, "Server.SpotInstanceShutdown")
-            if request.behaviour == "hibernate":
+            if behaviour == "hibernate":
                 self.hypervisor.freeze(id)
             else:
                 self.hypervisor.kill(id, for_good=False)
             request.state = "open"
             self._mark(request, "instance-stopped-no-capacity")
+
+    def mark(self, id: str, status: str) -> None:
+        """Have the spot request of an instance show a status."""
+        self._mark(self.requests[self.instances[id].request], status)
 
     def resume(self, id: str) -> None:
         """There is capacity again for an instance that was stopped or hibernated."""
@@ -436,7 +441,7 @@ class Ec2Proxy:
         connection = http.client.HTTPConnection("127.0.0.1", self._moto, timeout=60)
         try:
             kept = {key: value for key, value in headers.items() if key.lower() not in ("content-length", "host")}
-            connection.request(method, path, body, {**kept, "Host": "ec2.us-east-1.amazonaws.com"})
+            connection.request(method, path, body, {**kept, "Host": _host(headers.get("Authorization", ""))})
             answer = connection.getresponse()
             return answer.status, answer.getheader("Content-Type", "text/xml"), answer.read()
         finally:
@@ -461,6 +466,13 @@ def _handler(proxy: Ec2Proxy) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+def _host(authorization: str) -> str:
+    """The host that a call was meant for: moto tells regions and services by it."""
+    scope = authorization.partition(_KEY)[2].split(",")[0].split("/")
+    region, service = scope[2:4] if len(scope) >= 4 else ("us-east-1", "ec2")
+    return f"{service}.{region}.amazonaws.com"
 
 
 def _instances(root: ElementTree.Element) -> list[ElementTree.Element]:

@@ -63,8 +63,31 @@ def priced_cloud(directory: Path) -> Iterator[Cloud]:
 
 def opened(cloud: Cloud, place: Place, name: str = "p", limit: int = 10, **other: Any) -> Ec2Pool:
     fields = {key: other.pop(key) for key in ("idle_exit", "unreachable_exit", "token_life") if key in other}
-    settings = msgspec.convert(cloud.settings(server=place.url, **other), Ec2Settings)
+    settings = msgspec.convert(cloud.settings(**{"server": place.url, **other}), Ec2Settings)
     return Ec2Pool(PoolConfig(name, "ec2", limit, settings=settings, **fields), place)
+
+
+class PokedEc2(Ec2Pool):
+    """Kind `ec2` with a provider that does as it is told."""
+
+    cloud: Cloud
+
+    def poke(self, id: str, what: str) -> None:
+        proxy = self.cloud.proxy
+        if what == "resume":
+            proxy.resume(id)
+        elif what == "notice":
+            proxy.mark(id, "marked-for-hibernation")
+        else:
+            proxy.interrupt(id, behaviour=what)
+
+
+def poked(cloud: Cloud, place: Place) -> PokedEc2:
+    """A pool `cloud` of at most 3 machines; those of spot are hibernated."""
+    settings = msgspec.convert(cloud.settings(interruption="hibernate"), Ec2Settings)
+    pool = PokedEc2(PoolConfig("cloud", "ec2", 3, settings=settings), place)
+    pool.cloud = cloud
+    return pool
 
 
 @kind_of_pool("ec2")

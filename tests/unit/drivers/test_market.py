@@ -71,6 +71,20 @@ def test_of_a_new_pool_the_prices_of_now_are_told_and_then_each_move_with_its_ti
     assert [offer.price_usd for offer in told.offers] == [0.04, 0.2] and told.look(t + 11) == []
 
 
+def test_a_move_that_appears_late_is_told_although_another_offer_has_moved_since():
+    told = Told()
+    t = told.hand.t
+    told.pool.move(t - 10, 0.01)
+    told.pool.move(t - 10, 0.1, "steady")
+    told.look(t)
+    told.pool.move(t + 5, 0.02)
+    told.look(t + 6)
+    told.pool.moves.insert(2, PriceMove("steady", 0.3, t + 4))
+    told.pool.move(t + 4, 0.3, "steady")
+    told.pool.moves.pop()
+    assert told.look(t + 7) == [("PricesReported", [("steady", 0.3)], t + 4)] and told.look(t + 8) == []
+
+
 def test_a_move_of_the_future_waits_for_its_time():
     told = Told()
     t = told.hand.t

@@ -173,7 +173,8 @@ def apply_prices_reported(state: State, event: PricesReported, decided: Nothing)
     ]
     state.fleet.offers[event.pool] = changed
     since_t = event.t if event.since_t is None else event.since_t
-    state.fleet.priced_t[event.pool] = since_t
+    for name in prices:
+        state.fleet.priced_t[f"{event.pool}/{name}"] = since_t
     # Machines that have ended since then are billed at that price, too.
     late = event.since_t is not None
     for machine in (state.fleet.machines if late else state.fleet.there).values():

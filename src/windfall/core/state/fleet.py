@@ -214,7 +214,7 @@ class Fleet:
         self.offers: dict[str, list[Offer]] = {}
         """By pool."""
         self.priced_t: dict[str, float] = {}
-        """When the last reported prices took effect, by pool."""
+        """When the last reported prices took effect, by the keys of offers."""
         self.machines: dict[int, MachineState] = {}
         self.by_job: dict[int, list[int]] = {}
         self.there: dict[int, MachineState] = {}

@@ -16,6 +16,8 @@ from windfall.units import parse_duration
 
 HISTORY_S = 86400.0
 """Seconds for which moves of prices are kept; the price in effect is kept in any case."""
+LATE_S = 3600.0
+"""Seconds of history that are read again: prices may appear in it after they took effect."""
 FREE_IF_TAKEN_WITHIN_S = 3600.0
 """Machines are billed by the second; a spot machine that EC2 reclaims in its first hour is free."""
 
@@ -53,7 +55,7 @@ def priced(account: Account, market: Market, now: float) -> Market | PoolError:
     """The same market with the moves of spot prices since it was last looked at."""
     if not any(each.market == SPOT for each in market.rentables.values()):
         return replace(market, priced_t=now)
-    since_t = max(market.priced_t, now - HISTORY_S)
+    since_t = max(market.priced_t - LATE_S, now - HISTORY_S)
     new = spot_moves(account, market.rentables, since_t)
     if isinstance(new, PoolError):
         return new

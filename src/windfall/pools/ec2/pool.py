@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
@@ -22,7 +23,6 @@ from windfall.pools.contract import (
     CREDENTIALS,
     ENDED,
     FAILED,
-    HIBERNATED,
     INVALID,
     PENDING,
     QUOTA,
@@ -142,8 +142,10 @@ class Ec2Pool:
 
     def _list(self) -> Rows | PoolError:
         found = self._sightings()
+        if isinstance(found, PoolError) and self._noted(found).kind == CREDENTIALS:
+            found = self._sightings()
         if isinstance(found, PoolError):
-            return self._noted(found)
+            return found
         ours = {row.id: row for row in found if row.owner == self._place.owner and row.pool == self._pool.name}
         now = self._clock()
         for id, started_t in [*self._started.items()]:
@@ -204,12 +206,7 @@ class Ec2Pool:
         return found
 
     def _seen(self, row: Sighted, now: float) -> Seen:
-        before, since_t = self._since.get(row.id, ("", now))
-        if before != row.phase:
-            since_t = row.changed_t if row.changed_t is not None else now if before else max(row.launched_t, 0.0)
-            if before == HIBERNATED and row.phase in (PENDING, RUNNING) and row.launched_t > since_t - APPEARS_S:
-                since_t = min(now, max(row.launched_t, self._since[row.id][1]))
-            self._since[row.id] = (row.phase, since_t)
+        since_t = self._since_t(row, now)
         cause, about = row.cause, row.about
         if row.phase == ENDED and not cause and row.id in self._released:
             cause = RELEASED
@@ -217,6 +214,16 @@ class Ec2Pool:
             words = self._last_words(row)
             cause, about = (FAILED if failed(words) else RELEASED) if words else cause, one_line(words) or about
         return Seen(row.id, row.phase, since_t, row.host, cause, row.taken_at_t, about)
+
+    def _since_t(self, row: Sighted, now: float) -> float:
+        """When its phase began: as EC2 says, else when it was launched, else when it was first seen so."""
+        phase, since_t = self._since.get(row.id, ("", 0.0))
+        if phase != row.phase:
+            told_t = row.launched_t if row.phase in (PENDING, RUNNING) else row.changed_t
+            # EC2 tells some times in whole seconds: no phase begins before the one that it follows.
+            since_t = now if told_t is None or told_t < since_t - 1.0 else max(told_t, since_t)
+            self._since[row.id] = (row.phase, since_t)
+        return since_t
 
     def _last_words(self, row: Sighted) -> str:
         """The end of what a machine wrote to its console. EC2 shows it a while after the end, so ask again."""
@@ -236,11 +243,14 @@ class Ec2Pool:
         answer = region.call("terminate_instances", InstanceIds=[row.id])
         if isinstance(answer, ApiError) and answer.code == "InvalidInstanceID.NotFound":
             return None
-        return self._noted(answer) if isinstance(answer, PoolError) else None
+        if isinstance(answer, PoolError):
+            return self._noted(answer)
+        self._rows[row.id] = replace(row, phase=ENDED, request_open=False, left_a_disk=False)
+        return None
 
     def _clear_up(self) -> None:
         """Remains of machines that have ended: their persistent requests, the disks of those that shut down."""
-        for row in self._rows.values():
+        for row in [*self._rows.values()]:
             if row.phase == ENDED and (row.left_a_disk or (row.persistent and row.request_open)):
                 self._end(row)
 

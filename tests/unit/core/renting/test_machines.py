@@ -432,7 +432,7 @@ def test_a_price_that_is_heard_of_late_is_billed_from_when_it_took_effect() -> N
     assert (cloud.cost_usd(1), cloud.cost_usd(2)) == (0.36, 0.16)
     cloud.step(PricesReported(cloud.t, "cloud", [("small", 0.003)], begun_t + 150.0))
     assert (cloud.cost_usd(1), cloud.cost_usd(2)) == (0.41, 0.16)
-    assert cloud.state.fleet.priced_t == {"cloud": begun_t + 150.0}
+    assert cloud.state.fleet.priced_t == {"cloud/small": begun_t + 150.0}
 
 
 def test_a_price_from_before_a_machine_was_ordered_is_its_first_price() -> None:
