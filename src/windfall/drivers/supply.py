@@ -201,7 +201,9 @@ class OrderedWorkers:
         rows = self.rows()
         if isinstance(rows, PoolError):
             return rows
-        mine = {row.host: row for row in rows if row.host is not None}
+        # Of a worker that was started twice, the row that lives counts.
+        ended_first = sorted(rows, key=lambda row: row.phase != ENDED)
+        mine = {row.host: row for row in ended_first if row.host is not None}
         self._ids = {}
         for row in rows:
             if row.host is not None and row.phase != ENDED:

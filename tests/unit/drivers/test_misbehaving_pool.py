@@ -7,7 +7,7 @@ import time
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis.strategies import integers, lists, sampled_from
 
 from windfall.core.engine import Engine
@@ -123,6 +123,7 @@ class Kept:
 @given(
     moods=lists(sampled_from(MOODS), min_size=1, max_size=12), kind=sampled_from(KINDS_OF_ERROR), seed=integers(0, 99)
 )
+@example(moods=["twice", "loses", "good"], kind="capacity", seed=0)
 def test_whatever_a_pool_does_the_server_goes_on_and_never_orders_more_than_the_limit(moods, kind, seed):
     async def story() -> None:
         pool = Misbehaving(seed)
