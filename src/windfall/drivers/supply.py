@@ -17,7 +17,19 @@ from msgspec.structs import replace
 
 from windfall.core.wishes import AskWish
 from windfall.drivers.asking import PoolWorker, Started
-from windfall.pools.contract import ENDED, FAILED, RELEASED, TRANSIENT, Check, Order, Pool, PoolError, Seen, gap_s
+from windfall.pools.contract import (
+    ENDED,
+    FAILED,
+    RELEASED,
+    TAKEN,
+    TRANSIENT,
+    Check,
+    Order,
+    Pool,
+    PoolError,
+    Seen,
+    gap_s,
+)
 from windfall.pools.secrets import without_tokens
 
 log = logging.getLogger(__name__)
@@ -211,6 +223,9 @@ class OrderedWorkers:
         self._reported &= mine.keys()
         ended = [host for host, row in mine.items() if row.phase == ENDED and host not in self._reported]
         self._reported.update(ended)
+        for host in ended:
+            if mine[host].cause == TAKEN:
+                log.warning("pool %s: %s", self.name, mine[host].about or f"{host} was taken away")
         living = [PoolWorker(host) for host, row in mine.items() if row.phase != ENDED]
         return living + [PoolWorker(host, False, _error(mine[host]), mine[host].cause == RELEASED) for host in ended]
 

@@ -201,6 +201,14 @@ def test_an_api_server_that_is_gone_is_an_error_and_never_an_empty_list(stand):
     assert all(isinstance(answer, PoolError) or len(answer) == 1 for answer in answers), "and it goes on by itself"
 
 
+def test_an_api_server_that_is_back_is_found_by_the_next_call(stand):
+    gone = ApiError("the API server cannot be reached: refused", TRANSIENT)
+    stand.api.fail["GET", "jobs"] = [gone] * 9  # after so many the mirror itself tries every quarter of a minute
+    pool = stand.pool(time_limit="1h")
+    answers = [pool.list() for _ in range(12)]
+    assert isinstance(answers[0], PoolError) and answers[-1] == []
+
+
 def test_a_pod_that_is_taken_away_ends_its_job_with_the_reason(stand):
     pool = stand.pool()
     id = started(pool)

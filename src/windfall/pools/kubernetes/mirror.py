@@ -38,7 +38,9 @@ class Mirror(Generic[T]):
         self._api, self._path, self._selector, self._type, self._changed = api, path, selector, type, changed
         self._objects: dict[str, T] = {}
         self._error: PoolError | None = PoolError("nothing has been heard from the API server yet", TRANSIENT)
-        self._heard = False
+        self._tries = 0
+        """Lists that were read or could not be read."""
+        self._again = threading.Event()
         self._told = threading.Condition()
         self._closed = threading.Event()
         self._version = ""
@@ -47,14 +49,20 @@ class Mirror(Generic[T]):
         self._thread.start()
 
     def objects(self, wait_s: float = 0.0) -> list[T] | PoolError:
-        """All objects; the error if they are not known now. `wait_s`: how long to wait for the first answer at most."""
+        """All objects; the error if they are not known now.
+
+        `wait_s`: if they are not, have the API server asked again now, and wait for that at most so long.
+        """
         with self._told:
-            if wait_s:
-                self._told.wait_for(lambda: self._heard or self._closed.is_set(), wait_s)
+            if wait_s and self._error is not None:
+                tries = self._tries
+                self._again.set()
+                self._told.wait_for(lambda: self._tries != tries or self._closed.is_set(), wait_s)
             return self._error if self._error is not None else [*self._objects.values()]
 
     def close(self) -> None:
         self._closed.set()
+        self._again.set()
         with self._told:
             self._told.notify_all()
         if self._stream is not None:
@@ -78,11 +86,12 @@ class Mirror(Generic[T]):
                 self._version = ""  # what happened since is not known any more: read the list again
                 continue
             with self._told:
-                self._error, self._heard = error, True
+                self._error, self._tries = error, self._tries + 1
                 self._told.notify_all()
             self._version = ""
             # Many servers whose API server comes back must not ask at the same moment.
-            self._closed.wait(wait_s * random.uniform(0.5, 1.0))
+            self._again.wait(wait_s * random.uniform(0.5, 1.0))
+            self._again.clear()
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _follow(self) -> PoolError | None:
@@ -92,7 +101,7 @@ class Mirror(Generic[T]):
             if isinstance(found, PoolError):
                 return found
             with self._told:
-                self._objects, self._error, self._heard = found, None, True
+                self._objects, self._error, self._tries = found, None, self._tries + 1
                 self._told.notify_all()
             self._changed([*self._objects.values()])
         query = {"labelSelector": self._selector, "resourceVersion": self._version, "allowWatchBookmarks": "true"}
