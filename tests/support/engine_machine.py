@@ -10,6 +10,7 @@ from windfall.core.decisions import ACCEPTED
 from windfall.core.engine import Engine
 from windfall.core.events import (
     HostAsked,
+    HostsEnded,
     JobCancelled,
     JobChanged,
     JobRetried,
@@ -204,6 +205,12 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(pool=st.sampled_from(["cheap", "dear", "gone"]), count=st.integers(1, 3), error=st.sampled_from(["", "no"]))
     def answer_of_a_pool(self, pool, count, error):
         self.step(PoolAnswered(self.t, pool, count, error))
+
+    @rule(pool=st.sampled_from(["cheap", "dear", "gone"]), host=st.integers(0, 3))
+    def end_a_host(self, pool, host):
+        self.step(HostsEnded(self.t, pool, [(f"h{host}", "its job was cancelled")]))
+        known = self.state.host(f"h{host}")
+        assert known is None or known.pool != pool or (known.state == "gone" and not known.held)
 
     @rule(pool=st.sampled_from(["cheap", "dear", "gone"]), pending=st.integers(0, 3))
     def count_a_pool(self, pool, pending):

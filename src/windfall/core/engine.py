@@ -17,6 +17,7 @@ from windfall.core.events import (
     HostAsked,
     HostBlocked,
     HostDrained,
+    HostsEnded,
     HostUnblocked,
     InstanceCancelled,
     InstanceRequested,
@@ -55,6 +56,7 @@ from windfall.core.events import (
 )
 from windfall.core.jobs import apply as jobs_apply
 from windfall.core.jobs import changes, results
+from windfall.core.liveness import apply as liveness_apply
 from windfall.core.liveness import leases
 from windfall.core.matching import apply as matching_apply
 from windfall.core.matching import dispatch
@@ -132,6 +134,7 @@ HANDLERS: dict[type[Event], tuple[Decide, Apply]] = dict(
         handler(HostBlocked, changes.nothing, jobs_apply.apply_host_blocked),
         handler(HostUnblocked, changes.nothing, jobs_apply.apply_host_unblocked),
         handler(HostDrained, changes.nothing, jobs_apply.apply_host_drained),
+        handler(HostsEnded, leases.on_hosts_ended, liveness_apply.apply_hosts_ended),
         handler(TimerFired, leases.on_timer_fired, renting_apply.apply_time_judged),
         handler(PoolsConfigured, changes.nothing, supply_apply.apply_pools_configured),
         handler(OverlayDue, pools.on_overlay_due, supply_apply.apply_clients_asked),

@@ -218,6 +218,13 @@ class HostDrained(Event):
     host: str
 
 
+class HostsEnded(Event):
+    """A pool shows that these workers have ended: (host, why). What they held is lost before their leases end."""
+
+    pool: str
+    hosts: list[tuple[str, str]]
+
+
 class TimerFired(Event):
     """The wake-up time that the engine asked for has come."""
 
@@ -433,6 +440,7 @@ AnyEvent = (
     | HostBlocked
     | HostUnblocked
     | HostDrained
+    | HostsEnded
     | TimerFired
     | PoolsConfigured
     | OverlayDue

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from windfall.core.decisions import SiteSettled
-from windfall.core.events import AnyEvent, PoolAnswered, PoolCounted
+from windfall.core.events import AnyEvent, HostsEnded, PoolAnswered, PoolCounted
 from windfall.core.sites.instances import ENDED, OPEN, SiteState
 from windfall.core.state.hosts import GONE
 from windfall.core.state.pools import NEVER_CAME_KEPT
@@ -32,6 +32,8 @@ class PoolWorker(Struct, frozen=True):
     """Why the worker failed; empty if it ended in good order."""
     released: bool = False
     """It has ended because we stopped it."""
+    for_good: bool = False
+    """It has ended, and nothing else will come under its name."""
 
 
 class Started(Struct):
@@ -69,6 +71,14 @@ def stillborn(state: State, pool: str, workers: Sequence[PoolWorker], t: float) 
     said = [(worker.host, worker.error[:LAST_WORDS_CHARS] or silent) for worker in ended[-NEVER_CAME_KEPT:]]
     error = ended[-1].error or f"{ended[-1].host} {silent}"
     return [PoolAnswered(t, pool, len(ended), error, said=said)]
+
+
+def ended(state: State, pool: str, workers: Sequence[PoolWorker], t: float) -> list[AnyEvent]:
+    """Workers that came, and have ended without a goodbye: their leases need not run out."""
+    gone = [worker for worker in workers if not worker.alive and worker.for_good]
+    there = [worker for worker in gone if (host := state.host(worker.host)) is not None and host.state != GONE]
+    hosts = [(worker.host, worker.error[:LAST_WORDS_CHARS]) for worker in there]
+    return [HostsEnded(t, pool, hosts)] if hosts else []
 
 
 def counted(state: State, pool: str, workers: Sequence[PoolWorker], t: float) -> list[AnyEvent]:

@@ -194,6 +194,7 @@ class PoolKeeper:
             await self._submit([asking.unlisted(name, workers.error, now)])
             return
         await self._submit(asking.stillborn(self._driver.state, name, workers, now))
+        await self._submit(asking.ended(self._driver.state, name, workers, now))
         await self._submit(asking.counted(self._driver.state, name, workers, now))
         if name in self.sources:
             await self._end_what_shall(name, workers)

@@ -227,7 +227,10 @@ class OrderedWorkers:
             if mine[host].cause == TAKEN:
                 log.warning("pool %s: %s", self.name, mine[host].about or f"{host} was taken away")
         living = [PoolWorker(host) for host, row in mine.items() if row.phase != ENDED]
-        return living + [PoolWorker(host, False, _error(mine[host]), mine[host].cause == RELEASED) for host in ended]
+        self._reported.difference_update(worker.host for worker in living)  # one may be started again under its name
+        return living + [
+            PoolWorker(host, False, _error(mine[host]), mine[host].cause == RELEASED, for_good=True) for host in ended
+        ]
 
     def end(self, host: str, gently: bool) -> None:
         for id in self._ids.get(host, ()):

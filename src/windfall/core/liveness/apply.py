@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from windfall.core.decisions import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, Lessons, TimeJudged
-from windfall.core.events import TimerFired
+from windfall.core.events import HostsEnded, TimerFired
 from windfall.core.jobs import attempts
 from windfall.core.state.bags import Bag
 from windfall.core.state.causes import LOST_CODE, Loss
@@ -27,6 +27,18 @@ def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> N
         deadlines.pop()
     attempts.forget_ended(state)
     _make_due(state, event.t)
+
+
+def apply_hosts_ended(state: State, event: HostsEnded, decided: TimeJudged) -> None:
+    if decided.lost:
+        apply_losses(state, decided.lost, decided.lessons, event.t)
+        attempts.stop_jobs(state, decided.stopped, event.t)
+    why = dict(event.hosts)
+    for number in decided.lost_hosts:
+        host = state.hosts[number]
+        for key in list(host.held):
+            attempts.release(state, state.bags[key[0]], key[1], key[2])
+        leave(state, host, why[host.name] or "its pool says that it has ended")
 
 
 def _make_due(state: State, t: float) -> None:

@@ -10,14 +10,14 @@ from itertools import chain
 from typing import Any
 
 from windfall.core.decisions import OTHERS_RUN, TimeJudged
-from windfall.core.events import Key, TimerFired
+from windfall.core.events import HostsEnded, Key, TimerFired
 from windfall.core.jobs import attempts, stops
 from windfall.core.jobs.results import judge_loss
 from windfall.core.liveness import lessons
 from windfall.core.renting import budgets
 from windfall.core.state.bags import Bag
 from windfall.core.state.causes import Loss
-from windfall.core.state.hosts import HIBERNATED, Host
+from windfall.core.state.hosts import GONE, HIBERNATED, Host
 from windfall.core.state.state import State
 
 
@@ -63,7 +63,16 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
     return judged
 
 
-def complete(state: State, event: TimerFired, judged: TimeJudged) -> None:
+def on_hosts_ended(state: State, event: HostsEnded, policies: Any) -> TimeJudged:
+    """Workers of a pool that their provider calls ended, and have not said goodbye."""
+    found = (state.host(name) for name, _ in event.hosts)
+    hosts = [host for host in found if host is not None and host.state != GONE and host.pool == event.pool]
+    judged = TimeJudged(lost_hosts=[host.number for host in hosts], lost=losses_of(state, hosts))
+    complete(state, event, judged)
+    return judged
+
+
+def complete(state: State, event: TimerFired | HostsEnded, judged: TimeJudged) -> None:
     """Add to the losses what else follows from them."""
     losses = [*judged.lost, *judged.expired]
     if not losses:
