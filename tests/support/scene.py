@@ -106,12 +106,12 @@ def write_files(folder: Path) -> None:
         "tuesday.csv": "1\n",
         "fit.py": "print('fitted')\n",
         "pools.toml": POOLS,
+        "more.toml": '[[pool]]\nname = "annex"\nlimit = 1\n',
         "bag.toml": '[job.policies]\nJobRequirements = "Host.Memory >= 1024"\n',
         "host.json": json.dumps({"Name": "node7", "Memory": 4096}),
         "latencies.csv": "latency\n" + "".join(f"{10 + number % 37}\n" for number in range(200)),
         "trace.json": json.dumps({"gap_s": 600, "counts": [3, 3, 2, 0, 1, 3] * 200}),
         "bids.json": json.dumps([{"id": "b1", "bid_usd_per_h": 0.1, "resources": {"vcpu": 1, "ram_mb": 1000}}]),
-        "Makefile": "bench:\n\techo ok\n",
         "a.toml": SCENARIO,
         "b.toml": SCENARIO,
     }
@@ -135,7 +135,9 @@ class Scene:
         bin_folder.mkdir()
         program = f'#!/bin/sh\nexec "{sys.executable}" -m windfall "$@"\n'
         (bin_folder / "windfall").write_text(program)
-        (bin_folder / "windfall").chmod(0o755)
+        (bin_folder / "make").write_text(PROGRAM)
+        for file in bin_folder.iterdir():
+            file.chmod(0o755)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDFALL_")}
         self.env = {
             **kept, "PATH": f"{bin_folder}:{kept['PATH']}", "TMPDIR": str(folder), "HOME": str(folder),
@@ -180,6 +182,19 @@ class Scene:
         with self.client() as client:
             return client.hosts()
 
+    def machine(self, phase: str) -> int:
+        """The number of a rented machine in this phase, once there is one."""
+        found: list[int] = []
+
+        def look() -> bool:
+            with self.client() as client:
+                rows = client.machines()["machines"]
+            found[:] = [row["machine"] for row in rows if row["phase"] == phase]
+            return bool(found)
+
+        self.until(look)
+        return found[0]
+
     def type(self, line: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Type a line into a shell in the directory."""
         return subprocess.run(
@@ -211,6 +226,12 @@ class Scene:
         line = line.replace("http://head-node:7272", self.url).replace("URL", self.url)
         line = line.replace("--token-file FILE", "--token-file worker.token").replace("~/.windfall", ".windfall")
         line = line.replace("0.0.0.0:7272", "127.0.0.1:0 --state other")
+        if " m1 " in line:
+            line = line.replace(" m1 ", f" m{self.machine('hibernated' if 'resume' in line else 'busy')} ")
+        if line.startswith("windfall pool "):
+            # There is a site called lab, and there are no hosts to reach by ssh: processes of this host stand in.
+            line = re.sub(r"kind=ssh 'hosts=[^']*'", "kind=local", re.sub(r"\blab\b", "shed", line))
+            line = line.replace("pool add pools.toml", "pool add more.toml")  # those of the first are there already
         if "WINDFALL_SERVER" in example:
             line = f"env WINDFALL_SERVER={self.url} WINDFALL_TOKEN={self.token} {line}"
         if "1f0c2a77" in line:

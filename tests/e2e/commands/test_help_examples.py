@@ -26,16 +26,24 @@ CODES = {"windfall wait sweep --until failed:1": 1, "windfall logs last | grep -
 
 SWEEP = "windfall run --name sweep --range 0-29 --max-failures 1 -- sh -c 'echo warning {}; test {} != 17'"
 CHAIN = "windfall run workflow.toml"
-RENTING = "windfall submit --name rented --pool cloud --deadline 2h --estimate 5m --range 1-4 -- sleep 300"
+RENTING = (
+    "windfall submit --name rented --pool cloud --deadline 2h --estimate 5m --require 'Host.Pool == \"cloud\"'"
+    " --range 1-4 -- sleep 300"
+)
 SITE = "windfall site create lab --instance-vcpu 1 --instance-ram 1000 --limit 1"
 BEFORE = {
     "windfall plan last": RENTING,
-    "windfall pool poke": RENTING,
+    "windfall pool poke cloud m1 hibernate": RENTING,
     "windfall run --resume last tasks.txt": "windfall run tasks.txt",
     "windfall workflow show last": CHAIN,
     "windfall submit --class": "windfall submit --workflow wf.toml --class nightly --deadline 2h",
     "windfall logs last": SWEEP,
     "windfall site": SITE,
+    "windfall pool add lab": "windfall pool remove shed --now",
+    "windfall pool add pools.toml": "windfall pool remove annex --now",
+    "windfall pool doctor lab": "windfall pool add shed kind=local",
+    "windfall pool drain": "windfall pool add shed kind=local",
+    "windfall pool remove": "windfall pool add shed kind=local",
 }
 """What has to be there before an example whose line begins so."""
 
@@ -92,5 +100,3 @@ def prepare(scene: Scene, example: str) -> None:
     for start, line in BEFORE.items():
         if example.startswith(start):
             scene.type(line)
-    if example.startswith("windfall pool poke"):
-        scene.until(lambda: "m1 " in scene.type("windfall pool machines").stdout)
