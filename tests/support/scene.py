@@ -110,7 +110,7 @@ def write_files(folder: Path) -> None:
         "bag.toml": '[job.policies]\nJobRequirements = "Host.Memory >= 1024"\n',
         "host.json": json.dumps({"Name": "node7", "Memory": 4096}),
         "latencies.csv": "latency\n" + "".join(f"{10 + number % 37}\n" for number in range(200)),
-        "trace.json": json.dumps({"gap_s": 600, "counts": [3, 3, 2, 0, 1, 3] * 200}),
+        "trace.json": json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 1, 1, 0, 0, 1] * 200}),
         "bids.json": json.dumps([{"id": "b1", "bid_usd_per_h": 0.1, "resources": {"vcpu": 1, "ram_mb": 1000}}]),
         "a.toml": SCENARIO,
         "b.toml": SCENARIO,
@@ -182,19 +182,6 @@ class Scene:
         with self.client() as client:
             return client.hosts()
 
-    def machine(self, phase: str) -> int:
-        """The number of a rented machine in this phase, once there is one."""
-        found: list[int] = []
-
-        def look() -> bool:
-            with self.client() as client:
-                rows = client.machines()["machines"]
-            found[:] = [row["machine"] for row in rows if row["phase"] == phase]
-            return bool(found)
-
-        self.until(look)
-        return found[0]
-
     def type(self, line: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Type a line into a shell in the directory."""
         return subprocess.run(
@@ -226,8 +213,6 @@ class Scene:
         line = line.replace("http://head-node:7272", self.url).replace("URL", self.url)
         line = line.replace("--token-file FILE", "--token-file worker.token").replace("~/.windfall", ".windfall")
         line = line.replace("0.0.0.0:7272", "127.0.0.1:0 --state other")
-        if " m1 " in line:
-            line = line.replace(" m1 ", f" m{self.machine('hibernated' if 'resume' in line else 'busy')} ")
         if line.startswith("windfall pool "):
             # There is a site called lab, and there are no hosts to reach by ssh: processes of this host stand in.
             line = re.sub(r"kind=ssh 'hosts=[^']*'", "kind=local", re.sub(r"\blab\b", "shed", line))
