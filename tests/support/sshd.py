@@ -32,6 +32,13 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def behind(inner: Sshd, gate: Sshd, config: Path) -> None:
+    """Write a configuration in which `inside` is a host of `inner`, reached only through `gate`."""
+    own = inner.config.read_text().split("Host node1 node2\n")[1].split("\n\n")[0]
+    door = gate.config.read_text().split("Host node1 node2\n")[1].split("\n\n")[0]
+    config.write_text(f"Host gate\n{door}\n\nHost inside\n{own}\n  ProxyJump gate\n")
+
+
 @contextmanager
 def sshd(folder: Path) -> Iterator[Sshd]:
     """Serve logins of the user who runs the tests; skips where there is no sshd."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from tests.support.sshd import sshd
+from tests.support.sshd import behind, sshd
 from windfall.cli.serve.pools import pool
 from windfall.client import Client
 from windfall.pools.config import read_pools
@@ -71,6 +74,42 @@ def test_the_doctor_starts_a_worker_and_ends_it(tmp_path, processes):
     code, found = doctor("mine", "--pools", str(processes))
     assert (code, found["ok"]) == (0, True), found
     assert "reaches the server" in found["checks"][-1]["what"] and kept(tmp_path) == []
+
+
+def test_a_host_behind_a_jump_host_works_and_no_connection_has_to_stay_open(tmp_path):
+    """Two real sshd: one is the gate to the other. While tasks run, every connection is cut and the gate is closed."""
+    with sshd(tmp_path / "inner") as inner, ExitStack() as open_gate:
+        gate = open_gate.enter_context(sshd(tmp_path / "gate"))
+        behind(inner, gate, tmp_path / "config")
+        (tmp_path / "pools.toml").write_text(
+            f'[[pool]]\nname = "lab"\nkind = "ssh"\nhosts = ["inside"]\nconfig = "{tmp_path / "config"}"\n'
+            f'folder = "{inner.home}"\npython = "{sys.executable}"\ninterval = "1s"\n'
+        )
+        with (
+            embedded.start(tmp_path / "state", pools=read_pools(tmp_path / "pools.toml")) as server,
+            Client(server.url, server.token) as client,
+        ):
+            job = client.submit(["sleep", "{}"], ["4", "0.1"])
+            until = time.monotonic() + 60.0
+            while not job.status()["tasks"]["running"]:
+                assert time.monotonic() < until, client.pools()
+                time.sleep(0.1)
+            assert "Accepted publickey" in (tmp_path / "gate" / "log").read_text(), "the way leads through the gate"
+            kill_connections(str(tmp_path / "config"))
+            open_gate.close()
+            assert job.wait(60)["tasks"]["done"] == 2
+            assert [row["lost"] for row in client.hosts()] == [0] and len(client.hosts()) == 1
+
+
+def kill_connections(config: str) -> None:
+    """Kill every ssh process that uses this configuration."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if words[0].rpartition("/")[2] == "ssh" and config in words:
+                os.kill(int(path.parent.name), signal.SIGKILL)
+        except (OSError, ValueError):
+            continue
 
 
 @pytest.mark.parametrize(
