@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.support.fake_condor import install
 from tests.support.sshd import behind, sshd
 from windfall.cli.serve.pools import pool
 from windfall.client import Client
@@ -49,6 +51,19 @@ def kept(tmp_path: Path) -> list[Path]:
 def test_the_example_of_processes_runs_a_bag_and_leaves_nothing_behind(tmp_path, processes):
     assert run_bag(tmp_path, processes) in (["mine-1-1"], ["mine-1-1", "mine-1-2"])
     assert kept(tmp_path) == []
+
+
+def test_the_example_of_htcondor_runs_a_bag_over_programs_that_play_its_commands(tmp_path, monkeypatch):
+    """No HTCondor is here: programs of its commands' names run jobs as processes (tests/support/fake_condor.py)."""
+    monkeypatch.setenv("PATH", f"{install(tmp_path)}:{os.environ['PATH']}")
+    shutil.copytree(EXAMPLES / "htcondor", tmp_path / "htcondor")
+    file = tmp_path / "htcondor" / "pools.toml"
+    quick = file.read_text().replace('interval = "30s"', 'interval = "1s"').replace("limit = 50", "limit = 2")
+    file.write_text(f'{quick}\npython = "{sys.executable}"\n')
+    hosts = run_bag(tmp_path, file)
+    assert hosts and {host.partition("-")[0] for host in hosts} == {read_pools(file)[0].name}
+    queue = subprocess.run([tmp_path / "condor" / "condor_q"], capture_output=True, check=True)
+    assert json.loads(queue.stdout) == [], "nothing is left behind"
 
 
 def test_a_bag_runs_over_ssh_with_a_jump_host_and_leaves_nothing_behind(tmp_path):
