@@ -151,6 +151,7 @@ def test_settings_are_read_from_the_file(tmp_path):
         'tolerations = [{key = "spot", operator = "Exists", tolerationSeconds = 60}]\n',
     )
     assert (pool.settings.namespace, pool.settings.cpu) == ("lab", 0.5)
+    assert (pool.rules.limit, pool.rules.backlog) == (10, 5), "a cluster is a queue: few wait at once"
     assert pool.settings.tolerations[0].toleration_seconds == 60
 
 

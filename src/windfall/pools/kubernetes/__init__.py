@@ -15,6 +15,6 @@ def _open(pool: PoolConfig, place: Place) -> Pool:
     return opened(pool, place)
 
 
-KIND = Kind(gives=WORKERS, settings=KubernetesSettings, open=_open, check=check)
+KIND = Kind(gives=WORKERS, settings=KubernetesSettings, open=_open, check=check, limit=10, backlog=5)
 
 __all__ = ["KIND"]
