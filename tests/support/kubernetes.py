@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import http.client
 import importlib.util
 import json
 import os
@@ -173,6 +174,8 @@ class Cluster:
         except urllib.error.HTTPError as error:
             with error:
                 raise Refused(error.code, error.read().decode(errors="replace")) from None
+        except http.client.HTTPException as error:  # an answer that was cut short
+            raise OSError(str(error)) from None
 
     def _tls(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.folder / "certs" / "apiserver.crt"))
