@@ -113,6 +113,7 @@ def test_allocations_are_as_large_as_the_work_and_no_more_wait_than_the_backlog(
             most = max(most, sum(state == "PENDING" for _, state, _ in jobs(slurm)))
             time.sleep(0.1)
         assert most <= 2
+        until(lambda: not [state for _, state, _ in jobs(slurm) if state == "PENDING"])
         assert noted(tmp_path) == [*range(3), *range(100, 160)]
 
 

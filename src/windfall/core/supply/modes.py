@@ -87,7 +87,24 @@ def to_end(state: State, pool: str, workers: list[str]) -> list[tuple[str, bool]
     mode = mode_of(state, pool)
     if mode == ENDING:
         return [(name, False) for name in workers]
-    if mode != DRAINING:
+    if mode != DRAINING and not _is_unneeded(state, pool):
         return []
-    hosts = ((name, state.host(name)) for name in workers)
+    hosts = ((name, state.host(name)) for name in workers if mode == DRAINING or _is_asked_for(pool, name))
     return [(name, True) for name, host in hosts if host is None or host.state == GONE]
+
+
+def _is_unneeded(state: State, pool: str) -> bool:
+    """Whether workers wait in a queue although every job has ended.
+
+    While a job goes on they keep their places: its tasks may have to run again, or others may follow.
+    """
+    supply = state.supply.pools.get(pool)
+    if supply is None or not supply.rules.backlog or not supply.queued or state.bags.ready:
+        return False
+    return all(bag.finished_t is not None for bag in state.bags.values())
+
+
+def _is_asked_for(pool: str, worker: str) -> bool:
+    """Whether a request of the engine names this worker: POOL-REQUEST-NUMBER. Others are on trial."""
+    request, _, number = worker.removeprefix(f"{pool}-").partition("-")
+    return worker.startswith(f"{pool}-") and request.isdecimal() and number.isdecimal()

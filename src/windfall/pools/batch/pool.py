@@ -87,8 +87,8 @@ class BatchPool:
         self._system, self._pool, self._place, self._clock = system, pool, place, clock
         self._settings: BatchSettings = pool.settings
         self._limit_s = parse_duration(self._settings.time_limit, "time_limit")
-        self._least_s = parse_duration(self._settings.interval, "interval")
-        self.interval_s = self._least_s
+        self._stated_s = parse_duration(self._settings.interval, "interval")
+        self._least_s = self.interval_s = self._stated_s
         own = self._settings.folder
         self._folder = (pool.base.resolve() / Path(own).expanduser() / place.owner) if own else place.directory
         self._submitter = Submitter(system, self._folder / "submit", self._limit_s)
@@ -164,7 +164,7 @@ class BatchPool:
         if called.trouble or called.code:
             said = one_line(called.stderr) or called.trouble or f"exit code {called.code}"
             return PoolError(f"{program}: {said}", TRANSIENT)
-        self._least_s = max(self._least_s, min(SLOWEST_S, (time.monotonic() - began) / BUSY_SHARE))
+        self._least_s = max(self._stated_s, min(SLOWEST_S, (time.monotonic() - began) / BUSY_SHARE))
         try:
             return self._system.parse(called.stdout)
         except msgspec.DecodeError as error:

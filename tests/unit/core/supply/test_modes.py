@@ -13,6 +13,7 @@ from windfall.core.events import (
     PlanProposed,
     PoolAdded,
     PoolAnswered,
+    PoolCounted,
     PoolRemoved,
     PoolsConfigured,
     PoolSwitched,
@@ -204,3 +205,20 @@ def test_a_machine_that_failed_before_it_came_keeps_its_last_words():
     cloud.step(MachineStarted(cloud.t, 1, "i-1", cloud.t))
     cloud.step(MachineEnded(cloud.t, 1, cloud.t, "failed", "cloud-init: no network"))
     assert cloud.state.fleet.machines[1].error == "cloud-init: no network"
+
+
+def test_what_waits_in_a_queue_is_withdrawn_when_every_job_has_ended():
+    hand = Hand()
+    hand.step(PoolsConfigured(hand.t, [PoolRules("q", "slurm", limit=9, slots=1, backlog=3), PoolRules("p", limit=3)]))
+    bag = hand.submit(1)
+    keys = hand.tasks("q-1-1", pool="q")
+    hand.step(PoolCounted(hand.t, "q", 2))
+    hand.step(PoolCounted(hand.t, "p", 2))
+    waiting = ["q-1-1", "q-1-2", "q-2-1", "q-doctor-1a"]
+    assert modes.to_end(hand.state, "q", waiting) == [], "its task may have to run again"
+    hand.report("q-1-1", *keys)
+    assert bag.finished_t is not None
+    assert modes.to_end(hand.state, "q", waiting) == [("q-1-2", True), ("q-2-1", True)], "one that came is there"
+    assert modes.to_end(hand.state, "p", ["p-1-2"]) == [], "workers of a pool without a queue come at once"
+    hand.submit(1)
+    assert modes.to_end(hand.state, "q", waiting) == []
