@@ -166,11 +166,12 @@ def test_a_bag_runs_to_its_end_and_leaves_nothing_behind(lab):
     until(lab.is_empty, words=lambda: lab.cluster.left(lab.namespace))
 
 
-def test_a_bag_survives_an_eviction_and_the_log_says_the_reason(lab, caplog):
+def test_a_bag_survives_an_eviction_and_the_reason_is_shown(lab, caplog):
     def evict(client: Client) -> None:
         pod_runs(lab)
         until(lambda: client.hosts())
         lab.kubelet.evict(lab.running()[0])
+        until(lambda: any("Evicted" in (host["left"] or "") for host in client.hosts()), words=client.hosts)
 
     run_bag(lab, evict)
     assert "was taken away: Evicted: The node was low on resource: memory." in caplog.text
