@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.pool_worlds import World, firmly_ended, kinds_of_pools, one, phase, rows, until
 from windfall.client import Client
-from windfall.pools.contract import ENDED, FAILED, RELEASED, RUNNING, PoolError, gap_s
+from windfall.pools.contract import ENDED, FAILED, KINDS_OF_ERROR, RELEASED, RUNNING, PoolError, gap_s
 from windfall.server import embedded
 
 KINDS = kinds_of_pools()
@@ -167,3 +167,13 @@ def test_a_worker_that_cannot_reach_its_server_ends_and_its_machine_with_it(work
     until(lambda: phase(pool, id) == RUNNING)
     until(lambda: phase(pool, id) == ENDED)
     assert "cannot be reached" in one(pool, id).about
+
+
+def test_many_are_listed_whole_each_once(world):
+    """A provider may answer in pages: the list is the truth only if it is all of them."""
+    pool = world.pool()
+    started = {pool.start(world.order(number)) for number in range(20, 23)}
+    errors = {answer for answer in started if isinstance(answer, PoolError)}
+    assert all(error.kind in KINDS_OF_ERROR and error.error for error in errors)
+    listed = [row.id for row in rows(pool) if row.host is not None]
+    assert sorted(listed) == sorted(started - errors)
