@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import itertools
 import sys
@@ -23,7 +24,9 @@ _numbers = itertools.count(1)
 
 @functools.cache
 def _node() -> Kubelet:
-    return Kubelet(kubernetes.cluster(), "node-of-the-contract", cpu="32")
+    made = Kubelet(kubernetes.cluster(), "node-of-the-contract", cpu="32")
+    atexit.register(made.close)
+    return made
 
 
 @kind_of_pool("kubernetes", marks=(pytest.mark.kubernetes,))
