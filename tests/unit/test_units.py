@@ -203,6 +203,7 @@ def test_a_price_names_its_billing_cycle():
     assert show_price(0.031, 60) == "$0.031 per minute"
     assert show_price(0.1, 3600) == "$0.10 per hour"
     assert show_price(0.02, 600) == "$0.02 per 10m00s"
+    assert show_price(0.0725 / 3600, 1.0) == "$0.0725 per hour, by the second"
 
 
 @pytest.mark.parametrize(

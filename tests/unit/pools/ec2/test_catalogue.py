@@ -9,7 +9,7 @@ import pytest
 
 from windfall.pools.contract import CREDENTIALS, INVALID, PoolError
 from windfall.pools.ec2.catalogue import read_catalogue
-from windfall.pools.ec2.market import Market, offers_of, price_moves, priced, read_market
+from windfall.pools.ec2.market import LATE_S, Market, offers_of, price_moves, priced, read_market
 from windfall.pools.ec2.prices import Move
 from windfall.pools.ec2.settings import Ec2Settings
 from windfall.pools.kinds import PoolConfig
@@ -157,7 +157,7 @@ def test_moves_of_prices_are_kept_once_for_a_day_with_the_price_in_effect():
     later = account(describe_spot_price_history=history((200.0, "r1a", 0.02), (2000.0, "r1b", 0.03)))
     second = priced(later, first, 3000.0)
     assert [(move.since_t, move.usd_per_h) for move in second.moves] == [(100.0, 0.01), (200.0, 0.02), (2000.0, 0.03)]
-    assert later.regions["r1"].asked[-1][1]["StartTime"].timestamp() == 1000.0
+    assert later.regions["r1"].asked[-1][1]["StartTime"].timestamp() == 1000.0 - LATE_S
     third = priced(later, second, 90_000.0)
     assert [move.since_t for move in third.moves] == [200.0, 2000.0]
     assert price_moves(third)[0].price_usd == pytest.approx(0.02 / 3600)
