@@ -24,6 +24,11 @@ GUESS_SAMPLES = 2
 MAX_SPREADS = 6.0
 """Beyond this many spreads from the centre the normal tail underflows; its asymptote is used instead."""
 
+MIN_RUN_S, MAX_RUN_S = 1e-6, 1e12
+"""Shorter samples and guesses count as the first; means of running attempts and fitted quantiles end at the second."""
+MIN_TAIL = 1e-9
+"""Fitted quantiles are told from this probability up to one minus this."""
+
 
 class Prior(Struct, frozen=True):
     """Prior spread of the logarithm of a class's run times, and its weight in samples."""
@@ -57,7 +62,7 @@ class RunTimeLaw(Struct, frozen=True):
 
     def beyond(self, seconds: float) -> tuple[float, float]:
         """Mean and variance of the logarithm of a run time that exceeds `seconds`."""
-        at = (math.log(max(seconds, 1e-6)) - self.centre) / self.spread
+        at = (math.log(max(seconds, MIN_RUN_S)) - self.centre) / self.spread
         hazard = _density(at) / _survival(at) if at < MAX_SPREADS else at + 1.0 / at
         return self.centre + self.spread * hazard, self.spread**2 * max(0.0, 1.0 + at * hazard - hazard**2)
 
@@ -78,7 +83,7 @@ class Estimates(Struct):
         """Add one finished attempt of `seconds` on a machine of this speed."""
         record = self._record(task_class)
         record.count += 1
-        record.seconds.append(max(seconds, 1e-6) * speed)
+        record.seconds.append(max(seconds, MIN_RUN_S) * speed)
         del record.seconds[:-MAX_SAMPLES]
 
     def quantile(self, task_class: str, q: float, speed: float = 1.0, elapsed_s: float = 0.0) -> float | None:
@@ -99,10 +104,10 @@ class Estimates(Struct):
         record = self.classes.get(task_class)
         if record is None or not (record.seconds or record.guess_s):
             return None
-        samples = record.seconds or [record.guess_s or 0.0]
+        samples = record.seconds or [max(record.guess_s or 0.0, MIN_RUN_S)]
         if running := self.running.get(task_class):
             law = self._law(task_class, record)
-            samples = [*samples, *(math.exp(law.beyond(seconds)[0]) for seconds in running)]
+            samples = [*samples, *(_run_s(law.beyond(seconds)[0]) for seconds in running)]
         return math.fsum(samples) / len(samples) / speed
 
     def _record(self, task_class: str) -> Record:
@@ -148,7 +153,7 @@ def _fitted(record: Record, running: Sequence[float]) -> RunTimeLaw:
     """The log-normal law of samples, running attempts and prior."""
     logs = [math.log(value) for value in record.seconds]
     if record.guess_s:
-        logs += [math.log(record.guess_s)] * GUESS_SAMPLES
+        logs += [math.log(max(record.guess_s, MIN_RUN_S))] * GUESS_SAMPLES
     law = _law(logs, 0.0, record.prior)
     # A few rounds suffice: the error shrinks each time by at least the share of running attempts.
     for _ in range(EM_ROUNDS if running else 0):
@@ -174,4 +179,10 @@ def _predicted(law: RunTimeLaw, q: float, elapsed_s: float) -> float:
         # Conditional on having run this long: the same quantile of the rest of the law.
         gone = float(stdtr(law.freedom, (math.log(elapsed_s) - law.centre) / scale))
         q = gone + (1.0 - gone) * q
-    return max(elapsed_s, math.exp(law.centre + scale * float(stdtrit(law.freedom, min(q, 1.0 - 1e-9)))))
+    # Below 1e-300 or so, stdtrit answers with plus infinity.
+    q = min(max(q, MIN_TAIL), 1.0 - MIN_TAIL)
+    return max(elapsed_s, _run_s(law.centre + scale * float(stdtrit(law.freedom, q))))
+
+
+def _run_s(logarithm: float) -> float:
+    return math.exp(min(logarithm, math.log(MAX_RUN_S)))

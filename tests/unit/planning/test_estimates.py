@@ -108,3 +108,19 @@ def test_a_guess_is_worth_more_than_the_first_to_end():
     estimates = learned([10.0])
     estimates.guess("fit", 100.0)
     assert estimates.quantile("fit", 0.5) > 40.0
+
+
+@pytest.mark.parametrize("guess_s", [None, 5e-324, 3.0, 1e9])
+@pytest.mark.parametrize("samples", [[], [1e-6], [1e9], [1e-6, 1e9], [1e-6] * 3 + [1e9] * 3])
+def test_run_times_at_the_bounds_of_what_is_taken_give_finite_estimates(samples, guess_s):
+    if not samples and guess_s is None:
+        return
+    for running in ([], [5e-324, 1e9]):
+        for q in (5e-324, 0.5, 0.95, 0.9999, 1.0 - 1e-16):
+            estimates = learned(samples)
+            if guess_s is not None:
+                estimates.guess("fit", guess_s)
+            estimates.running["fit"] = running
+            assert 0.0 < estimates.mean("fit") <= 1e12
+            for elapsed_s in (0.0, 5e-324, 1e9):
+                assert elapsed_s <= estimates.quantile("fit", q, elapsed_s=elapsed_s) <= 1e12
