@@ -45,9 +45,10 @@ def die_with_parent(signum: int) -> bool:
 
 def wait_for(process: subprocess.Popen[bytes], timeout_s: float) -> None:
     """Wait until a child has ended, and for no moment longer. TimeoutExpired if it has not ended in time."""
-    if process.returncode is None and hasattr(os, "pidfd_open"):  # Python 3.9
+    pidfd_open = getattr(os, "pidfd_open", None)  # since Python 3.9
+    if process.returncode is None and pidfd_open is not None:
         with contextlib.suppress(OSError):
-            fd = os.pidfd_open(process.pid)
+            fd = pidfd_open(process.pid)
             try:
                 select.select([fd], [], [], timeout_s)
             finally:
