@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +22,7 @@ from windfall.core import events as ev
 from windfall.core.engine import Engine
 from windfall.core.events import HostAsked, JobRules, Result, Settings, TaskClass
 from windfall.core.records import Record
+from windfall.core.renting import plans
 from windfall.core.sites.instances import HOLDING, InstanceEnd, SiteRules, Wish
 from windfall.core.state.hosts import GONE
 from windfall.core.state.pools import PoolRules
@@ -306,6 +309,26 @@ def test_both_drivers_make_the_same_records(seed, monkeypatch):
     ours, theirs = simulated(seed), run_virtually(live(seed))
     kinds = {type(record.event).__name__ for record in ours}
     assert len(ours) > 150 and {"TimerFired", "OverlayDue", "SiteLooked", "PoolAnswered", "PlanProposed"} <= kinds
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_both_drivers_pause_between_two_plans_of_a_job(seed, monkeypatch):
+    """Much happens within a second: plans are due before the pause after the last one has ended."""
+    monkeypatch.setattr(asking, "EVERY_S", COUNT_EVERY_S)
+    monkeypatch.setattr(sys.modules[__name__], "LONGEST_STEP_S", 0.5)
+    monkeypatch.setattr(plans, "PAUSE_S", 0.125)  # no clock rounds it
+    ours, theirs = simulated(seed), run_virtually(live(seed))
+    planned: dict[int, list[float]] = {}
+    for record in ours:
+        if isinstance(record.event, ev.PlanProposed):
+            planned.setdefault(record.event.job, []).append(record.event.t)
+    pauses = [later - t for times in planned.values() for t, later in pairwise(times)]
+    assert min(pauses) == plans.PAUSE_S
+    assert_same(ours, theirs)
+
+
+def assert_same(ours: list[Record], theirs: list[Record]) -> None:
     for mine, other in zip(ours, theirs, strict=False):
         assert mine == other
     assert len(ours) == len(theirs)
