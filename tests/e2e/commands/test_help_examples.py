@@ -19,7 +19,7 @@ from windfall.worker import site_main
 OWN = (worker_main.parser("windfall worker"), site_main.parser("windfall site agent"))
 LONG = re.compile(r"windfall (bench |lab (?!--list)|demo|simulate |plan |report )")
 """Benchmarks, laboratories, the demo and simulations."""
-STAYING = re.compile(r"windfall (server|worker|site agent)|events --follow")
+STAYING = re.compile(r"windfall (server|worker|site agent)|worker\.pyz|events --follow")
 BEGUN_S = 5.0
 """Seconds after which a long example has begun its work."""
 CODES = {
