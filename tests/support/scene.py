@@ -81,10 +81,14 @@ command = "true"
 after = "a"
 """
 SCENARIO = """
+name = "small"
+[[pool]]
+name = "here"
 hosts = 5
 [[bag]]
+name = "bag"
 tasks = 20
-run = 60
+run = "1m"
 """
 
 
@@ -213,6 +217,8 @@ class Scene:
         line = line.replace("http://head-node:7272", self.url).replace("URL", self.url)
         line = line.replace("--token-file FILE", "--token-file worker.token").replace("~/.windfall", ".windfall")
         line = line.replace("0.0.0.0:7272", "127.0.0.1:0 --state other")
+        # The log of a server that runs cannot be replayed: of one that has ended.
+        line = line.replace("--replay .windfall", "--replay replayed")
         if line.startswith("windfall pool "):
             # There is a site called lab, and there are no hosts to reach by ssh: processes of this host stand in.
             line = re.sub(r"kind=ssh 'hosts=[^']*'", "kind=local", re.sub(r"\blab\b", "shed", line))

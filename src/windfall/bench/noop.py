@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from concurrent.futures import Executor, ProcessPoolExecutor, wait
 
@@ -36,11 +37,13 @@ def command(n: int, rounds: int, slots: int, as_json: bool) -> None:
     Example: windfall bench noop --n 10000 --json
     """
     spawn = multiprocessing.get_context("spawn")
-    with (
-        live(slots) as running,
-        running.client() as client,
-        client.executor() as ours,
-        ProcessPoolExecutor(slots, mp_context=spawn) as peer,
-    ):
-        mine, theirs = interleaved(rounds, lambda: rate(ours, n), lambda: rate(peer, n))
+    with live(slots) as running, running.client() as client:
+        peer = ProcessPoolExecutor(slots, spawn, signal.signal, (signal.SIGINT, signal.SIG_IGN))  # Ctrl-C is for us
+        ours = client.executor()
+        try:
+            mine, theirs = interleaved(rounds, lambda: rate(ours, n), lambda: rate(peer, n))
+        finally:
+            for pool in (ours, peer):
+                # After Ctrl-C there is no worker any more that could do the calls that are left.
+                pool.shutdown(wait=False, cancel_futures=True)
     report(ratio_report("noop", "calls/s", 1.0, "ProcessPoolExecutor.submit", mine, theirs), as_json)

@@ -24,14 +24,20 @@ for _ in range(n):
 def bare_rate(path: str, n: int, loops: int) -> float:
     """Processes a second of `loops` processes that do nothing but spawn and wait."""
     command = [sys.executable, "-S", "-c", LOOP, path, str(n // loops)]
-    started = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(loops)]
+    # In sessions of their own: Ctrl-C is for us.
+    started = [subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) for _ in range(loops)]
     began = time.perf_counter()
-    for process in started:
-        assert process.stdin is not None
-        process.stdin.write(b"\n")
-        process.stdin.flush()
-    for process in started:
-        process.communicate()
+    try:
+        for process in started:
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+        for process in started:
+            process.communicate()
+    except BaseException:
+        for process in started:
+            process.kill()
+        raise
     return (n // loops) * loops / (time.perf_counter() - began)
 
 

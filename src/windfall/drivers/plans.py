@@ -41,6 +41,8 @@ class Asked(Protocol):
     def propose(self, wish: PlanWish, asked: Plan | Snapshot) -> tuple[Plan, str]: ...
     def close(self) -> None: ...
 
+    def clear(self) -> None: ...
+
 
 class PlanKeeper:
     """Keeps the plans of one server; `planning` asks planners, in a process of its own if not told otherwise."""
@@ -67,6 +69,7 @@ class PlanKeeper:
         self._planning.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._thread.shutdown()
+        self._planning.clear()
 
     def _committed(self, records: list[Record]) -> None:
         if self._driver.state.fleet.plans_due:
@@ -183,6 +186,10 @@ class Planning:
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
+
+    def clear(self) -> None:
+        """After `close`, when no thread waits for an answer any more: leave neither process nor pipes behind."""
+        self._kill()
 
     def close(self) -> None:
         """Called from another thread: an answer that is waited for will not come."""

@@ -45,6 +45,7 @@ BEFORE = {
     "windfall submit --class": "windfall submit --workflow wf.toml --class nightly --deadline 2h",
     "windfall logs last": SWEEP,
     "windfall site": SITE,
+    "windfall simulate --replay": "windfall run --state replayed --range 1-4 -- true {}",
     "windfall pool add lab": "windfall pool remove shed --now",
     "windfall pool add pools.toml": "windfall pool remove annex --now",
     "windfall pool doctor lab": "windfall pool add shed kind=local",

@@ -115,6 +115,7 @@ def test_a_task_over_its_time_or_memory_is_killed_and_the_cause_is_said(shell):
 DOCUMENT = {
     "job", "name", "state", "tasks", "attempts", "elapsed_s", "down_s", "submitted_s", "finished_s", "mean_run_s",
     "waste", "stopped", "deadline_s", "missed_by_s", "failures", "money",
+    "pools",
 }  # fmt: skip
 RESULT = {
     "task", "state", "attempt", "exit_code", "stdout", "stderr", "value", "host", "start_s", "end_s", "outputs",

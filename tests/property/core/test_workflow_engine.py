@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from tests.support.engine_machine import EngineMachine
+from tests.support.engine_machine import OPEN, EngineMachine
 from windfall.core.events import JobCancelled, JobRetried, JobRules, JobSealed, JobShaped, JobSubmitted, TaskClass
 from windfall.core.events import TasksAdded as Added
 from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, WAITING
@@ -71,6 +71,8 @@ class WorkflowMachine(EngineMachine):
         """Whatever happened, a workflow can be taken up again, and then every task of it gets done."""
         for host in self.hosts:
             host.restart()
+        for pool in self.state.supply.pools:
+            self.switch_a_pool(pool, OPEN)
         for _ in range(400):
             if all(bag.counts[DONE] == bag.total for bag in self.state.bags.values()):
                 break

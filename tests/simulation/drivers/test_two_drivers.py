@@ -277,6 +277,9 @@ class InlinePlanning:
     def close(self) -> None:
         pass
 
+    def clear(self) -> None:
+        pass
+
 
 async def live(seed: int) -> list[Record]:
     script, records, loop = Script(seed, LivePool), list[Record](), asyncio.get_running_loop()
