@@ -34,6 +34,7 @@ def planning():
     made = Planning(limit_s=30.0)
     yield made
     made.close()
+    made.clear()
     made._kill()
 
 
@@ -103,6 +104,9 @@ class InPlace:
         return (self.plans.pop(0) if self.plans else Plan()), ""
 
     def close(self) -> None:
+        pass
+
+    def clear(self) -> None:
         pass
 
 
