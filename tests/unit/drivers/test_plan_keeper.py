@@ -35,7 +35,6 @@ def planning():
     yield made
     made.close()
     made.clear()
-    made._kill()
 
 
 @pytest.fixture
