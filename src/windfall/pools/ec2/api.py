@@ -63,7 +63,7 @@ def kind_of(code: str, status: int) -> str:
 
 
 class Budget:
-    """At most so many calls per second, with bursts of `BURST_S` seconds' worth. `take` waits for its turn."""
+    """A limit of calls per second, with bursts of `BURST_S` seconds' worth. `take` waits for its turn."""
 
     def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._clock = per_s, clock

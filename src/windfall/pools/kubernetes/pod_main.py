@@ -21,7 +21,7 @@ def option(name: str, options: List[str]) -> str:
 
 
 def fetch(server: str, cafile: str, patience_s: float) -> bytes:
-    """The worker's file; tries again for so many seconds."""
+    """The worker's file; a failed download is tried again for `patience_s`."""
     context = ssl.create_default_context(cafile=cafile or None) if server.startswith("https") else None
     until = time.monotonic() + patience_s
     while True:
