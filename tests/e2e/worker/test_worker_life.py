@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,18 @@ from tests.support.worker_process import SOURCE, Worker, alive, until_gone, unti
 def sleeper(file: Path, trap: str = "") -> list[str]:
     """A task that writes its process id and then stays."""
     return ["sh", "-c", f"{trap} echo $$ > {file}.tmp; mv {file}.tmp {file}; while :; do sleep 0.05; done"]
+
+
+def first_runner(started: Worker) -> int:
+    """The process id of the runner that a worker starts before it has a task."""
+    end_s = time.monotonic() + 30
+    while True:
+        for pid in started.runners():
+            # Until it has a program of its own, its parent waits for it and cannot be served.
+            if b"runner" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+        assert time.monotonic() < end_s, "the worker started no runner"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("as_file", [False, True], ids=["package", "one file"])
@@ -121,12 +134,19 @@ def test_killing_a_runner_loses_its_attempt_and_nothing_else(tmp_path):
 
 def test_killing_a_runner_before_it_has_begun_loses_an_attempt_and_nothing_else(tmp_path):
     with FakeServer() as server, worker(server.url, tmp_path, "--slots", "1") as started:
-        server.wait_for(lambda: bool(server.requests))
+        runner = first_runner(started)
+        # A stopped runner begins nothing, so the attempt waits for it when it dies.
+        os.kill(runner, signal.SIGSTOP)
         lost = server.add(server.job(), sleeper(tmp_path / "pid"))
-        while not (runners := started.runners()):
-            pass
-        os.kill(runners[0], signal.SIGKILL)
+        server.wait_for(lambda: any(header["held"] for header in server.requests))
+        os.kill(runner, signal.SIGKILL)
         assert server.result(lost)["cause"] == "lost"
+        assert server.result(server.add(server.job(), ["true"]))["cause"] == "done"
+
+
+def test_killing_an_idle_runner_loses_nothing(tmp_path):
+    with FakeServer() as server, worker(server.url, tmp_path, "--slots", "1") as started:
+        os.kill(first_runner(started), signal.SIGKILL)
         assert server.result(server.add(server.job(), ["true"]))["cause"] == "done"
 
 
