@@ -10,7 +10,7 @@ import math
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar, cast
 
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from windfall.pools.contract import (
     Pool,
     PoolError,
     Seen,
+    StartsMany,
     gap_s,
 )
 from windfall.pools.secrets import without_tokens
@@ -200,14 +201,27 @@ class OrderedWorkers:
 
     def start(self, ask: AskWish) -> Started:
         started = Started()
-        for index in range(1, ask.count + 1):
-            order = Order(f"{self.name}-{ask.number}-{index}", ask.slots or self._slots)
-            answer = self.order(order)
+        names = [f"{self.name}-{ask.number}-{index}" for index in range(1, ask.count + 1)]
+        for order, answer in self._answers([Order(name, ask.slots or self._slots) for name in names]):
             if isinstance(answer, PoolError):
                 started.error = answer.error or f"pool {self.name}: {answer.kind} error"
-                break
-            started.hosts.append(order.host)
+            else:
+                started.hosts.append(order.host)
         return started
+
+    def _answers(self, orders: list[Order]) -> Iterator[tuple[Order, str | PoolError]]:
+        """All in one call where the pool can; else one by one, up to the first error."""
+        if len(orders) > 1 and isinstance(self.pool, StartsMany):
+            with self._lock:
+                self._keep_apart()
+                answers = guarded(self.pool.start_many, orders)
+            yield from zip(orders, [answers] * len(orders) if isinstance(answers, PoolError) else answers, strict=True)
+            return
+        for order in orders:
+            answer = self.order(order)
+            yield order, answer
+            if isinstance(answer, PoolError):
+                return
 
     def list(self) -> Workers | PoolError:
         rows = self.rows()

@@ -15,7 +15,7 @@ give up belongs to the keepers and to the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -94,6 +94,7 @@ class Check(Struct, frozen=True):
 
 Rows = list[Seen]  # `list` is also the name of a method
 Checks = list[Check]
+Answers = list[str | PoolError]
 
 
 class Pool(Protocol):
@@ -144,6 +145,15 @@ class Told(Protocol):
 
         The keeper lists soon after, and else as seldom as `interval_s` says: a notice that was lost costs time only.
         """
+        ...
+
+
+@runtime_checkable
+class StartsMany(Protocol):
+    """A pool whose provider takes several orders in one call, as a batch system takes a job array."""
+
+    def start_many(self, orders: Sequence[Order]) -> Answers:
+        """One answer for each order, in their order; what `start` promises holds for each of them."""
         ...
 
 

@@ -39,6 +39,7 @@ def test_a_bag_comes_to_its_end_and_its_jobs_are_ended(tmp_path, system):
     folders = list((tmp_path / "batch" / "jobs").iterdir())
     assert folders and all((folder / "exit").exists() for folder in folders), "the server ended what it had started"
     assert all((folder / "name").read_text().startswith("windfall+") for folder in folders)
+    assert len([folder for folder in folders if "[" in folder.name]) >= 2, "two workers at once were an array"
 
 
 def test_a_queue_that_does_not_exist_is_refused_in_the_words_of_the_system(tmp_path, system):

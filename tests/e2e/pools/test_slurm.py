@@ -117,6 +117,23 @@ def test_allocations_are_as_large_as_the_work_and_no_more_wait_than_the_backlog(
         assert noted(tmp_path) == [*range(3), *range(100, 160)]
 
 
+def test_workers_asked_for_together_are_one_array_and_each_element_is_ended_and_replaced_singly(tmp_path, slurm):
+    with served(tmp_path, limit=3, slots=1) as client:
+        command = ["sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo {{}} >> {tmp_path}/done"]
+        job = client.submit(command, range(6), name="bag", max_failures=1)
+        until(lambda: len(begun(client)) == 3)
+        first = {id: name for id, _, name in jobs(slurm)}
+        assert {id.partition("_")[2] for id in first} == {"1", "2", "3"} and len(set(first.values())) == 1
+        assert len({id.partition("_")[0] for id in first}) == 1, "they are elements of one array"
+        slurm.said("scancel", next(id for id in first if id.endswith("_2")))
+        until(lambda: hosts(client)["cluster-1-2"]["state"] == "gone" and len(begun(client)) == 3)
+        assert {hosts(client)[name]["state"] for name in ("cluster-1-1", "cluster-1-3")} == {"live"}
+        assert [id for id in first if id in {id for id, _, _ in jobs(slurm)}] == [id for id in first if id[-2:] != "_2"]
+        (tmp_path / "go").touch()
+        assert job.wait(60)["tasks"]["done"] == 6
+    assert noted(tmp_path) == [*range(6)]
+
+
 # --- what Slurm does to jobs ----------------------------------------------------------------------------------------
 
 

@@ -78,6 +78,73 @@ def test_a_submission_without_an_answer_may_have_been_taken_and_is_found_by_its_
     assert [(row.id, row.host, row.phase) for row in pool.list()] == [("7", "p-1-1", RUNNING)]
 
 
+def test_workers_that_are_asked_for_together_are_one_array(tmp_path, commands):
+    commands.says("sbatch", f"echo >> {tmp_path}/submitted; cp $1 {tmp_path}/script; echo Submitted batch job 7")
+    pool = opened(tmp_path)
+    three = [Order(f"p-3-{number}") for number in (1, 2, 3)]
+    assert pool.start_many(three) == ["7_1", "7_2", "7_3"] == pool.start_many(three)
+    assert (tmp_path / "submitted").read_text() == "\n", "one call for all of them, and none for a repeated one"
+    script = (tmp_path / "script").read_text()
+    assert "--array=1-3" in script and f'--job-name="{TAG}p-3-"' in script
+    assert f'--output="{tmp_path}/pool/p-3-%a/batch.log"' in script
+    assert {path.parent.name for path in tmp_path.glob("pool/*/token")} == {order.host for order in three}
+    commands.queue(*(f"7_{number}|R|900|None|{TAG}p-3-" for number in (1, 3)))
+    assert {row.host: row.phase for row in pool.list()} == {"p-3-1": RUNNING, "p-3-2": ENDED, "p-3-3": RUNNING}
+    pool.stop("7_3")
+    assert commands.told.splitlines()[0] == f"--quiet --name={TAG}p-3- --batch --signal=TERM 7_3"
+
+
+def test_an_array_without_an_answer_that_was_taken_is_found_and_not_submitted_again(tmp_path, commands):
+    rows = [f"7_{number}|R|900|None|{TAG}p-3-" for number in (1, 2)]
+    write = "; ".join(f"echo '{row}' >> {tmp_path}/queue" for row in rows)
+    commands.says("sbatch", f"echo >> {tmp_path}/submitted; {write}; sleep 5")
+    two = [Order("p-3-1"), Order("p-3-2")]
+    answers = opened(tmp_path, time_limit="0.3s").start_many(two)
+    assert {answer.kind for answer in answers} == {TRANSIENT}
+    pool = opened(tmp_path)
+    assert pool.start_many(two) == ["7_1", "7_2"] and (tmp_path / "submitted").read_text() == "\n"
+
+
+def test_a_submission_whose_answer_slurm_lost_may_have_been_taken(tmp_path, commands):
+    said = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    commands.says("sbatch", f"echo '{said}' >&2; exit 1")
+    pool = opened(tmp_path)
+    assert pool.start(Order("p-1-1")) == PoolError(said, TRANSIENT)
+    commands.queue(f"7|PD|N/A|Priority|{TAG}p-1-1")
+    assert pool.start(Order("p-1-1")) == "7"
+
+
+@pytest.mark.parametrize(
+    ("said", "again"),
+    [
+        ("Batch job submission failed: Invalid job array specification", False),
+        ("Job violates accounting/QOS policy (job submit limit)", True),
+    ],
+)
+def test_an_array_that_is_refused_as_such_is_submitted_job_by_job(tmp_path, commands, said, again):
+    commands.says(
+        "sbatch",
+        f"grep -q array= $1 && {{ echo array >> {tmp_path}/calls; echo '{said}' >&2; exit 1; }}\n"
+        f"echo one >> {tmp_path}/calls; echo Submitted batch job $(wc -l < {tmp_path}/calls)",
+    )
+    pool = opened(tmp_path)
+    assert pool.start_many([Order("p-3-1"), Order("p-3-2")]) == ["2", "3"]
+    pool.start_many([Order("p-4-1"), Order("p-4-2")])
+    calls = (tmp_path / "calls").read_text().split()
+    assert calls == ["array", "one", "one", *(["array"] if again else []), "one", "one"]
+
+
+def test_what_is_not_alike_but_for_its_number_is_no_array(tmp_path, commands):
+    commands.says("sbatch", f"grep -c array= $1 >> {tmp_path}/calls; echo Submitted batch job 7")
+    pool = opened(tmp_path)
+    pool.start_many([Order("p-1-1", 2), Order("p-1-2", 1)])
+    pool.start_many([Order("p-2-1"), Order("p-2-3")])
+    pool.start_many([Order("p-3-1"), Order("p-4-2")])
+    pool.start_many([Order("p-5-1000"), Order("p-5-1001")])
+    opened(tmp_path, arrays=False).start_many([Order("p-6-1"), Order("p-6-2")])
+    assert (tmp_path / "calls").read_text().split() == ["0"] * 10
+
+
 def test_a_submission_without_an_answer_that_never_shows_up_has_ended(tmp_path, commands):
     clock = Clock()
     pool = opened(tmp_path, clock, time_limit="0.2s")

@@ -1,7 +1,8 @@
-"""A batch system as a pool: one job is one worker. Touches the system's commands and one folder.
+"""A batch system as a pool: one job, or one element of a job array, is one worker. Touches its commands and a folder.
 
 A job carries its worker's name, its pool and the id of the state in its own name: one query for all jobs of this user
-tells which are ours, even those whose submission was not answered.
+tells which are ours, even those whose submission was not answered. The name of an array is what the names of its
+workers begin with; the number of an element is the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,7 @@ from windfall.pools.contract import (
     ENDED,
     INVALID,
     PENDING,
+    QUOTA,
     RELEASED,
     TRANSIENT,
     Check,
@@ -62,6 +64,11 @@ Rows = list[Seen]  # `list` is also the name of a method
 Checks = list[Check]
 Jobs = list[Job]
 Words = list[str]
+Answers = list[str | PoolError]
+Refusals = dict[str, PoolError]
+_NUMBERED = re.compile(r"(.*-)([1-9]\d{0,8})")
+LARGEST_INDEX = 1000
+"""Slurm refuses larger numbers of elements unless it is configured otherwise."""
 
 
 class Kept(Struct):
@@ -76,6 +83,8 @@ class Kept(Struct):
     told_t: float = 0.0
     """When it was first told to hand back its tasks."""
     told: bool = False
+    name: str = ""
+    """Of its job."""
 
 
 class BatchPool:
@@ -93,6 +102,7 @@ class BatchPool:
         self._folder = (pool.base.resolve() / Path(own).expanduser() / place.owner) if own else place.directory
         self._submitter = Submitter(system, self._folder / "submit", self._limit_s)
         self._tag = f"{TAG}+{_plain(place.owner)}+{_plain(pool.name)}+"
+        self._arrays = self._settings.arrays and system.arrays is not None
         self._kept: dict[str, Kept] = {}
         self._last: dict[str, str] = {}
         """Phase of each worker's job at the last query."""
@@ -104,40 +114,95 @@ class BatchPool:
     # --- the contract ---
 
     def start(self, order: Order) -> str | PoolError:
-        known = self._kept.get(order.host)
-        if known is not None and not known.id and not known.ended_t:
-            # An earlier call did not hear whether the job was taken: the queue knows, and must be asked first.
-            if isinstance(unknown := self.list(), PoolError):
-                return unknown
-            known = self._kept.get(order.host)
-        if known is not None:
-            return known.id or known.host
+        return self.start_many([order])[0]
+
+    def start_many(self, orders: Sequence[Order]) -> Answers:
+        """Start workers, together as one job array if that can be."""
+        known = [kept for order in orders if (kept := self._kept.get(order.host)) is not None]
+        # Of some, an earlier call did not hear whether the job was taken: the queue knows, and must be asked first.
+        unsure = any(not kept.id and not kept.ended_t for kept in known)
+        if unsure and isinstance(unknown := self.list(), PoolError):
+            return [unknown] * len(orders)
+        new = [order for order in orders if order.host not in self._kept]
+        refused = self._submit(new) if self._is_array(new) else self._submit_singly(new)
+        found = [self._kept.get(order.host) for order in orders]
+        return [
+            refused[order.host] if kept is None or order.host in refused else kept.id or kept.host
+            for order, kept in zip(orders, found, strict=True)
+        ]
+
+    def _is_array(self, orders: Sequence[Order]) -> bool:
+        """Whether workers can be the elements of one array: alike but for their numbers, which follow on each other."""
+        named = [_NUMBERED.fullmatch(order.host) for order in orders]
+        parts = [(found[1], int(found[2])) for found in named if found is not None]
+        if len(orders) < 2 or not self._arrays or len(parts) < len(orders) or parts[-1][1] > LARGEST_INDEX:
+            return False
+        alike = {(prefix, order.slots) for (prefix, _), order in zip(parts, orders, strict=True)}
+        return len(alike) == 1 and [number for _, number in parts] == [*range(parts[0][1], parts[-1][1] + 1)]
+
+    def _submit_singly(self, orders: Sequence[Order]) -> Refusals:
+        """Each as a job of its own, up to the first refusal: the others would fare no better."""
+        for place, order in enumerate(orders):
+            if refused := self._submit([order]):
+                return dict.fromkeys((each.host for each in orders[place:]), refused[order.host])
+        return {}
+
+    def _submit(self, orders: Sequence[Order]) -> Refusals:
+        """Submit one job, or one array. What is refused leaves nothing behind."""
+        request, kept = self._request(orders), list[Kept]()
+        for order in orders:
+            if isinstance(new := self._laid_out(order, request.name), PoolError):
+                self._forget_all(kept)
+                return dict.fromkeys((each.host for each in orders), new)
+            kept.append(new)
+        answer = self._submitter.submit(request)
+        self.interval_s = self._least_s
+        if answer.error is None:
+            for each in kept:
+                each.id = self._element(answer.id, request, each.host)
+                self._write(each)
+            return {}
+        if not answer.unsure:  # else the job may come, and is found by its name
+            self._forget_all(kept)
+        if len(orders) > 1 and not answer.unsure and ("array" in answer.error.error.lower() or _is_quota(answer.error)):
+            # A system without arrays takes single jobs, and a quota may leave room for some of them.
+            self._arrays = self._arrays and _is_quota(answer.error)
+            return self._submit_singly(orders)
+        return dict.fromkeys((each.host for each in orders), answer.error)
+
+    def _laid_out(self, order: Order, name: str) -> Kept | PoolError:
         folder, settings = self._of(order.host), self._settings
         try:
             options = worker_options(order, self._pool)
             lay_out(folder, self._place, server_of(self._place, settings.server), options, settings.python)
-            kept = self._kept[order.host] = Kept(order.host, started_t=self._clock())
-            self._write(kept)
         except OSError as error:
             return PoolError(f"{folder}: {error.strerror or error}", TRANSIENT)
-        answer = self._submitter.submit(self._request(order, folder))
-        self.interval_s = self._least_s
-        if answer.error is not None:
-            if not answer.unsure:  # else the job may come, and is found by its name
-                self._forget(kept)
-            return answer.error
-        kept.id = answer.id
+        kept = self._kept[order.host] = Kept(order.host, started_t=self._clock(), name=name)
         self._write(kept)
-        return answer.id
+        return kept
 
-    def _request(self, order: Order, folder: Path) -> Request:
-        settings = self._settings
-        memory = parse_bytes(settings.memory) * order.slots if settings.memory else None
+    def _element(self, id: str, request: Request, host: str) -> str:
+        """The id of a worker's job: that of the job submitted, or of its element of the array submitted."""
+        if request.elements is None or self._system.arrays is None:
+            return id
+        number = int(self._tag_and(host).removeprefix(request.name))
+        return self._system.arrays.element(id, number)
+
+    def _request(self, orders: Sequence[Order]) -> Request:
+        settings, first, last = self._settings, orders[0], orders[-1]
+        memory = parse_bytes(settings.memory) * first.slots if settings.memory else None
         seconds = walltime_s(settings)
+        begins, elements = first.host, None
+        if len(orders) > 1:
+            begins = first.host.rstrip("0123456789")
+            elements = (int(first.host.removeprefix(begins)), int(last.host.removeprefix(begins)))
         return Request(
-            self._tag + order.host, folder, order.slots * settings.cores, seconds, notice_s(settings, seconds),
-            settings.where, settings.account, memory, settings.directives,
+            self._tag_and(begins), self._of(begins), first.slots * settings.cores, seconds, notice_s(settings, seconds),
+            settings.where, settings.account, memory, settings.directives, elements,
         )  # fmt: skip
+
+    def _tag_and(self, host: str) -> str:
+        return self._tag + host
 
     def list(self) -> Rows | PoolError:
         jobs = self._jobs()
@@ -197,7 +262,7 @@ class BatchPool:
         checks.append(doctor.writable(self._folder))
         checks.append(doctor.reachable(self._system, server, bool(settings.server), self._limit_s))
         if self._system.dry_run and not any(check.error for check in checks):
-            request = self._request(Order("doctor", self._pool.slots), self._folder)
+            request = self._request([Order("doctor", self._pool.slots)])
             answer = self._submitter.submit(request, dry=True)
             checks.append(doctor.accepted(self._system, answer, settings.where, settings.account))
         return checks
@@ -209,12 +274,12 @@ class BatchPool:
 
     def _note(self, job: Job, listed: dict[str, Job]) -> None:
         """Find the worker of a job by its id, or by its name if its submission was not answered."""
-        host = job.name.removeprefix(self._tag)
+        host = job.name.removeprefix(self._tag) + (job.index if job.name.endswith("-") else "")
         kept = self._kept.get(host)
         if kept is None:
             if job.phase == ENDED:
                 return
-            kept = self._kept[host] = Kept(host, started_t=self._clock())
+            kept = self._kept[host] = Kept(host, started_t=self._clock(), name=job.name)
         if not kept.id:
             kept.id = job.id
             self._write(kept)
@@ -255,12 +320,16 @@ class BatchPool:
         self.interval_s = self._least_s if changed else min(SLOWEST_S, max(self._least_s, self.interval_s * 1.5))
 
     def _tell(self, command: Words, kept: Kept) -> PoolError | None:
-        words = [word.format(name=self._tag + kept.host) for word in command]
+        words = [word.format(name=kept.name or self._tag_and(kept.host)) for word in command]
         called = call([*words, kept.id], b"", self._limit_s)
         said = one_line(called.stderr) or called.trouble
         if not called.trouble and (called.code == 0 or any(words in said.lower() for words in self._system.gone)):
             return None
         return PoolError(f"{command[0]}: {said or f'exit code {called.code}'}", TRANSIENT)
+
+    def _forget_all(self, kept: Sequence[Kept]) -> None:
+        for each in kept:
+            self._forget(each)
 
     def _forget(self, kept: Kept) -> None:
         shutil.rmtree(self._of(kept.host), ignore_errors=True)
@@ -274,6 +343,10 @@ class BatchPool:
 
     def _of(self, host: str) -> Path:
         return self._folder / host
+
+
+def _is_quota(error: PoolError) -> bool:
+    return error.kind == QUOTA
 
 
 def _plain(text: str) -> str:

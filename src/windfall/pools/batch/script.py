@@ -29,11 +29,16 @@ def directives_of(script: str, system: System) -> list[str]:
     return [line for line in lines if line.startswith(system.directive) and not line.endswith("/dev/null")]
 
 
-def written(system: System, directives: Sequence[str], folder: Path, walltime_s: int, notice_s: int) -> str:
+def written(
+    system: System, directives: Sequence[str], folder: Path, walltime_s: int, notice_s: int, in_array: bool = False
+) -> str:
+    """The whole script. In an array, `folder` is what the folders of the elements begin with."""
+    arrays = system.arrays if in_array else None
     body = _BODY.format(
-        folder=shlex.quote(str(folder)),
+        folder=shlex.quote(str(folder)) + (f'"${arrays.index}"' if arrays is not None else ""),
         log=BATCH_LOG,
-        job_id=system.job_id,
+        # Elements get ids of their own when they start: a controller that was killed may give one another id.
+        job_id=system.job_id if arrays is None else arrays.id,
         restarts=f"${{{system.restarts}:-0}}" if system.restarts else "0",
         seconds_left=system.seconds_left.format(walltime_s=walltime_s),
         notice_s=notice_s,
@@ -41,8 +46,19 @@ def written(system: System, directives: Sequence[str], folder: Path, walltime_s:
     return "\n".join(["#!/bin/sh", *directives, body])
 
 
-def extra_directives(system: System, folder: Path, notice_s: int, native: Sequence[str]) -> list[str]:
-    found = [*system.always, system.output.format(folder / BATCH_LOG)]
+def extra_directives(
+    system: System,
+    name: str,
+    folder: Path,
+    notice_s: int,
+    native: Sequence[str],
+    elements: tuple[int, int] | None = None,
+) -> list[str]:
+    found = [*system.always]
+    if elements is not None and system.arrays is not None:
+        found.append(system.arrays.directive.format(name=name, first=elements[0], last=elements[1]))
+        folder = folder.with_name(folder.name + system.arrays.output)
+    found.append(system.output.format(folder / BATCH_LOG))
     if system.warning and notice_s:
         found.append(system.warning.format(notice_s, minutes=max(1, round(notice_s / 60))))
     return [f"{system.directive} {option}" for option in [*found, *native]]

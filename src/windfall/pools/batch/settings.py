@@ -33,6 +33,8 @@ class BatchSettings(Struct, forbid_unknown_fields=True):
     """Address of the server as the nodes see it; default: the one on which it listens."""
     python: str = "python3"
     """The Python (3.8 or newer) of the nodes."""
+    arrays: bool = True
+    """Whether workers that are asked for together are submitted as one job array."""
     interval: str | float = "5s"
     """Time between two queries of the queue, at least; it grows while nothing changes."""
     time_limit: str | float = "60s"

@@ -27,10 +27,11 @@ PACKAGE = "psij-python"
 
 
 class Request(Struct, frozen=True):
-    """One job, as psij-python and the script on the node need it."""
+    """One job or one job array, as psij-python and the script on the node need it."""
 
     name: str
     folder: Path
+    """Of the worker; of an array, what the folders of its elements begin with: their numbers follow."""
     cores: int
     walltime_s: int
     notice_s: int = 0
@@ -39,6 +40,8 @@ class Request(Struct, frozen=True):
     memory_bytes: int | None = None
     """Of all slots together."""
     native: Sequence[str] = ()
+    elements: tuple[int, int] | None = None
+    """First and last number of an array."""
 
 
 class Answer(Struct, frozen=True):
@@ -47,15 +50,15 @@ class Answer(Struct, frozen=True):
     id: str = ""
     error: PoolError | None = None
     unsure: bool = False
-    """The submit command was ended by us: the job may have been taken."""
+    """The submit command heard no answer, or was ended by us: the job may have been taken."""
 
 
 class Refused(Exception):
-    """The submit command has failed; `timed_out` if nobody knows whether the job was taken."""
+    """The submit command has failed; `unsure` if nobody knows whether the job was taken."""
 
-    def __init__(self, said: str, timed_out: bool) -> None:
+    def __init__(self, said: str, unsure: bool) -> None:
         super().__init__(said)
-        self.timed_out = timed_out
+        self.unsure = unsure
 
 
 class Submitter:
@@ -73,8 +76,8 @@ class Submitter:
         try:
             self._executor.submit_to(job, request, dry)
         except Refused as error:
-            kind = TRANSIENT if error.timed_out else self._system.kind_of(str(error))
-            return Answer(error=PoolError(str(error), kind), unsure=error.timed_out)
+            kind = TRANSIENT if error.unsure else self._system.kind_of(str(error))
+            return Answer(error=PoolError(str(error), kind), unsure=error.unsure)
         except psij.SubmitException as error:
             return Answer(error=PoolError(one_line(str(error)), self._system.kind_of(str(error))))
         except (psij.InvalidJobException, TypeError) as error:
@@ -95,12 +98,19 @@ class Submitter:
             duration=timedelta(seconds=request.walltime_s),
             queue_name=request.queue or None,
             account=request.account or None,
-            custom_attributes={self._system.name_option: request.name},
+            custom_attributes=self._names(request),
         )
+        directory = request.folder if request.elements is None else request.folder.parent
         return psij.JobSpec(
-            executable=str(request.folder / "worker.sh"), directory=request.folder, resources=resources,
-            attributes=attributes, inherit_environment=True,
+            executable="worker.sh", directory=directory, resources=resources, attributes=attributes,
+            inherit_environment=True,
         )  # fmt: skip
+
+    def _names(self, request: Request) -> dict[str, object]:
+        """The name as an attribute of psij-python, unless our own directive of an array says it."""
+        arrays = self._system.arrays
+        ours = request.elements is not None and arrays is not None and "{name}" in arrays.directive
+        return {} if ours else {self._system.name_option: request.name}
 
 
 def _executor_class(system: System) -> Any:
@@ -129,9 +139,19 @@ def _executor_class(system: System) -> Any:
             assert request is not None
             theirs = io.StringIO()
             super().generate_submit_script(job, context, theirs)
-            ours = script.extra_directives(system, request.folder, request.notice_s, request.native)
+            ours = script.extra_directives(
+                system, request.name, request.folder, request.notice_s, request.native, request.elements
+            )
             directives = [*script.directives_of(theirs.getvalue(), system), *ours]
-            submit_file.write(script.written(system, directives, request.folder, request.walltime_s, request.notice_s))
+            written = script.written(
+                system,
+                directives,
+                request.folder,
+                request.walltime_s,
+                request.notice_s,
+                request.elements is not None,
+            )
+            submit_file.write(written)
 
         def get_submit_command(self, job: Any, submit_file_path: Path) -> list[str]:
             program, *words = super().get_submit_command(job, submit_file_path)
@@ -143,8 +163,8 @@ def _executor_class(system: System) -> Any:
         def _run_command(self, cmd: list[str]) -> str:
             called = call(cmd, b"", self._limit_s, env=system.env)
             if called.trouble or called.code:
-                raise Refused(one_line(called.stderr) or called.trouble or f"{cmd[0]}: exit code {called.code}",
-                              called.timed_out)  # fmt: skip
+                said = one_line(called.stderr) or called.trouble or f"{cmd[0]}: exit code {called.code}"
+                raise Refused(said, called.timed_out or system.is_unsure(said))
             return called.stdout.decode(errors="replace")
 
         def _start_queue_poll_thread(self) -> Any:

@@ -34,6 +34,23 @@ class Job(Struct, frozen=True):
     why: str = ""
     """Why it waits or how it ended, in the system's own words."""
     since_t: float = 0.0
+    index: str = ""
+    """Of an element of a job array: its number."""
+
+
+class Arrays(Struct, frozen=True):
+    """How a batch system takes several jobs at once. Elements have numbers; all of them have the name of the array."""
+
+    index: str
+    """Variable that holds the number of an element on its node."""
+    id: str
+    """Variable that holds the id of the array there."""
+    output: str
+    """Stands for the number in the directive of the output."""
+    element: Callable[[str, int], str]
+    """The id of an element, from that of its array and its number."""
+    directive: str
+    """Directive that asks for the elements {first} to {last}; it may have to say the {name}, too."""
 
 
 class System(Struct, frozen=True):
@@ -75,12 +92,19 @@ class System(Struct, frozen=True):
     """Options of the submit command by which it checks a job and takes none."""
     nodes: Words = []
     """Prints the names of the nodes."""
+    arrays: Arrays | None = None
+    unsure: Sequence[str] = ()
+    """Words of a submit command, in lower case, whose answer was lost on its way."""
     errors: Sequence[tuple[str, str]] = ()
     """Words of the submit command in lower case, and the kind of error that they mean; the first match counts."""
 
     def kind_of(self, said: str) -> str:
         text = said.lower()
         return next((kind for words, kind in self.errors if words in text), TRANSIENT)
+
+    def is_unsure(self, said: str) -> bool:
+        """Whether the job may have been taken although the submit command failed."""
+        return any(words in said.lower() for words in self.unsure)
 
 
 # --- Slurm ----------------------------------------------------------------------------------------------------------
@@ -107,15 +131,16 @@ def _slurm_jobs(out: bytes) -> list[Job]:
         if len(parts) != 5:
             continue
         id, state, started, reason, name = parts
+        index = id.partition("_")[2]
         since_t = float(started) if started.isdecimal() else 0.0
         if state in _SLURM_ENDS:
             cause, how = _SLURM_ENDS[state]
             why = how if reason in ("None", "") or state == "TO" else f"{how} ({reason})"
-            jobs.append(Job(id, name, ENDED, cause, why))
+            jobs.append(Job(id, name, ENDED, cause, why, index=index))
         elif state in _SLURM_RUNNING:
-            jobs.append(Job(id, name, RUNNING, since_t=since_t))
+            jobs.append(Job(id, name, RUNNING, since_t=since_t, index=index))
         else:  # a state that a newer Slurm has is taken for pending: the job is there
-            jobs.append(Job(id, name, PENDING, why="" if reason == "None" else reason))
+            jobs.append(Job(id, name, PENDING, why="" if reason == "None" else reason, index=index))
     return jobs
 
 
@@ -135,9 +160,10 @@ SLURM = System(
     gone=("invalid job id", "already completing or completed"),
     job_id="SLURM_JOB_ID",
     restarts="SLURM_RESTART_COUNT",
-    # Slurm 23.02 and newer set the variable; older ones are asked once.
+    # Slurm 23.02 and newer set the variable; older ones are asked once. The id of a job may be that of a whole array.
     seconds_left=(
-        "end=${{SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job=$SLURM_JOB_ID --format=%e)}}; "
+        "me=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_}}${{SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}}; "
+        "end=${{SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job=$me --format=%e)}}; "
         'now=$(date +%s); expr "$end" - "$now" || echo {walltime_s}'
     ),
     warning="--signal=B:USR1@{0}",
@@ -147,6 +173,14 @@ SLURM = System(
     env={"SLURM_TIME_FORMAT": "%s"},
     dry_run=["--test-only"],
     nodes=["sinfo", "--noheader", "--Node", "--format=%n"],
+    arrays=Arrays(
+        "SLURM_ARRAY_TASK_ID",
+        "SLURM_ARRAY_JOB_ID",
+        "%a",
+        lambda id, index: f"{id}_{index}",
+        "--array={first}-{last}",
+    ),
+    unsure=("socket timed out", "zero bytes were transmitted", "unexpected message received", "connection reset"),
     errors=(
         ("invalid account", INVALID),
         ("invalid partition", INVALID),
@@ -194,11 +228,14 @@ class _PbsAnswer(Struct):
 def _pbs_jobs(out: bytes) -> list[Job]:
     jobs = []
     for id, row in msgspec.json.decode(out or b"{}", type=_PbsAnswer).Jobs.items():
+        if "[]" in id:
+            continue  # an array: its elements are listed, too
+        index = id.partition("[")[2].partition("]")[0]
         phase = _PBS_PHASES.get(row.job_state, PENDING)
         cause = ""
         if phase == ENDED and row.Exit_status not in (0, None):
             cause = TAKEN if row.Exit_status < 0 or row.Exit_status > _PBS_KILLED else FAILED
-        jobs.append(Job(id, row.Job_Name, phase, cause, row.comment))
+        jobs.append(Job(id, row.Job_Name, phase, cause, row.comment, index=index))
     return jobs
 
 
@@ -210,12 +247,20 @@ PBS = System(
     name_option="pbs.N",
     output='-j oe -o "{0}"',
     version=["qstat", "--version"],
-    listing=["qstat", "-f", "-F", "json", "-x"],
+    listing=["qstat", "-f", "-F", "json", "-x", "-t"],
     parse=_pbs_jobs,
     cancel=["qdel"],
     terminate=["qsig", "-s", "TERM"],
     gone=("unknown job id", "job has finished"),
     job_id="PBS_JOBID",
+    arrays=Arrays(
+        "PBS_ARRAY_INDEX",
+        "PBS_ARRAY_ID",
+        "^array_index^",
+        lambda id, index: id.replace("[]", f"[{index}]"),
+        "-J {first}-{last}",
+    ),
+    unsure=("end of file", "communication failure", "no reply"),
     errors=(
         ("unknown queue", INVALID),
         ("invalid account", INVALID),
@@ -255,7 +300,9 @@ def _lsf_jobs(out: bytes) -> list[Job]:
         cause = ""
         if row.STAT == "EXIT":
             cause = TAKEN if row.EXIT_REASON.startswith("TERM_") else FAILED
-        jobs.append(Job(row.JOBID, row.JOB_NAME, phase, cause, row.EXIT_REASON or row.PEND_REASON))
+        index = row.JOBINDEX if row.JOBINDEX != "0" else ""
+        id, name = (f"{row.JOBID}[{index}]", row.JOB_NAME.partition("[")[0]) if index else (row.JOBID, row.JOB_NAME)
+        jobs.append(Job(id, name, phase, cause, row.EXIT_REASON or row.PEND_REASON, index=index))
     return jobs
 
 
@@ -267,12 +314,19 @@ LSF = System(
     name_option="lsf.J",
     output='-o "{0}"',
     version=["bsub", "-V"],
-    listing=["bjobs", "-a", "-o", "jobid stat job_name pend_reason exit_reason", "-json"],
+    listing=["bjobs", "-a", "-o", "jobid jobindex stat job_name pend_reason exit_reason", "-json"],
     parse=_lsf_jobs,
     cancel=["bkill"],
     terminate=["bkill", "-s", "TERM"],
     gone=("no matching job", "already finished"),
     job_id="LSB_JOBID",
+    arrays=Arrays(
+        "LSB_JOBINDEX",
+        "LSB_JOBID",
+        "%I",
+        lambda id, index: f"{id}[{index}]",
+        '-J "{name}[{first}-{last}]"',
+    ),
     warning="-wa USR1 -wt {minutes}",
     errors=(
         ("no such queue", INVALID),
