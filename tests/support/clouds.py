@@ -23,10 +23,10 @@ from windfall.pools.contract import (
     PoolError,
     Seen,
 )
-from windfall.pools.emulated import EmulatedPool, Machine
-from windfall.pools.emulated_config import Cloud, Rented
+from windfall.pools.emulated.cloud import EmulatedPool, Machine
+from windfall.pools.emulated.config import Cloud, Rented
 from windfall.pools.kinds import Place
-from windfall.pools.process_tree import find
+from windfall.pools.starting.process_tree import find
 
 SPOT = Offer(name="spot", price_usd=0.03, cores=2, market="spot", pool="cloud", when_taken="hibernate", limit=3)
 STEADY = Offer(name="steady", price_usd=0.1, cores=2, pool="cloud")

@@ -31,7 +31,7 @@ from windfall.pools.command import CommandPool, CommandSettings
 from windfall.pools.contract import ENDED, Order, Pool, PoolError, Seen
 from windfall.pools.kinds import Place, PoolConfig
 from windfall.pools.local import LocalPool
-from windfall.pools.ssh import SshPool, SshSettings
+from windfall.pools.ssh.pool import SshPool, SshSettings
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pools"
 MODULES: tuple[str, ...] = ("tests.support.slurm", "tests.support.ec2.world", "tests.support.kubernetes_world")

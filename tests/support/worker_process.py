@@ -13,7 +13,7 @@ from pathlib import Path
 
 import windfall
 from tests.support.fake_server import TOKEN
-from windfall.pools.workerfile import worker_pyz
+from windfall.pools.starting.workerfile import worker_pyz
 from windfall.worker import system
 
 SOURCE = str(Path(windfall.__file__).parent.parent)

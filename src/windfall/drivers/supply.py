@@ -31,7 +31,7 @@ from windfall.pools.contract import (
     StartsMany,
     gap_s,
 )
-from windfall.pools.secrets import without_tokens
+from windfall.pools.starting.secrets import without_tokens
 
 log = logging.getLogger(__name__)
 

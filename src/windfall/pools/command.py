@@ -18,7 +18,6 @@ from msgspec import Meta, Struct
 
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
-from windfall.pools.calls import Called, call
 from windfall.pools.contract import (
     ENDED,
     FAILED,
@@ -32,7 +31,8 @@ from windfall.pools.contract import (
     Seen,
 )
 from windfall.pools.kinds import WORKERS, Kind, Place, PoolConfig
-from windfall.pools.shipped import (
+from windfall.pools.starting.calls import Called, call
+from windfall.pools.starting.shipped import (
     LOG,
     last_words,
     lay_out,

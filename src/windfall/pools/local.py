@@ -20,8 +20,8 @@ from msgspec import Struct
 from windfall.planning.offers import Offer
 from windfall.pools.contract import ENDED, FAILED, RELEASED, RUNNING, TRANSIENT, Check, Order, PoolError, Seen
 from windfall.pools.kinds import WORKERS, Kind, Place, PoolConfig
-from windfall.pools.process_tree import Tree, find, spawn
-from windfall.pools.shipped import worker_options
+from windfall.pools.starting.process_tree import Tree, find, spawn
+from windfall.pools.starting.shipped import worker_options
 
 SHOWN_S = 600.0
 """Seconds for which a worker is listed after its end."""

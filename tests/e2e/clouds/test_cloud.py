@@ -26,7 +26,7 @@ from tests.support.command import windfall
 from windfall.client import Job
 from windfall.errors import BadInput
 from windfall.lab import data
-from windfall.pools.emulated import Machine
+from windfall.pools.emulated.cloud import Machine
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ from tests.support.clouds import SPOT, STEADY
 from tests.support.worker_process import alive, until_gone
 from windfall.errors import BadInput
 from windfall.pools.contract import ENDED, FAILED, HIBERNATED, RUNNING, TAKEN, Order, PoolError
-from windfall.pools.emulated import EmulatedPool
-from windfall.pools.emulated_config import Cloud, Rented, Trace
+from windfall.pools.emulated.cloud import EmulatedPool
+from windfall.pools.emulated.config import Cloud, Rented, Trace
 from windfall.pools.kinds import Place
 
 MANY = replace(SPOT, limit=None)

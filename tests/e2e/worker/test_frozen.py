@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.support.fake_server import FakeServer
 from tests.support.worker_process import until_gone, until_written, worker
-from windfall.pools.process_tree import Tree
+from windfall.pools.starting.process_tree import Tree
 
 LIMIT_S = 6.0
 FROZEN_S = LIMIT_S + 1.5

@@ -12,7 +12,7 @@ import pytest
 
 from windfall import wire, worker
 from windfall.client import Client
-from windfall.pools.workerfile import worker_pyz
+from windfall.pools.starting.workerfile import worker_pyz
 from windfall.server import embedded
 
 

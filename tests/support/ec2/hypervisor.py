@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from windfall.pools.process_tree import Tree
+from windfall.pools.starting.process_tree import Tree
 
 _SHUTDOWN = """\
 #!/bin/sh

@@ -11,7 +11,7 @@ from windfall.core.state.pools import PoolRules
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.pools.config import read_pools
-from windfall.pools.emulated_config import STARTS_S, InterruptionLaw, cloud_of
+from windfall.pools.emulated.config import STARTS_S, InterruptionLaw, cloud_of
 
 ROOT = Path(__file__).parents[3]
 

@@ -13,7 +13,7 @@ import pytest
 
 from windfall.pools.command import CommandSettings
 from windfall.pools.config import read_pools
-from windfall.pools.ssh import SshSettings
+from windfall.pools.ssh.pool import SshSettings
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "pools"

@@ -11,7 +11,7 @@ from windfall.core.events import HostAsked, OffersConfigured, PoolsConfigured
 from windfall.core.state.pools import PoolRules
 from windfall.errors import BadCredentials
 from windfall.planning.offers import Offer
-from windfall.pools.secrets import without_tokens
+from windfall.pools.starting.secrets import without_tokens
 from windfall.server.pool_tokens import OtherPool, PoolTokens, check_host, open_tokens
 
 TOKENS = PoolTokens(b"k" * 32)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import binary, integers, lists
 
-from windfall.pools.workerfile import worker_pyz
+from windfall.pools.starting.workerfile import worker_pyz
 from windfall.worker import __main__ as command
 from windfall.worker import identity, workdir
 from windfall.worker.channel import Queue, encode

@@ -455,7 +455,7 @@ def _from_pools(file: str, names: tuple[str, ...], assumed: list[str]) -> tuple[
 def supplies_of(configured: Sequence[Any], names: tuple[str, ...], file: str, assumed: list[str]) -> tuple[Supply, ...]:
     """The markets of the pools that rent machines; of those with these names, if any are given."""
     from windfall.pools.config import rents
-    from windfall.pools.emulated_config import CloudSettings
+    from windfall.pools.emulated.config import CloudSettings
 
     pools = {pool.name: pool for pool in configured if rents(pool)}
     if missing := next((name for name in names if name not in pools), None):
@@ -477,7 +477,7 @@ def _of_pool(supply: Supply) -> Supply:
 
 
 def _of_emulated(pool: Any, file: str, assumed: list[str]) -> list[Supply]:
-    from windfall.pools.emulated_config import cloud_of
+    from windfall.pools.emulated.config import cloud_of
 
     rented = cloud_of(pool, file).rented
     both = [each.offer.name for each in rented if each.hibernations and each.terminations]

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from windfall.pools.batch.submit import PACKAGE, Answer
 from windfall.pools.batch.systems import System
-from windfall.pools.calls import call
 from windfall.pools.contract import CREDENTIALS, QUOTA, Check, PoolError
-from windfall.pools.shipped import one_line
+from windfall.pools.starting.calls import call
+from windfall.pools.starting.shipped import one_line
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 

@@ -23,7 +23,6 @@ from windfall.pools.batch.script import BATCH_LOG
 from windfall.pools.batch.settings import BatchSettings, notice_s, walltime_s
 from windfall.pools.batch.submit import Request, Submitter
 from windfall.pools.batch.systems import Job, System
-from windfall.pools.calls import call
 from windfall.pools.contract import (
     ENDED,
     INVALID,
@@ -37,7 +36,8 @@ from windfall.pools.contract import (
     Seen,
 )
 from windfall.pools.kinds import Place, PoolConfig
-from windfall.pools.shipped import (
+from windfall.pools.starting.calls import call
+from windfall.pools.starting.shipped import (
     LOG,
     last_words,
     lay_out,

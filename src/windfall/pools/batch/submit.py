@@ -19,9 +19,9 @@ from msgspec import Struct
 from windfall.errors import BadInput
 from windfall.pools.batch import script
 from windfall.pools.batch.systems import System
-from windfall.pools.calls import call
 from windfall.pools.contract import INVALID, TRANSIENT, PoolError
-from windfall.pools.shipped import one_line
+from windfall.pools.starting.calls import call
+from windfall.pools.starting.shipped import one_line
 
 PACKAGE = "psij-python"
 

@@ -17,7 +17,7 @@ from windfall.pools.ec2.market import Market, offers_of, read_market
 from windfall.pools.ec2.settings import HIBERNATE, HOWTO, SPOT, TERMINATE, Ec2Settings
 from windfall.pools.ec2.sight import STATE
 from windfall.pools.kinds import Place, PoolConfig
-from windfall.pools.shipped import server_of
+from windfall.pools.starting.shipped import server_of
 
 _DRY_RUN = "DryRunOperation"
 _PERMISSIONS = "the permissions that are needed stand in docs/howto/ec2.md"

@@ -12,7 +12,7 @@ from windfall.pools.ec2.settings import HIBERNATE, SPOT, TERMINATE, Ec2Settings
 from windfall.pools.ec2.sight import HOST, PERSISTENT, POOL, STATE
 from windfall.pools.ec2.userdata import MOST_BYTES, user_data
 from windfall.pools.kinds import Place, PoolConfig
-from windfall.pools.shipped import server_of, worker_options
+from windfall.pools.starting.shipped import server_of, worker_options
 from windfall.units import parse_duration
 
 Json = dict[str, Any]

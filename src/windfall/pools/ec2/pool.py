@@ -42,7 +42,7 @@ from windfall.pools.ec2.market import Market, offers_of, price_moves, priced, re
 from windfall.pools.ec2.settings import HOWTO, SPOT, TERMINATE, Ec2Settings
 from windfall.pools.ec2.sight import PERSISTENT, STATE, Sighted, failed, sighted, worker_words
 from windfall.pools.kinds import Place, PoolConfig
-from windfall.pools.shipped import one_line
+from windfall.pools.starting.shipped import one_line
 from windfall.units import parse_duration
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, field
 
 from windfall.pools.contract import CREDENTIALS, INVALID, QUOTA, TRANSIENT, PoolError
-from windfall.pools.shipped import one_line
+from windfall.pools.starting.shipped import one_line
 
 T = TypeVar("T")
 CONFLICT, NOT_FOUND, GONE = 409, 404, 410

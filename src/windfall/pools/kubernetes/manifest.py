@@ -19,7 +19,7 @@ from msgspec import Struct
 from windfall.pools.contract import Order
 from windfall.pools.kinds import PoolConfig
 from windfall.pools.kubernetes.settings import KubernetesSettings, seconds
-from windfall.pools.shipped import CERTIFICATE, TOKEN, worker_options
+from windfall.pools.starting.shipped import CERTIFICATE, TOKEN, worker_options
 
 Json = dict[str, Any]
 

@@ -39,7 +39,7 @@ from windfall.pools.kubernetes.manifest import Worker
 from windfall.pools.kubernetes.mirror import Mirror
 from windfall.pools.kubernetes.settings import KubernetesSettings, seconds
 from windfall.pools.kubernetes.verdict import DELETED, Verdict, disruption, judge
-from windfall.pools.shipped import one_line, server_of, write_private
+from windfall.pools.starting.shipped import one_line, server_of, write_private
 
 SHOWN_S = 600.0
 """Seconds for which a worker is listed after its end."""

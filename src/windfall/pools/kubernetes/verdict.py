@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from windfall.pools.contract import ENDED, FAILED, PENDING, RUNNING, TAKEN
 from windfall.pools.kubernetes.answers import Condition, Job, Pod, Terminated, unix_t
-from windfall.pools.shipped import one_line
+from windfall.pools.starting.shipped import one_line
 
 _TAKEN = (
     "Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity", "DeadlineExceeded",

@@ -124,7 +124,7 @@ async def healthz(service: Service, request: Request) -> Answer:
 
 
 async def worker_file(service: Service, request: Request) -> Answer:
-    from windfall.pools.workerfile import worker_pyz
+    from windfall.pools.starting.workerfile import worker_pyz
 
     return Response(worker_pyz(), media_type="application/zip")
 

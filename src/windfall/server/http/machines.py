@@ -116,7 +116,7 @@ def machine_row(service: Service, machine: MachineState) -> Json:
 
 async def poke(service: Service, request: Request) -> tuple[int, Json]:
     """Do to a machine of an emulated cloud what a provider would do."""
-    from windfall.pools.emulated import EmulatedPool
+    from windfall.pools.emulated.cloud import EmulatedPool
 
     name, reference = request.path_params["pool"], request.path_params["machine"]
     pool = service.rented.pools.get(name) if service.rented is not None else None

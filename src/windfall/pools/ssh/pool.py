@@ -1,6 +1,6 @@
 """Kind `ssh`: workers on hosts that one can log in to, through the system's OpenSSH. Touches ssh processes.
 
-Nothing depends on an open connection. Each call logs in, runs `ssh_remote.py` with the host's own Python and logs out;
+Nothing depends on an open connection. Each call logs in, runs `remote.py` with the host's own Python and logs out;
 request and token go through standard input, so that `ps` shows neither.
 """
 
@@ -22,7 +22,6 @@ from msgspec import Struct
 
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
-from windfall.pools.calls import call
 from windfall.pools.contract import (
     CAPACITY,
     CREDENTIALS,
@@ -38,8 +37,9 @@ from windfall.pools.contract import (
     Seen,
 )
 from windfall.pools.kinds import WORKERS, Kind, Place, PoolConfig
-from windfall.pools.shipped import one_line, server_of, worker_options
-from windfall.pools.workerfile import worker_pyz
+from windfall.pools.starting.calls import call
+from windfall.pools.starting.shipped import one_line, server_of, worker_options
+from windfall.pools.starting.workerfile import worker_pyz
 from windfall.units import parse_duration
 
 SHOWN_S = 600.0
@@ -230,7 +230,7 @@ def _program(request: dict[str, Any]) -> bytes:
 
 @cache
 def _remote() -> str:
-    return Path(__file__).with_name("ssh_remote.py").read_text()
+    return Path(__file__).with_name("remote.py").read_text()
 
 
 @cache

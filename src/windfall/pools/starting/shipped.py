@@ -11,7 +11,7 @@ from pathlib import Path
 
 from windfall.pools.contract import Order
 from windfall.pools.kinds import Place, PoolConfig
-from windfall.pools.workerfile import worker_pyz
+from windfall.pools.starting.workerfile import worker_pyz
 
 WORKER, TOKEN, CERTIFICATE, SCRIPT, LOG = "worker.pyz", "token", "ca.pem", "worker.sh", "worker.log"
 _SCRIPT = """\

@@ -40,7 +40,7 @@ from windfall.pools.contract import (
     PoolError,
     Seen,
 )
-from windfall.pools.emulated_config import (
+from windfall.pools.emulated.config import (
     HIBERNATE,
     TERMINATE,
     Cloud,
@@ -50,7 +50,7 @@ from windfall.pools.emulated_config import (
     cloud_of,
 )
 from windfall.pools.kinds import MACHINES, Kind, Place, PoolConfig
-from windfall.pools.process_tree import Tree, find, spawn
+from windfall.pools.starting.process_tree import Tree, find, spawn
 
 log = logging.getLogger(__name__)
 
