@@ -2,7 +2,7 @@
 
   python tools/one_node_slurm.py /tmp/cluster        starts it, prints what to export, and ends it on Ctrl-C
 
-The tests start it through tests/support/slurm.py. Debian's packages slurm-wlm and munge hold the daemons.
+The tests start it through tests/support/pools/slurm.py. Debian's packages slurm-wlm and munge hold the daemons.
 """
 
 from __future__ import annotations

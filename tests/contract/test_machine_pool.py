@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.clouds import Account, FakeCloud, emulated
+from tests.support.clouds.providers import Account, FakeCloud, emulated
 from tests.support.ec2.world import poked, priced_cloud
 from windfall.planning.offers import Offer
 from windfall.pools.contract import ENDED, HIBERNATED, RELEASED, RUNNING, TAKEN, Order, Pool, PoolError, Seen

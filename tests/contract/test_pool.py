@@ -1,4 +1,4 @@
-"""What every pool promises (windfall.pools.contract). How a new kind joins: tests/support/pool_worlds.py."""
+"""What every pool promises (windfall.pools.contract). How a new kind joins: tests/support/pools/pool_worlds.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pool_worlds import World, firmly_ended, kinds_of_pools, one, phase, rows, until
+from tests.support.pools.pool_worlds import World, firmly_ended, kinds_of_pools, one, phase, rows, until
 from windfall.client import Client
 from windfall.pools.contract import ENDED, FAILED, KINDS_OF_ERROR, RELEASED, RUNNING, PoolError, gap_s
 from windfall.server import embedded

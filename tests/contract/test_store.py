@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
-from tests.support import postgres
-from tests.support.stores import MemoryKit, PostgresKit, SqliteKit
+from tests.support.server import postgres
+from tests.support.server.stores import MemoryKit, PostgresKit, SqliteKit
 from windfall.errors import BadInput, WindfallError
 from windfall.store import formats, open_store
 from windfall.store.contract import (

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from tests.support import postgres
-from tests.support.stores import PostgresKit
+from tests.support.server import postgres
+from tests.support.server.stores import PostgresKit
 from windfall.errors import BadInput
 from windfall.store import open_store
 from windfall.store.contract import Batch, OutputRow, Record, StoreError

@@ -8,17 +8,29 @@ from windfall.cli import LazyGroup
 
 BENCHES: dict[str, tuple[str, str, str]] = {
     "all": ("windfall.bench.everything", "command", "Every benchmark with its defaults."),
-    "start": ("windfall.bench.start", "command", "How soon help, status and a run answer, beside python -c pass."),
-    "spawn": ("windfall.bench.spawn", "command", "Real processes through the whole system, beside posix_spawn."),
-    "noop": ("windfall.bench.noop", "command", "Python calls through the executor, beside ProcessPoolExecutor."),
-    "queue": ("windfall.bench.queue", "command", "A million queued tasks: time, memory, restart, dispatch."),
-    "exchange": ("windfall.bench.exchange", "command", "25,000 workers over real HTTP."),
-    "simulate": ("windfall.bench.simulate", "command", "2.2 million tasks on 25,000 hosts in virtual time."),
-    "match": ("windfall.bench.match", "command", "Hosts matched with bags, beside one ClassAd evaluation a bag."),
-    "timeout": ("windfall.bench.timeout", "command", "Best timeout of a million samples; one online update."),
-    "place": ("windfall.bench.place", "command", "Placements per second, with and without eviction."),
-    "workflow": ("windfall.bench.workflow", "command", "Workflows in the engine: growth with tasks and instances."),
-    "scs": ("windfall.bench.scs", "command", "One control loop of SCS over up to 100,000 workflows."),
+    "start": ("windfall.bench.live.start", "command", "How soon help, status and a run answer, beside python -c pass."),
+    "spawn": ("windfall.bench.live.spawn", "command", "Real processes through the whole system, beside posix_spawn."),
+    "noop": ("windfall.bench.live.noop", "command", "Python calls through the executor, beside ProcessPoolExecutor."),
+    "queue": ("windfall.bench.live.queue", "command", "A million queued tasks: time, memory, restart, dispatch."),
+    "exchange": ("windfall.bench.live.exchange", "command", "25,000 workers over real HTTP."),
+    "simulate": ("windfall.bench.in_process.simulate", "command", "2.2 million tasks on 25,000 hosts in virtual time."),
+    "match": (
+        "windfall.bench.in_process.match",
+        "command",
+        "Hosts matched with bags, beside one ClassAd evaluation a bag.",
+    ),
+    "timeout": (
+        "windfall.bench.in_process.timeout",
+        "command",
+        "Best timeout of a million samples; one online update.",
+    ),
+    "place": ("windfall.bench.in_process.place", "command", "Placements per second, with and without eviction."),
+    "workflow": (
+        "windfall.bench.in_process.workflow",
+        "command",
+        "Workflows in the engine: growth with tasks and instances.",
+    ),
+    "scs": ("windfall.bench.in_process.scs", "command", "One control loop of SCS over up to 100,000 workflows."),
 }
 
 

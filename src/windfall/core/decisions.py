@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from windfall.core.events import Key
 from windfall.core.sites.instances import Placement
-from windfall.core.state.learned import Advice
-from windfall.core.state.pools import Ask, Breaker, Flow
+from windfall.core.state.hosts.learned import Advice
+from windfall.core.state.hosts.pools import Ask, Breaker, Flow
 from windfall.planning.offers import Offer
 
 Stop = tuple[int, str]

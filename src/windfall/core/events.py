@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from windfall.bounds import MAX_MEMORY_BYTES
 from windfall.core.sites.instances import InstanceEnd, Resources, SiteRules, Wish
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.planning.contract import Plan
 from windfall.planning.offers import Offer
-from windfall.timeouts.memory import CountRules
+from windfall.timeouts.learning.memory import CountRules
 
 Key = tuple[int, int, int]
 """(job, task, attempt): the fencing pair of an attempt, with its job."""

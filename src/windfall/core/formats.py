@@ -50,10 +50,10 @@ from windfall.core.matching import dispatch
 from windfall.core.records import FORMAT, D, E, Record, decode_record
 from windfall.core.renting import machines, plans
 from windfall.core.sites import site
-from windfall.core.state.hosts import Host
+from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.state import State
 from windfall.core.supply import pools
-from windfall.timeouts.memory import CountRules
+from windfall.timeouts.learning.memory import CountRules
 
 BOOKKEEPING_1 = Bookkeeping(
     CountRules(16, 1e-3, 1e8, 2000, 0.5, 0.3, 20.0, 64, 256), 500, 3600.0, 50, 16, 60.0, 1000

@@ -24,7 +24,7 @@ from windfall.core.decisions import (
 from windfall.core.events import AnyEvent, OverlayDue, ResultsReported, SiteLooked, TimerFired
 from windfall.core.liveness.leases import is_due
 from windfall.core.records import Record
-from windfall.core.state.fleet import MachineState
+from windfall.core.state.renting.fleet import MachineState
 from windfall.core.state.state import State
 
 PLANNER, FALLBACK, WORKFLOW_FALLBACK = "windfall", "on-demand", "greedy"

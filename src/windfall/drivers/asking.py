@@ -12,8 +12,8 @@ from msgspec import Struct, field
 from windfall.core.decisions import SiteSettled
 from windfall.core.events import AnyEvent, HostsEnded, PoolAnswered, PoolCounted
 from windfall.core.sites.instances import ENDED, OPEN, SiteState
-from windfall.core.state.hosts import GONE
-from windfall.core.state.pools import NEVER_CAME_KEPT
+from windfall.core.state.hosts.hosts import GONE
+from windfall.core.state.hosts.pools import NEVER_CAME_KEPT
 from windfall.core.state.state import State
 from windfall.core.wishes import AskWish
 from windfall.wire.messages import EXIT, NO_COMMAND

@@ -20,8 +20,8 @@ from msgspec import Struct, field
 from windfall.core import events as ev
 from windfall.core.decisions import PoolSettled
 from windfall.core.records import Record
-from windfall.core.state.fleet import MachineState, awake_since
-from windfall.core.state.pools import ENDING
+from windfall.core.state.hosts.pools import ENDING
+from windfall.core.state.renting.fleet import MachineState, awake_since
 from windfall.core.state.state import State
 from windfall.core.supply import modes
 from windfall.core.wishes import wishes

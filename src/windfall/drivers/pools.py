@@ -18,7 +18,7 @@ from typing import TypeVar
 from windfall.core.decisions import PoolSettled
 from windfall.core.events import AnyEvent, PoolRemoved, PoolsConfigured, PoolSwitched
 from windfall.core.records import Record
-from windfall.core.state.pools import ENDING, PoolRules
+from windfall.core.state.hosts.pools import ENDING, PoolRules
 from windfall.core.supply import modes
 from windfall.core.wishes import AskWish, wishes
 from windfall.drivers import asking

@@ -9,10 +9,10 @@ import numpy as np
 
 from windfall.figures.canvas import new_figure, save
 from windfall.timeouts.best import Best
-from windfall.timeouts.empirical import empirical_process
+from windfall.timeouts.fitting.report import Report
+from windfall.timeouts.fitting.sample import survival
+from windfall.timeouts.laws.empirical import empirical_process
 from windfall.timeouts.process import Process
-from windfall.timeouts.report import Report
-from windfall.timeouts.sample import survival
 
 
 def plot_fit(report: Report, run_s: float, submit_cost_s: float, path: str) -> Path:

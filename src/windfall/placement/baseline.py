@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from windfall.numeric import np
-from windfall.placement.costs import HOUR_US, micros
+from windfall.placement.evictions.costs import HOUR_US, micros
 from windfall.placement.model import Decision, Request
 from windfall.placement.site import Site
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from windfall.numeric import np
-from windfall.placement.costs import Cost, SetCost
-from windfall.placement.filters import Stage
+from windfall.placement.evictions.costs import Cost, SetCost
+from windfall.placement.hosts.filters import Stage
+from windfall.placement.hosts.weighers import CHEAPEST, normalised
 from windfall.placement.model import Decision, Request, from_units
 from windfall.placement.scheduler import Scheduler, Weighed
-from windfall.placement.weighers import CHEAPEST, normalised
 from windfall.units import show_duration
 
 ALTERNATIVES = 2

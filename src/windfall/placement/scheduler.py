@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from windfall.numeric import Bools, Floats, Ints, np
-from windfall.placement.cheapest import CheapestSets, cover
-from windfall.placement.costs import Cost, Period, SetCost, micros
-from windfall.placement.filters import Predicate, Stage, passing, protected, room, stages
+from windfall.placement.evictions.cheapest import CheapestSets, cover
+from windfall.placement.evictions.costs import Cost, Period, SetCost, micros
+from windfall.placement.evictions.victims import Cover
+from windfall.placement.hosts.filters import Predicate, Stage, passing, protected, room, stages
+from windfall.placement.hosts.weighers import CHEAPEST, WEIGHERS, Weigher, normalised
 from windfall.placement.model import Decision, Request
 from windfall.placement.site import Site
-from windfall.placement.victims import Cover
-from windfall.placement.weighers import CHEAPEST, WEIGHERS, Weigher, normalised
 
 REFUSED = Decision(None)
 # Cached bounds over all request sizes: some tens of megabytes.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from windfall.numeric import Bools, Ints, np
-from windfall.placement.costs import Preemptibles, micros
+from windfall.placement.evictions.costs import Preemptibles, micros
 from windfall.placement.model import Host, Instance, to_units
 
 FIRST_SLOTS = 4

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.pools.contract import Pool

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from windfall.core.events import PoolAdded, PoolSwitched
-from windfall.core.state.pools import ENDING, AddedPool
+from windfall.core.state.hosts.pools import ENDING, AddedPool
 from windfall.core.supply import modes
 from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.plans import PlanKeeper

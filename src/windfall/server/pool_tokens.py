@@ -18,7 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from windfall.core.state.hosts import GONE, pool_of
+from windfall.core.state.hosts.hosts import GONE, pool_of
 from windfall.core.state.state import State
 from windfall.errors import BadCredentials
 

@@ -17,8 +17,8 @@ from windfall.bags.spec import JobSpec, decode_kept
 from windfall.bounds import MAX_WAIT_S
 from windfall.core.events import Key, PoolSwitched
 from windfall.core.records import Record
-from windfall.core.state.bags import Bag
-from windfall.core.state.columns import CANCELLED, FAILED, WAITING
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import CANCELLED, FAILED, WAITING
 from windfall.core.state.state import State
 from windfall.core.wishes import jobs_touched, machines_to_wake, makes_work, wishes
 from windfall.drivers.machines import MachineKeeper

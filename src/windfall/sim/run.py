@@ -16,9 +16,9 @@ from windfall.core.decisions import TAIL_REPLICA, HostAnswered
 from windfall.core.events import PlanProposed
 from windfall.core.records import Record
 from windfall.core.renting import machines, money
-from windfall.core.state import fleet
-from windfall.core.state.bags import Bag
-from windfall.core.state.columns import CANCELLED, DONE, FAILED
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED
+from windfall.core.state.renting import fleet
 from windfall.core.state.state import State
 from windfall.sim.hosts.host import Books
 from windfall.sim.logfile import LogFile

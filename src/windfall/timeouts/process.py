@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from windfall.errors import BadInput
 from windfall.timeouts.arrays import Array, as_array
-from windfall.timeouts.laws import LatencyLaw
+from windfall.timeouts.laws.closed import LatencyLaw
 
 
 class Process(Struct, frozen=True):

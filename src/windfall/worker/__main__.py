@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from windfall.worker import identity, metadata
 from windfall.worker.agent import Agent, Options
-from windfall.worker.link import Address
+from windfall.worker.transport.link import Address
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _EXAMPLE = """\
@@ -186,7 +186,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "worker.pyz") -> int:
     """Run a worker and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
     if "--site" in argv:
-        from windfall.worker.site_main import main as offer_this_host
+        from windfall.worker.site.main import main as offer_this_host
 
         return offer_this_host(argv, prog)
     args = parser(prog).parse_args(argv)

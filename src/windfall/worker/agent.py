@@ -20,12 +20,13 @@ from typing import Any
 
 from windfall.wire import VERSION, frames
 from windfall.wire.messages import NO_WORK
-from windfall.worker import identity, metadata, pace, system
-from windfall.worker.link import Address, Link, Refused, TooLarge
-from windfall.worker.outbox import Outbox, Result
-from windfall.worker.slot_pool import SlotPool
-from windfall.worker.spool import Spool
-from windfall.worker.transfers import Transfers
+from windfall.worker import identity, metadata, pace
+from windfall.worker.running import system
+from windfall.worker.running.slot_pool import SlotPool
+from windfall.worker.transport.link import Address, Link, Refused, TooLarge
+from windfall.worker.transport.outbox import Outbox, Result
+from windfall.worker.transport.spool import Spool
+from windfall.worker.transport.transfers import Transfers
 
 _TICK_S = 0.5
 _SPOOL_AFTER_S = 1.0

@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.bills import bills, records_of
-from tests.support.cloud_server import DEADLINE_S, busy, machines, pool, served, submit, until
-from tests.support.clouds import sweep
-from tests.support.cluster import WINDFALL, Cluster
-from tests.support.command import windfall
+from tests.support.clouds.bills import bills, records_of
+from tests.support.clouds.cloud_server import DEADLINE_S, busy, machines, pool, served, submit, until
+from tests.support.clouds.providers import sweep
+from tests.support.commands.command import windfall
+from tests.support.server.cluster import WINDFALL, Cluster
 from windfall.client import Job
 from windfall.errors import BadInput
 from windfall.lab import data

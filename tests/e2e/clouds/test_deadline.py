@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from tests.support.cloud_server import pool, served, submit, until
-from tests.support.clouds import sweep
-from tests.support.cluster import WINDFALL
-from tests.support.command import windfall
+from tests.support.clouds.cloud_server import pool, served, submit, until
+from tests.support.clouds.providers import sweep
+from tests.support.commands.command import windfall
+from tests.support.server.cluster import WINDFALL
 
 pytestmark = pytest.mark.slow
 

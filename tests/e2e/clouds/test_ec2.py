@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bills import records_of
-from tests.support.cloud_server import machines, submit, until
-from tests.support.cluster import Cluster
+from tests.support.clouds.bills import records_of
+from tests.support.clouds.cloud_server import machines, submit, until
 from tests.support.ec2 import IMAGE, ZONE_A, ZONE_B, Cloud
 from tests.support.ec2.bills import bill_usd
 from tests.support.ec2.world import priced_cloud
+from tests.support.server.cluster import Cluster
 from windfall.client import Job
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.support.clouds import SPOT, STEADY
-from tests.support.worker_process import alive, until_gone
+from tests.support.clouds.providers import SPOT, STEADY
+from tests.support.server.worker_process import alive, until_gone
 from windfall.errors import BadInput
 from windfall.pools.contract import ENDED, FAILED, HIBERNATED, RUNNING, TAKEN, Order, PoolError
 from windfall.pools.emulated.cloud import EmulatedPool

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support.bills import bills, records_of
-from tests.support.cloud_server import busy, machines, pool, served, until
-from tests.support.clouds import sweep
+from tests.support.clouds.bills import bills, records_of
+from tests.support.clouds.cloud_server import busy, machines, pool, served, until
+from tests.support.clouds.providers import sweep
 
 DEADLINE_S = 120
 WIDTH = 6

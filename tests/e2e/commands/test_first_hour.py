@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tests.support.cluster import Cluster
-from tests.support.typed import Shell
+from tests.support.commands.typed import Shell
+from tests.support.server.cluster import Cluster
 
 CLOUD = """\
 [[pool]]

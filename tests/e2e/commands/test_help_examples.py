@@ -1,8 +1,8 @@
 """Every example at the end of a page of help is typed into a shell, and does what it says.
 
-Stand-ins are those of tests/support/scene.py. An example that would take minutes (`LONG`) is interrupted by Ctrl-C
-after it has begun its work, and has to leave cleanly; one that stays until it is stopped (`STAYING`) likewise. Where
-OR-tools, an extra, is not installed, `lab workflows` says so and ends with exit code 2.
+Stand-ins are those of tests/support/commands/scene.py. An example that would take minutes (`LONG`) is interrupted by
+Ctrl-C after it has begun its work, and has to leave cleanly; one that stays until it is stopped (`STAYING`) likewise.
+Where OR-tools, an extra, is not installed, `lab workflows` says so and ends with exit code 2.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 
 import pytest
 
-from tests.support.scene import Scene
+from tests.support.commands.scene import Scene
 from tests.unit.cli.test_examples import ELSEWHERE, PAGES, examples_of
 from windfall.worker import __main__ as worker_main
-from windfall.worker import site_main
+from windfall.worker.site.agent import main as site_main
 
 OWN = (worker_main.parser("windfall worker"), site_main.parser("windfall site agent"))
 LONG = re.compile(r"windfall (bench |lab (?!--list)|demo|simulate |plan |report )")

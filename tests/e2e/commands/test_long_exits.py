@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from tests.support.typed import WINDFALL, Ended, Shell
+from tests.support.commands.typed import WINDFALL, Ended, Shell
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 AT_ONCE = "windfall: stopped at once; what was acknowledged is kept"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.support.typed import Shell
+from tests.support.commands.typed import Shell
 
 
 def test_a_report_is_one_page_with_pictures_and_a_wrong_place_is_said(tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.typed import Shell
+from tests.support.commands.typed import Shell
 
 PYTHON = sys.executable
 

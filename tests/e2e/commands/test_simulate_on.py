@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tests.support.cluster import Cluster
+from tests.support.server.cluster import Cluster
 from windfall.cli.simulate.command import simulate
 
 SMALL = ["--set", "bag.tasks=50", "--set", "pool.slurm.hosts=20", "--set", "pool.cluster.hosts=2"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import WINDFALL, Cluster
+from tests.support.server.cluster import WINDFALL, Cluster
 
 
 class Site(Cluster):

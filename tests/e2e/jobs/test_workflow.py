@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import Cluster, cluster
-from tests.support.typed import Shell
+from tests.support.commands.typed import Shell
+from tests.support.server.cluster import Cluster, cluster
 from windfall import Client
 from windfall.bags.chunks import encode_tasks
 from windfall.bags.spec import TaskRow

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import WINDFALL
 from tests.support.ec2.world import priced_cloud
-from tests.support.slurm import cluster
-from tests.support.sshd import Sshd, sshd
+from tests.support.pools.slurm import cluster
+from tests.support.pools.sshd import Sshd, sshd
+from tests.support.server.cluster import WINDFALL
 from windfall.client import Client
 from windfall.client.local import running_server
 

@@ -1,6 +1,6 @@
 """Bags over a real Kubernetes to their end, through every way in which it takes a pod away.
 
-API server, controller manager and scheduler are real; tests/support/kubelet.py runs each pod's command as a process.
+API server, controller manager and scheduler are real; tests/support/pools/kubelet.py runs each pod's command.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.support import kubernetes
-from tests.support.kubelet import Kubelet
-from tests.support.kubernetes import Cluster, Json, skip_unless_here, until
+from tests.support.pools import kubernetes
+from tests.support.pools.kubelet import Kubelet
+from tests.support.pools.kubernetes import Cluster, Json, skip_unless_here, until
 from windfall.cli.serve.pools import pool as pool_command
 from windfall.client import Client
 from windfall.pools.config import read_pools

@@ -1,4 +1,4 @@
-"""PBS and LSF by the code that drives Slurm, against commands that play them (tests/support/fake_batch.py)."""
+"""PBS and LSF by the code that drives Slurm, against commands that play them (tests/support/pools/fake_batch.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_batch import put_commands
+from tests.support.pools.fake_batch import put_commands
 from windfall.client import Client
 from windfall.pools.batch.systems import LSF, PBS, SLURM, Job
 from windfall.pools.config import read_pools

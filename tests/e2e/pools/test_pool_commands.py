@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tests.support.command import windfall
-from tests.support.pool_worlds import until
+from tests.support.commands.command import windfall
+from tests.support.pools.pool_worlds import until
 from windfall.client import Client
 from windfall.errors import WindfallError
 from windfall.pools.config import read_pools

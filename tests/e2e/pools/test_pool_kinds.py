@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.support.fake_condor import install
-from tests.support.sshd import behind, sshd
+from tests.support.pools.fake_condor import install
+from tests.support.pools.sshd import behind, sshd
 from windfall.cli.serve.pools import pool
 from windfall.client import Client
 from windfall.pools.config import read_pools
@@ -54,7 +54,7 @@ def test_the_example_of_processes_runs_a_bag_and_leaves_nothing_behind(tmp_path,
 
 
 def test_the_example_of_htcondor_runs_a_bag_over_programs_that_play_its_commands(tmp_path, monkeypatch):
-    """No HTCondor is here: programs of its commands' names run jobs as processes (tests/support/fake_condor.py)."""
+    """No HTCondor is here: programs of its commands' names run jobs (tests/support/pools/fake_condor.py)."""
     monkeypatch.setenv("PATH", f"{install(tmp_path)}:{os.environ['PATH']}")
     shutil.copytree(EXAMPLES / "htcondor", tmp_path / "htcondor")
     file = tmp_path / "htcondor" / "pools.toml"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import WINDFALL, Cluster, cluster
+from tests.support.server.cluster import WINDFALL, Cluster, cluster
 from windfall.core.decisions import SiteSettled
 from windfall.core.engine import Engine
 from windfall.core.events import InstanceRequested

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.slurm import cluster
+from tests.support.pools.slurm import cluster
 from windfall.client import Client
 from windfall.pools.config import read_pools
 from windfall.server import embedded

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import Cluster, cluster
+from tests.support.server.cluster import Cluster, cluster
 from windfall.client import Client
 from windfall.drivers.failures import ServerFailed
 from windfall.errors import WindfallError

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import WINDFALL, Cluster, cluster
-from tests.support.proxy import Proxy
+from tests.support.server.cluster import WINDFALL, Cluster, cluster
+from tests.support.server.proxy import Proxy
 from windfall.client import Client
 
 pytestmark = pytest.mark.slow

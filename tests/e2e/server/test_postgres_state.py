@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support import postgres
-from tests.support.typed import Shell
+from tests.support.commands.typed import Shell
+from tests.support.server import postgres
 
 PASSWORD = "open-sesame"
 MARK = """

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from tests.support.typed import Shell
+from tests.support.commands.typed import Shell
 
 
 class Site:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.typed import WINDFALL, Ended, Shell
+from tests.support.commands.typed import WINDFALL, Ended, Shell
 
 COMMANDS = [
     ["status"],

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.support.cluster import cluster
+from tests.support.server.cluster import cluster
 
 COUNT = """\
 import os, pathlib, signal, sys, time

@@ -12,8 +12,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.support.fake_server import FakeServer
-from tests.support.worker_process import until_gone, until_written, worker
+from tests.support.server.fake_server import FakeServer
+from tests.support.server.worker_process import until_gone, until_written, worker
 from windfall.pools.starting.process_tree import Tree
 
 LIMIT_S = 6.0

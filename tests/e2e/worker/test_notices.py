@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.ec2.hypervisor import Hypervisor
-from tests.support.fake_server import FakeServer
-from tests.support.worker_process import until_written, worker
+from tests.support.server.fake_server import FakeServer
+from tests.support.server.worker_process import until_written, worker
 from windfall.worker.metadata import ENDPOINT_VARIABLE, RECLAIMED, Watch
 
 

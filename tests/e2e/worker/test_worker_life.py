@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_server import FakeServer
-from tests.support.worker_process import SOURCE, Worker, alive, until_gone, until_written, worker
+from tests.support.server.fake_server import FakeServer
+from tests.support.server.worker_process import SOURCE, Worker, alive, until_gone, until_written, worker
 
 
 def sleeper(file: Path, trap: str = "") -> list[str]:
@@ -292,7 +292,7 @@ def test_it_dies_with_the_process_that_started_it(tmp_path):
         server.add(server.job(), sleeper(file, trap="trap '' TERM HUP;"))
         code = (
             "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; "
-            "import tests.support.worker_process as w; "
+            "import tests.support.server.worker_process as w; "
             "p = w.Worker(sys.argv[2], Path(sys.argv[3]), '--die-with-parent'); print(p.pid, flush=True); input()"
         )
         root = str(Path(__file__).parents[3])

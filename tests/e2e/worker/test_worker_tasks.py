@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_server import FakeServer
-from tests.support.worker_process import Worker, alive, until_gone, until_written, worker
+from tests.support.server.fake_server import FakeServer
+from tests.support.server.worker_process import Worker, alive, until_gone, until_written, worker
 
 HOG = f"{sys.executable} -c \"x = b'x' * (200 << 20); import time; time.sleep(30)\""
 

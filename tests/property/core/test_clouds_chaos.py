@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis.strategies import booleans, floats, integers, sampled_from
 from msgspec.structs import replace
 
-from tests.support.ledger import recounted
+from tests.support.clouds.ledger import recounted
 from windfall.core.engine import Engine
 from windfall.core.records import decode_record, encode_record
-from windfall.core.state import fleet
 from windfall.core.state.invariants import problems
+from windfall.core.state.renting import fleet
 from windfall.core.state.snapshot import save
 from windfall.core.state.state import State
 from windfall.planning.contract import Plan, Start, Task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-from tests.support.engine_machine import EngineMachine
+from tests.support.engine.engine_machine import EngineMachine
 
 EngineMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestEngine = EngineMachine.TestCase

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from tests.support.engine_machine import EngineMachine, FakeHost
+from tests.support.engine.engine_machine import EngineMachine, FakeHost
 from windfall.core.events import (
     HostAsked,
     JobRules,
@@ -26,7 +26,7 @@ from windfall.core.events import (
     TasksAdded,
 )
 from windfall.core.renting import plans
-from windfall.core.state import fleet
+from windfall.core.state.renting import fleet
 from windfall.planning.contract import Plan, Start
 from windfall.planning.offers import Offer
 

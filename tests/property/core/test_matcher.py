@@ -8,7 +8,7 @@ from unittest.mock import patch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.events import JobChanged, JobRules, TaskClass
 from windfall.core.matching import ranking
 from windfall.core.matching.ads import bag_ad, class_ad, host_ad, job_ad, pool_ad, queue_ad

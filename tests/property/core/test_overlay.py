@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from windfall.core.state.pools import Matching, PoolRules, PoolState
+from windfall.core.state.hosts.pools import Matching, PoolRules, PoolState
 from windfall.core.supply.apply import asked, joined
 from windfall.core.supply.overlay import (
     ERRORS_TO_OPEN,

@@ -22,7 +22,7 @@ from windfall.core.events import (
 from windfall.core.records import decode_record, encode_record
 from windfall.core.sites.instances import HOLDING, LEAVING, PLACED, InstanceEnd, SiteRules, Wish
 from windfall.core.sites.site import GIVEN_UP, room, silences
-from windfall.core.state.hosts import GONE
+from windfall.core.state.hosts.hosts import GONE
 from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State

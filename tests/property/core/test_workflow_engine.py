@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from tests.support.engine_machine import OPEN, EngineMachine
+from tests.support.engine.engine_machine import OPEN, EngineMachine
 from windfall.core.events import JobCancelled, JobRetried, JobRules, JobSealed, JobShaped, JobSubmitted, TaskClass
 from windfall.core.events import TasksAdded as Added
-from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, WAITING
+from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, HELD, WAITING
 from windfall.graph import from_edges
 
 

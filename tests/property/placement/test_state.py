@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from windfall.placement import Count, Host, Instance, Period, Request, Revenue, Scheduler, Site, Work
-from windfall.placement.costs import micros
+from windfall.placement.evictions.costs import micros
 
 COSTS = (Period(), Count(), Revenue(), Work())
 sizes = st.sampled_from([{"vcpu": 1, "ram_mb": 2}, {"vcpu": 2, "ram_mb": 4}, {"vcpu": 0.1}, {"vcpu": 3, "ram_mb": 1}])

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windfall.placement import GROUPS, Count, Host, Instance, Period, Request, Revenue, Scheduler, Site, Work
-from windfall.placement.costs import MICRO
+from windfall.placement.evictions.costs import MICRO
+from windfall.placement.evictions.victims import cheapest_cover, search_cover
 from windfall.placement.model import UNITS, to_units
-from windfall.placement.victims import cheapest_cover, search_cover
 
 RESOURCES = ("vcpu", "ram_mb", "gpu")
 CASES = 10_000

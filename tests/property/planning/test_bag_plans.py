@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.bag_plans import World
+from tests.support.clouds.bag_plans import World
 from windfall.planning.bags.feasibility import earliest_deadline_t, fits_by
 from windfall.planning.bags.packing import Item, longest_first
 from windfall.planning.bags.safety_net import SafetyNet, startable

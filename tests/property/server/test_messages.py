@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.asgi import InProcess
+from tests.support.server.asgi import InProcess
 from windfall.core.matching.policy import POLICIES
 from windfall.wire import VERSION, frames
 from windfall.wire.messages import BAD_TASK, CAUSES

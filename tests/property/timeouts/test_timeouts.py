@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from windfall.timeouts.best import best_timeout
-from windfall.timeouts.empirical import best_of_sample
-from windfall.timeouts.laws import Exponential, Gaussian, LogNormal, Pareto, Uniform, Weibull
-from windfall.timeouts.online import Sketch
+from windfall.timeouts.fitting.sample import make_sample, outlier_share, survival
+from windfall.timeouts.laws.closed import Exponential, Gaussian, LogNormal, Pareto, Uniform, Weibull
+from windfall.timeouts.laws.empirical import best_of_sample
+from windfall.timeouts.learning.online import Sketch
 from windfall.timeouts.process import Process
-from windfall.timeouts.sample import make_sample, outlier_share, survival
 
 SCALE = st.floats(1e-2, 1e5)
 LAWS = st.one_of(

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from windfall.core.decisions import TimeJudged
 from windfall.core.events import MachineEnded
-from windfall.core.state import fleet
 from windfall.core.state.invariants import problems
+from windfall.core.state.renting import fleet
 from windfall.planning.contract import Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS

@@ -6,7 +6,7 @@ import json
 
 from msgspec.structs import replace
 
-from tests.support.command import windfall
+from tests.support.commands.command import windfall
 from windfall.sim.studies.calibration import Setting, judge, settings
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ledger import recounted
+from tests.support.clouds.ledger import recounted
 from windfall.core.events import CheckpointSaved, PricesReported, ResultsReported, TasksEstimated
 from windfall.core.records import encode_record
-from windfall.core.state import fleet
 from windfall.core.state.invariants import problems
+from windfall.core.state.renting import fleet
 from windfall.planning.contract import Phase, Plan, Start, Task
 from windfall.planning.offers import Offer
 from windfall.sim.clouds.market import Market, Supply

@@ -15,7 +15,7 @@ import pytest
 
 from tests.simulation.clouds.test_clouds import scenario
 from tests.simulation.drivers.test_two_drivers import InlinePlanning
-from tests.support.virtual_loop import run_virtually
+from tests.support.engine.virtual_loop import run_virtually
 from windfall.core import events as ev
 from windfall.core.engine import Engine
 from windfall.core.records import Record

@@ -17,15 +17,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.virtual_loop import run_virtually
+from tests.support.engine.virtual_loop import run_virtually
 from windfall.core import events as ev
 from windfall.core.engine import Engine
 from windfall.core.events import HostAsked, JobRules, Result, Settings, TaskClass
 from windfall.core.records import Record
 from windfall.core.renting import plans
 from windfall.core.sites.instances import HOLDING, InstanceEnd, SiteRules, Wish
-from windfall.core.state.hosts import GONE
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.hosts import GONE
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.state.state import State
 from windfall.core.wishes import AskWish, PlanWish
 from windfall.drivers import asking, planner_process, pools, thinking

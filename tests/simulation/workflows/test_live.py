@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.wishes import plans_wanted
+from tests.support.engine.wishes import plans_wanted
 from windfall.core.decisions import PlanTaken
 from windfall.core.engine import Engine
 from windfall.core.events import (
@@ -31,8 +31,8 @@ from windfall.core.events import (
 )
 from windfall.core.records import Record
 from windfall.core.renting import plans
-from windfall.core.state import fleet
 from windfall.core.state.invariants import problems
+from windfall.core.state.renting import fleet
 from windfall.drivers.simulated import Simulated
 from windfall.graph import from_edges
 from windfall.planning.offers import Offer

@@ -21,8 +21,8 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
-from windfall.core.state.columns import DONE
 from windfall.core.state.invariants import problems
+from windfall.core.state.jobs.columns import DONE
 from windfall.drivers.simulated import Simulated
 from windfall.lab import data
 from windfall.wire.messages import CAUSES

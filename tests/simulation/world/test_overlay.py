@@ -21,7 +21,7 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.drivers.simulated import Simulated
 from windfall.policy import compile_policies
 

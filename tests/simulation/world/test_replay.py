@@ -7,7 +7,7 @@ import pkgutil
 
 import pytest
 
-from tests.support.rich_logs import WORLDS
+from tests.support.engine.rich_logs import WORLDS
 from windfall.core.engine import Engine
 from windfall.core.records import decode_record, encode_record
 from windfall.core.state.snapshot import save
@@ -17,8 +17,8 @@ PACKAGES = ("windfall.core", "windfall.planning", "windfall.timeouts", "windfall
 CODES = (
     "windfall.core.decisions",
     "windfall.core.records",
-    "windfall.core.state.columns",
-    "windfall.core.state.causes",
+    "windfall.core.state.jobs.columns",
+    "windfall.core.state.jobs.causes",
     "windfall.wire.messages",
 )
 """What stands here are codes of the log's format, not constants that anybody would tune."""

@@ -9,8 +9,8 @@ import pytest
 
 from windfall.lab.timeouts.learning import Pool, best_fixed, play_fixed, play_learner, turnaround
 from windfall.timeouts.best import best_timeout
-from windfall.timeouts.laws import Exponential, Gaussian, LogNormal, Pareto, Uniform, Weibull
-from windfall.timeouts.numeric import EGEE_LIKE
+from windfall.timeouts.laws.closed import Exponential, Gaussian, LogNormal, Pareto, Uniform, Weibull
+from windfall.timeouts.laws.numeric import EGEE_LIKE
 from windfall.timeouts.process import Process
 
 LAWS = [

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import free_port
 from tests.support.ec2.hypervisor import Hypervisor
 from tests.support.ec2.proxy import Ec2Proxy
+from tests.support.server.cluster import free_port
 
 IMAGE = "ami-03cf127a"
 """One of the images that moto knows, for x86_64."""

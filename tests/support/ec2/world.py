@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tests.support.ec2 import ZONE_A, ZONE_B, Cloud, cloud_on, moto_server
-from tests.support.pool_worlds import World, kind_of_pool
+from tests.support.pools.pool_worlds import World, kind_of_pool
 from windfall.pools.ec2.pool import Ec2Pool
 from windfall.pools.ec2.settings import Ec2Settings
 from windfall.pools.kinds import Place, PoolConfig

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import Ended, windfall
-from tests.support.stub_server import StubServer, error
+from tests.support.commands.command import Ended, windfall
+from tests.support.server.stub_server import StubServer, error
 from windfall.cli import COMMANDS
 
 

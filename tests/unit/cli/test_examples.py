@@ -8,7 +8,7 @@ import shlex
 import click
 import pytest
 
-from tests.support.command import windfall
+from tests.support.commands.command import windfall
 from windfall.cli import cli
 from windfall.cli.examples import EXAMPLES
 from windfall.cli.topics import TOPICS

@@ -14,7 +14,7 @@ import sys
 import click
 import pytest
 
-from tests.support.command import windfall
+from tests.support.commands.command import windfall
 from windfall.cli import COMMANDS, cli, exits
 from windfall.cli.exits import OUTPUT_LOST
 

@@ -8,7 +8,7 @@ import re
 import click
 import pytest
 
-from tests.support.command import windfall
+from tests.support.commands.command import windfall
 from windfall import __version__
 from windfall.cli import COMMANDS, SECTIONS, cli
 from windfall.cli.help import REST

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.support.stub_server import StubServer, as_json, error
+from tests.support.server.stub_server import StubServer, as_json, error
 from windfall.client.calls import Calls
 from windfall.client.executor import Executor
 from windfall.client.local import running_server, state_location

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tests.support.stub_server import StubServer, as_json, error
+from tests.support.server.stub_server import StubServer, as_json, error
 from windfall.client.transport import Frame, Transport, error_of
 from windfall.errors import BadCredentials, BadInput, Unreachable, WindfallError
 from windfall.wire import frames

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.support.clouds import OFFERS, SPOT, STEADY, Account, FakeCloud
+from tests.support.clouds.providers import OFFERS, SPOT, STEADY, Account, FakeCloud
 from windfall.core.engine import Engine
 from windfall.core.events import (
     JobRules,
@@ -17,7 +17,7 @@ from windfall.core.events import (
     TasksAdded,
 )
 from windfall.core.records import decode_record
-from windfall.core.state.fleet import ENDED, FAILED, HIBERNATED, PENDING, REFUSED, RELEASED, TAKEN
+from windfall.core.state.renting.fleet import ENDED, FAILED, HIBERNATED, PENDING, REFUSED, RELEASED, TAKEN
 from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.planning.contract import Plan, Start

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.support.clouds import SPOT, STEADY, Account, FakeCloud
-from tests.support.engine import Hand
+from tests.support.clouds.providers import SPOT, STEADY, Account, FakeCloud
+from tests.support.engine.hand import Hand
 from windfall.drivers.market import market_news
 from windfall.pools.contract import PriceMove
 

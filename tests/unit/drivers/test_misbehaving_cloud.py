@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from hypothesis.strategies import integers, sampled_from
 
-from tests.support.virtual_loop import run_virtually
+from tests.support.engine.virtual_loop import run_virtually
 from windfall.core.engine import Engine
 from windfall.core.events import (
     JobRules,
@@ -23,9 +23,9 @@ from windfall.core.events import (
     TasksAdded,
     TimerFired,
 )
-from windfall.core.state.fleet import REFUSED, owed_microusd
+from windfall.core.state.hosts.pools import ENDING
 from windfall.core.state.invariants import problems
-from windfall.core.state.pools import ENDING
+from windfall.core.state.renting.fleet import REFUSED, owed_microusd
 from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.planning.contract import Plan, Start

@@ -21,7 +21,7 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.wishes import AskWish
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.support.clouds import SPOT, STEADY
+from tests.support.clouds.providers import SPOT, STEADY
 from windfall.core.engine import Engine
 from windfall.core.events import JobRules, JobSealed, JobSubmitted, OffersConfigured, Settings, TaskClass, TasksAdded
 from windfall.core.wishes import FALLBACK, PLANNER, PlanWish

@@ -17,7 +17,7 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.supply.overlay import ERRORS_TO_OPEN
 from windfall.core.wishes import AskWish
 from windfall.drivers.asking import PoolWorker, Started

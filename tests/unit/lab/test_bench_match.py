@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from windfall.bench.match import PROFILES, Measured, command
+from windfall.bench.in_process.match import PROFILES, Measured, command
 
 
 def test_the_document_has_a_rate_a_floor_and_the_growth():

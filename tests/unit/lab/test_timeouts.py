@@ -10,7 +10,7 @@ from windfall.lab.data import root
 from windfall.lab.timeouts import egee
 from windfall.lab.timeouts.command import classical_figures, grid_logs, learning, table_2
 from windfall.timeouts.best import best_timeout
-from windfall.timeouts.numeric import EGEE_LIKE
+from windfall.timeouts.laws.numeric import EGEE_LIKE
 from windfall.timeouts.process import Process
 
 GRID = root() / "grid" if root() is not None else None

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from windfall.placement import Host, Instance, Request, Scheduler, Site
-from windfall.placement.consolidate import consolidate, rehome
-from windfall.placement.market import clear
-from windfall.placement.proactive import headroom, unprofitable
+from windfall.placement.evictions.consolidate import consolidate, rehome
+from windfall.placement.evictions.market import clear
+from windfall.placement.evictions.proactive import headroom, unprofitable
 
 
 def bidder(identity, bid, vcpu=1.0, run_s=0.0):

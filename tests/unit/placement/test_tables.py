@@ -5,7 +5,7 @@ import pytest
 
 from windfall.lab.opie.tables import TABLES
 from windfall.placement import Count, Host, Instance, Period, Request, Scheduler, Site, Work
-from windfall.placement.costs import MICRO
+from windfall.placement.evictions.costs import MICRO
 
 
 @pytest.mark.parametrize("number", TABLES)

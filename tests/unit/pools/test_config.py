@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.pools.config import read_pools

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_kubernetes import FakeApi
+from tests.support.pools.fake_kubernetes import FakeApi
 from windfall.pools.contract import (
     ENDED,
     FAILED,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.events import OverlayDue, PoolAnswered, PoolCounted, PoolsConfigured, TaskClass
 from windfall.core.matching.ads import pool_ad
-from windfall.core.state.pools import Ask, PoolRules
+from windfall.core.state.hosts.pools import Ask, PoolRules
 from windfall.core.supply.overlay import ERRORS_TO_OPEN, STUCK_S, is_stuck, remark
 from windfall.core.wishes import AskWish, wishes
 from windfall.policy.compiled import compile_policies

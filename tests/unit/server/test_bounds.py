@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.asgi import InProcess
+from tests.support.server.asgi import InProcess
 from windfall.store.contract import Batch, JobRow
 from windfall.wire import VERSION, frames
 

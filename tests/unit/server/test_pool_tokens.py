@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import floats, from_regex, text
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.events import HostAsked, OffersConfigured, PoolsConfigured
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.errors import BadCredentials
 from windfall.planning.offers import Offer
 from windfall.pools.starting.secrets import without_tokens

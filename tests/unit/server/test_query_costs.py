@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.asgi import InProcess
+from tests.support.server.asgi import InProcess
 from windfall.server.queries import jobs as queries
 
 

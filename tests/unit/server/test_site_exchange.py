@@ -13,8 +13,8 @@ from windfall.server.http.exchange import WrongVersion
 from windfall.server.sites.exchange import TurnedAway, read, reported
 from windfall.wire import VERSION, frames
 from windfall.wire.messages import MAX_TEXT_CHARS
-from windfall.worker.site import _row
-from windfall.worker.site_instances import Cores, End
+from windfall.worker.site.agent import _row
+from windfall.worker.site.instances import Cores, End
 
 
 def frame(*attachments: bytes, **changes) -> bytes:

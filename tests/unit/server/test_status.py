@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windfall.core.events import JobRules, TaskClass
-from windfall.core.state.bags import Bag
+from windfall.core.state.jobs.bags import Bag
 from windfall.server.queries.status import recovered, tasks_in
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.asgi import InProcess
+from tests.support.server.asgi import InProcess
 from windfall.server.http import uploads
 from windfall.server.http.uploads import Uploads
 

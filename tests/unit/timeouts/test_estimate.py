@@ -9,14 +9,14 @@ import pytest
 
 from windfall.errors import BadInput
 from windfall.timeouts.best import best_timeout
-from windfall.timeouts.dependence import Observations, neighbour_correlation, waiting_at_submission
-from windfall.timeouts.empirical import best_of_sample, empirical_process
-from windfall.timeouts.estimate import fit_blend, fit_laws, kolmogorov
-from windfall.timeouts.laws import Exponential, Gaussian, LogNormal, Pareto, Uniform, Weibull
-from windfall.timeouts.numeric import EGEE_LIKE
+from windfall.timeouts.fitting.dependence import Observations, neighbour_correlation, waiting_at_submission
+from windfall.timeouts.fitting.estimate import fit_blend, fit_laws, kolmogorov
+from windfall.timeouts.fitting.report import analyse
+from windfall.timeouts.fitting.sample import make_sample, outlier_share, survival
+from windfall.timeouts.laws.closed import Exponential, Gaussian, LogNormal, Pareto, Uniform, Weibull
+from windfall.timeouts.laws.empirical import best_of_sample, empirical_process
+from windfall.timeouts.laws.numeric import EGEE_LIKE
 from windfall.timeouts.process import Process
-from windfall.timeouts.report import analyse
-from windfall.timeouts.sample import make_sample, outlier_share, survival
 
 
 def drawn(law, rho, count, seed, cut_at=10_000.0):

@@ -10,8 +10,8 @@ from scipy import integrate, optimize, special
 
 from windfall.errors import BadInput
 from windfall.timeouts.best import best_limited, best_timeout
-from windfall.timeouts.laws import Exponential, Gaussian, LatencyLaw, LogNormal, Pareto, Uniform, Weibull
-from windfall.timeouts.numeric import EGEE_LIKE, Blend, ScipyLaw
+from windfall.timeouts.laws.closed import Exponential, Gaussian, LatencyLaw, LogNormal, Pareto, Uniform, Weibull
+from windfall.timeouts.laws.numeric import EGEE_LIKE, Blend, ScipyLaw
 from windfall.timeouts.process import Process
 
 LAWS: list[LatencyLaw] = [

@@ -10,9 +10,9 @@ import pytest
 
 from windfall.errors import BadInput
 from windfall.timeouts.best import best_timeout
-from windfall.timeouts.laws import LogNormal
-from windfall.timeouts.memory import USUAL, cell_of
-from windfall.timeouts.online import EXPLORE_EVERY, LEAST, Memory, Sketch, edge_above
+from windfall.timeouts.laws.closed import LogNormal
+from windfall.timeouts.learning.memory import USUAL, cell_of
+from windfall.timeouts.learning.online import EXPLORE_EVERY, LEAST, Memory, Sketch, edge_above
 from windfall.timeouts.process import Process
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from windfall.errors import BadInput
 from windfall.timeouts.best import best_timeout
-from windfall.timeouts.laws import Gaussian, LogNormal
+from windfall.timeouts.laws.closed import Gaussian, LogNormal
 from windfall.timeouts.process import Process
 from windfall.timeouts.strategies import Strategy, best_strategies, latency_and_jobs, score
 

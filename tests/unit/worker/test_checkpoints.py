@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
-from windfall.worker.checkpoints import Checkpoints
-from windfall.worker.transfers import Failed
+from windfall.worker.transport.checkpoints import Checkpoints
+from windfall.worker.transport.transfers import Failed
 
 
 class SlowTransfers:

@@ -13,11 +13,12 @@ from hypothesis.strategies import binary, integers, lists
 
 from windfall.pools.starting.workerfile import worker_pyz
 from windfall.worker import __main__ as command
-from windfall.worker import identity, workdir
-from windfall.worker.channel import Queue, encode
-from windfall.worker.outbox import Outbox, Result
-from windfall.worker.spool import Spool
-from windfall.worker.window import OutputWindow, shrink
+from windfall.worker import identity
+from windfall.worker.running import workdir
+from windfall.worker.running.channel import Queue, encode
+from windfall.worker.running.window import OutputWindow, shrink
+from windfall.worker.transport.outbox import Outbox, Result
+from windfall.worker.transport.spool import Spool
 
 
 @given(chunks=lists(binary(max_size=50), max_size=30), cap=integers(0, 200))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from windfall.cli.show import page
-from windfall.core.state import fleet
+from windfall.core.state.renting import fleet
 from windfall.figures.canvas import new_figure
 from windfall.sim.run import RunOutcome, completions
 from windfall.sim.world import World

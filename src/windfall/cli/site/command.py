@@ -91,7 +91,7 @@ def create(name: str, place: Place, as_json: bool, **rules: Any) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def agent(arguments: tuple[str, ...]) -> None:
     """Offer this host to a site. `windfall site agent --help` shows the options."""
-    from windfall.worker.site_main import main
+    from windfall.worker.site.main import main
 
     code = main(arguments, prog="windfall site agent")
     sys.stdout.flush()

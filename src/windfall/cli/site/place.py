@@ -13,10 +13,10 @@ import msgspec
 from windfall.errors import BadInput
 from windfall.placement import GROUPS, Cost, Count, Period, Request, Revenue, Scheduler, SetCost, Site, Work
 from windfall.placement import parse as reading
-from windfall.placement.costs import MICRO
+from windfall.placement.evictions.costs import MICRO
 from windfall.placement.explain import per_host, shown_cost, why
+from windfall.placement.hosts.weighers import CHEAPEST, WEIGHERS
 from windfall.placement.scheduler import Weighed
-from windfall.placement.weighers import CHEAPEST, WEIGHERS
 from windfall.units import show_duration
 
 EXAMPLE = 'for example: Host.Free.ram_mb > 4000 && member("ssd", Host.Tags)'
@@ -155,7 +155,7 @@ def consolidate(hosts_file: str, max_moves: int, as_json: bool) -> None:
     \b
     windfall place consolidate --hosts hosts.json
     """
-    from windfall.placement.consolidate import consolidate as plan_moves
+    from windfall.placement.evictions.consolidate import consolidate as plan_moves
 
     plan = plan_moves(Site(reading.hosts(_document(hosts_file), hosts_file)), max_moves)
     if as_json:
@@ -190,7 +190,7 @@ def market(hosts_file: str, bids_file: str, reserve_usd: float, unit: str, as_js
 
     Running preemptible instances take part if they have a bid_usd_per_h.
     """
-    from windfall.placement.market import clear
+    from windfall.placement.evictions.market import clear
 
     hosts = reading.hosts(_document(hosts_file), hosts_file)
     bids = reading.bids(_document(bids_file), hosts, bids_file)
@@ -236,7 +236,7 @@ def headroom(hosts_file: str, request_file: str, copies: int, horizon_s: float, 
     \b
     windfall place headroom --hosts hosts.json --request request.json --copies 2 --within 3600
     """
-    from windfall.placement.proactive import headroom as plan_ends
+    from windfall.placement.evictions.proactive import headroom as plan_ends
 
     hosts = reading.hosts(_document(hosts_file), hosts_file)
     request = reading.request(_document(request_file), hosts, request_file)

@@ -17,9 +17,9 @@ from windfall.store.location import shown
 
 if TYPE_CHECKING:
     from windfall.timeouts.best import Best
-    from windfall.timeouts.laws import LatencyLaw
+    from windfall.timeouts.fitting.report import Report
+    from windfall.timeouts.laws.closed import LatencyLaw
     from windfall.timeouts.process import Process
-    from windfall.timeouts.report import Report
 
 # law -> its parameters, in the paper's order: one table for `law`, `curve` and `strategy`.
 PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -87,8 +87,8 @@ def rho_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def build_law(name: str, options: dict[str, Any]) -> LatencyLaw:
     """The law a command line describes; names what is missing, foreign or malformed."""
-    from windfall.timeouts.laws import closed_form
-    from windfall.timeouts.numeric import EGEE_LIKE, Blend, ScipyLaw
+    from windfall.timeouts.laws.closed import closed_form
+    from windfall.timeouts.laws.numeric import EGEE_LIKE, Blend, ScipyLaw
 
     given = {key: options[key] for key in MEANINGS if options.get(key) is not None}
     if name.startswith("scipy:"):
@@ -314,7 +314,7 @@ def fit(file: str, as_json: bool, run_s: float, submit_cost_s: float, **options:
 
 
 def analyse_file(file: str, latencies: Any, run_s: float, submit_cost_s: float, options: dict[str, Any]) -> Report:
-    from windfall.timeouts.report import analyse
+    from windfall.timeouts.fitting.report import analyse
 
     try:
         return analyse(latencies.observations, run_s, submit_cost_s, options["quantile"], options["outlier_after_s"])

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from windfall.cli.timeout.state import is_state, latencies, read_log
 from windfall.errors import BadInput
-from windfall.timeouts.dependence import Observations
+from windfall.timeouts.fitting.dependence import Observations
 
 LATENCY_NAMES = ("latency_s", "latency", "wait_s", "wait", "seconds", "duration_s", "duration", "value")
 YES = {"1", "true", "t", "yes", "y", "censored", "running", "killed", "waiting", "lost"}

@@ -14,7 +14,7 @@ from msgspec import Struct
 from windfall.core.decisions import HostAnswered, TimeJudged
 from windfall.core.events import HostAsked, Key, ResultsReported
 from windfall.core.records import Record, decode_record
-from windfall.core.state.causes import CANCEL, LOSS_CODES
+from windfall.core.state.jobs.causes import CANCEL, LOSS_CODES
 from windfall.errors import BadInput
 from windfall.store import open_store
 from windfall.store.location import DATABASES, shown

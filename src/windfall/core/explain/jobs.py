@@ -27,11 +27,11 @@ from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue
 from windfall.core.matching.dispatch import Matcher, is_blocked, needs_failover
 from windfall.core.matching.policy import BagPolicy, Clause
 from windfall.core.records import Record
-from windfall.core.state.bags import Bag
-from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAMES, WAITING
-from windfall.core.state.fleet import FAILED as FLEET_FAILED
-from windfall.core.state.fleet import RELEASED, TAKEN
-from windfall.core.state.hosts import Host
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAMES, WAITING
+from windfall.core.state.renting.fleet import FAILED as FLEET_FAILED
+from windfall.core.state.renting.fleet import RELEASED, TAKEN
 from windfall.core.state.state import State
 from windfall.core.supply import modes
 from windfall.core.supply.pools import outlook

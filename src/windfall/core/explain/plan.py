@@ -11,8 +11,8 @@ from windfall.core.decisions import PlanTaken
 from windfall.core.events import PlanProposed
 from windfall.core.renting import free_hosts, money
 from windfall.core.renting.machines import after_stop_microusd, machines_of, spent_microusd
-from windfall.core.state.bags import Bag
-from windfall.core.state.fleet import HIBERNATED, PENDING, MachineState
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.renting.fleet import HIBERNATED, PENDING, MachineState
 from windfall.core.state.state import State
 from windfall.planning.contract import Plan
 from windfall.units import show_duration

@@ -41,11 +41,11 @@ from windfall.core.jobs import attempts
 from windfall.core.matching.turnarounds import cell_of
 from windfall.core.renting.apply import follow
 from windfall.core.sites.apply import welcome
-from windfall.core.state.bags import Bag, Terms
-from windfall.core.state.causes import CANCEL, LOSS_CODES
-from windfall.core.state.columns import CANCELLED, DONE, FAILED, NO_EXIT, WAITING
-from windfall.core.state.hosts import LIVE, Host
-from windfall.core.state.learned import RunTimes
+from windfall.core.state.hosts.hosts import LIVE, Host
+from windfall.core.state.hosts.learned import RunTimes
+from windfall.core.state.jobs.bags import Bag, Terms
+from windfall.core.state.jobs.causes import CANCEL, LOSS_CODES
+from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, NO_EXIT, WAITING
 from windfall.core.state.state import State
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from windfall.core.decisions import Assigned, Stop
-from windfall.core.state.bags import Attempt, Bag
-from windfall.core.state.columns import CANCELLED, HELD, WAITING
-from windfall.core.state.hosts import Host
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.columns import CANCELLED, HELD, WAITING
 from windfall.core.state.state import State
 
 

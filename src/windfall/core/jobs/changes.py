@@ -8,8 +8,8 @@ from windfall.core.decisions import JobSettled, JobTaken, Nothing, TasksChosen, 
 from windfall.core.events import JobCancelled, JobChanged, JobRetried, JobSealed, JobSubmitted, TasksAdded
 from windfall.core.jobs import stops
 from windfall.core.renting import plans
-from windfall.core.state.bags import FINAL
-from windfall.core.state.columns import CANCELLED, FAILED
+from windfall.core.state.jobs.bags import FINAL
+from windfall.core.state.jobs.columns import CANCELLED, FAILED
 from windfall.core.state.state import State
 
 

@@ -25,8 +25,8 @@ from windfall.core.events import Result, ResultsReported
 from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes
-from windfall.core.state.bags import FINAL, Bag
-from windfall.core.state.causes import CANCEL, LOSS_CODES, NO_DIRECTORY, SUCCESS, UNRENDERED
+from windfall.core.state.jobs.bags import FINAL, Bag
+from windfall.core.state.jobs.causes import CANCEL, LOSS_CODES, NO_DIRECTORY, SUCCESS, UNRENDERED
 from windfall.core.state.state import State
 
 DIRECTORY_ATTEMPTS = 3

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from windfall.core.decisions import FAILED_FOR_GOOD, LOST_FOR_GOOD, Stop
 from windfall.core.events import JobRules
-from windfall.core.state.bags import Bag
-from windfall.core.state.causes import Loss
-from windfall.core.state.columns import FAILED
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.causes import Loss
+from windfall.core.state.jobs.columns import FAILED
 from windfall.core.state.state import State
 
 

@@ -7,10 +7,10 @@ from math import inf
 from windfall.core.decisions import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, Lessons, TimeJudged
 from windfall.core.events import HostsEnded, TimerFired
 from windfall.core.jobs import attempts
-from windfall.core.state.bags import Bag
-from windfall.core.state.causes import LOST_CODE, Loss
-from windfall.core.state.columns import FAILED
-from windfall.core.state.hosts import GONE, HIBERNATED, LIVE, UNKNOWN, Host
+from windfall.core.state.hosts.hosts import GONE, HIBERNATED, LIVE, UNKNOWN, Host
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.causes import LOST_CODE, Loss
+from windfall.core.state.jobs.columns import FAILED
 from windfall.core.state.state import State
 
 

@@ -15,9 +15,9 @@ from windfall.core.jobs import attempts, stops
 from windfall.core.jobs.results import judge_loss
 from windfall.core.liveness import lessons
 from windfall.core.renting import budgets
-from windfall.core.state.bags import Bag
-from windfall.core.state.causes import Loss
-from windfall.core.state.hosts import GONE, HIBERNATED, Host
+from windfall.core.state.hosts.hosts import GONE, HIBERNATED, Host
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.causes import Loss
 from windfall.core.state.state import State
 
 

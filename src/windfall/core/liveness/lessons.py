@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from windfall.core.decisions import RETURNED, Lessons
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes
-from windfall.core.state.bags import Bag
-from windfall.core.state.causes import Loss
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.causes import Loss
 from windfall.core.state.state import State
 
 

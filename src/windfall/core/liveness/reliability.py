@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windfall.core.state.reliability import Reliability
+from windfall.core.state.hosts.reliability import Reliability
 
 SUSPECT_RATE = 0.5
 SUSPECT_WEIGHT = 3.0

@@ -11,13 +11,13 @@ from typing import Any
 
 from windfall.core.decisions import ACCEPTED
 from windfall.core.events import Result
-from windfall.core.state.bags import Bag
-from windfall.core.state.columns import DONE
-from windfall.core.state.hosts import Host
-from windfall.core.state.learned import Advice
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.hosts.learned import Advice
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.state import State
-from windfall.timeouts.memory import Counts
-from windfall.timeouts.online import LEAST, Sketch, is_stale
+from windfall.timeouts.learning.memory import Counts
+from windfall.timeouts.learning.online import LEAST, Sketch, is_stale
 
 PRIOR_S = 86400.0
 """Before enough has been seen: a day."""

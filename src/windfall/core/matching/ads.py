@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from windfall.core.liveness.timeouts import pool_advice
 from windfall.core.matching.lifetimes import left_s
-from windfall.core.state.bags import Attempt, Bag
-from windfall.core.state.columns import DONE, FAILED, HELD, WAITING
-from windfall.core.state.hosts import Host
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.columns import DONE, FAILED, HELD, WAITING
 from windfall.core.state.state import State
 
 Ad = Mapping[str, Any]

@@ -9,7 +9,7 @@ from windfall.core.events import HostAsked, Key
 from windfall.core.jobs import attempts
 from windfall.core.liveness.apply import apply_losses, leave
 from windfall.core.renting.apply import give_back, joined, note_idle, note_taken
-from windfall.core.state.hosts import GONE, LIVE, UNKNOWN, Host
+from windfall.core.state.hosts.hosts import GONE, LIVE, UNKNOWN, Host
 from windfall.core.state.state import State
 from windfall.core.supply import apply as supply
 

@@ -22,11 +22,11 @@ from windfall.core.matching.ranking import UNLIMITED, Known, Wants
 from windfall.core.matching.tail import TailRule, in_tail
 from windfall.core.renting.free_hosts import may_help
 from windfall.core.renting.machines import free_slots, reserved_for
-from windfall.core.state.bags import Bag, TaskQueue
-from windfall.core.state.columns import DONE, WAITING
-from windfall.core.state.fleet import MachineState, machine_of
-from windfall.core.state.hosts import Host
-from windfall.core.state.pools import ENDING, Breaker, PoolState
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.hosts.pools import ENDING, Breaker, PoolState
+from windfall.core.state.jobs.bags import Bag, TaskQueue
+from windfall.core.state.jobs.columns import DONE, WAITING
+from windfall.core.state.renting.fleet import MachineState, machine_of
 from windfall.core.state.state import State
 from windfall.core.supply import modes, overlay
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from windfall.core.events import TaskClass
 from windfall.core.matching.turnarounds import quantile_s
-from windfall.core.state.bags import Bag
-from windfall.core.state.columns import DONE
-from windfall.core.state.hosts import Host
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.state import State
 
 FINISHED_SHARE = 0.95

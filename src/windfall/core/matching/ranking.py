@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from windfall.core.matching.ads import Ad, bag_ad, class_ad
 from windfall.core.matching.policy import NOTHING, UNREPLICATED, BagPolicy, Seen, Verdict
-from windfall.core.state.bags import Bag
-from windfall.core.state.hosts import Host
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.state import State
 from windfall.numeric import np
 

@@ -17,9 +17,9 @@ from windfall.core.events import TaskClass
 from windfall.core.matching.ads import Ad, bag_ad, job_ad
 from windfall.core.matching.policy import BagPolicy
 from windfall.core.matching.turnarounds import quantile_s
-from windfall.core.state.bags import Attempt, Bag
-from windfall.core.state.columns import DONE
-from windfall.core.state.hosts import Host
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.state import State
 
 LOOKED_AT, LOOKED_AT_IN_ALL = 32, 128

@@ -33,10 +33,11 @@ from windfall.core.jobs import attempts
 from windfall.core.liveness import apply as liveness_apply
 from windfall.core.liveness.apply import apply_losses, hibernate, leave, resume
 from windfall.core.renting import money
-from windfall.core.state.bags import Bag
-from windfall.core.state.budgets import watch, watch_again
-from windfall.core.state.columns import HELD, WAITING
-from windfall.core.state.fleet import (
+from windfall.core.state.hosts.hosts import GONE, Host
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import HELD, WAITING
+from windfall.core.state.renting.budgets import watch, watch_again
+from windfall.core.state.renting.fleet import (
     ENDED,
     FAILED,
     HIBERNATED,
@@ -52,7 +53,6 @@ from windfall.core.state.fleet import (
     machine_of,
     queue_of,
 )
-from windfall.core.state.hosts import GONE, Host
 from windfall.core.state.saving import Floats
 from windfall.core.state.state import State
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from windfall.core.renting import money
-from windfall.core.state import fleet
-from windfall.core.state.budgets import STOP_LEAD_S, machines_of, may_begin_cycles, soon_owed_microusd
-from windfall.core.state.fleet import MachineState
+from windfall.core.state.renting import fleet
+from windfall.core.state.renting.budgets import STOP_LEAD_S, machines_of, may_begin_cycles, soon_owed_microusd
+from windfall.core.state.renting.fleet import MachineState
 from windfall.core.state.state import State
 from windfall.planning.offers import Offer
 

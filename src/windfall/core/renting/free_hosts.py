@@ -18,9 +18,9 @@ from msgspec import Struct
 from windfall.core.events import JobRules
 from windfall.core.renting.machines import machines_of
 from windfall.core.renting.runtimes import Outlook, unit_of
-from windfall.core.state.bags import Bag
-from windfall.core.state.columns import HELD, WAITING
-from windfall.core.state.fleet import MachineState, machine_of, paid_until_t, queue_of
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import HELD, WAITING
+from windfall.core.state.renting.fleet import MachineState, machine_of, paid_until_t, queue_of
 from windfall.core.state.state import State
 from windfall.core.supply import modes
 from windfall.planning.contract import ONDEMAND, SPOT

@@ -13,8 +13,9 @@ from windfall.core.decisions import AGAIN, FRESH, OTHERS_RUN, RETURNED, Assigned
 from windfall.core.events import MachineEnded, MachineRefused
 from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import leases, lessons
-from windfall.core.state import fleet
-from windfall.core.state.fleet import (
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.renting import fleet
+from windfall.core.state.renting.fleet import (
     FAILED,
     RELEASED,
     TAKEN,
@@ -23,7 +24,6 @@ from windfall.core.state.fleet import (
     owed_microusd,
     queue_of,
 )
-from windfall.core.state.hosts import Host
 from windfall.core.state.state import State
 from windfall.planning.offers import Offer
 

@@ -18,11 +18,11 @@ from windfall.core.jobs import attempts
 from windfall.core.liveness import lessons
 from windfall.core.renting import budgets, free_hosts, machines, money
 from windfall.core.renting.runtimes import Outlook, ran_so_far, unit_of
-from windfall.core.state import fleet
-from windfall.core.state.bags import Bag
-from windfall.core.state.budgets import soon_owed_microusd
-from windfall.core.state.columns import HELD, WAITING
-from windfall.core.state.fleet import ENDED, HIBERNATED, PENDING, MachineState
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import HELD, WAITING
+from windfall.core.state.renting import fleet
+from windfall.core.state.renting.budgets import soon_owed_microusd
+from windfall.core.state.renting.fleet import ENDED, HIBERNATED, PENDING, MachineState
 from windfall.core.state.state import State
 from windfall.core.supply import modes
 from windfall.core.wishes import there

@@ -9,9 +9,9 @@ from typing import Any
 
 from windfall.core.decisions import ACCEPTED, CheckpointKept
 from windfall.core.events import CheckpointSaved, Result, TaskClass
-from windfall.core.state.bags import Attempt, Bag
-from windfall.core.state.fleet import MachineState, machine_of
-from windfall.core.state.hosts import Host
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.renting.fleet import MachineState, machine_of
 from windfall.core.state.state import State
 from windfall.planning.contract import CHECKPOINT_S, CHECKPOINT_S_PER_MB
 from windfall.planning.estimates import GUESSED, MAX_SAMPLES, RECORDED, UNKNOWN, Estimates

@@ -29,7 +29,7 @@ from windfall.core.sites.instances import (
     SiteState,
     described,
 )
-from windfall.core.state.hosts import GONE, LIVE, UNKNOWN
+from windfall.core.state.hosts.hosts import GONE, LIVE, UNKNOWN
 from windfall.core.state.state import State
 from windfall.wire.messages import CANCELLED, PREEMPTED
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 
 if TYPE_CHECKING:
     from windfall.core.events import SiteHostReported

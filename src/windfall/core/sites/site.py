@@ -26,9 +26,9 @@ from windfall.core.sites.instances import (
     described,
 )
 from windfall.core.sites.view import SiteViews
-from windfall.core.state.causes import Loss
-from windfall.core.state.hosts import GONE, LIVE
-from windfall.core.state.pools import PoolState
+from windfall.core.state.hosts.hosts import GONE, LIVE
+from windfall.core.state.hosts.pools import PoolState
+from windfall.core.state.jobs.causes import Loss
 from windfall.core.state.state import State
 from windfall.numeric import np
 from windfall.placement import Cost, Count, Decision, Period, Request, Revenue, Scheduler, Work

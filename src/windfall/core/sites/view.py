@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from windfall.core.sites.instances import HOLDING, Instance, Resources, SiteHost, SiteState
 from windfall.placement import Host, Request, Site
 from windfall.placement import Instance as Placed
-from windfall.placement.costs import micros
+from windfall.placement.evictions.costs import micros
 
 if TYPE_CHECKING:
     from windfall.core.state.state import State

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from windfall.core.state.bags import Attempt, Bag
-from windfall.core.state.columns import DONE, FAILED, HELD, WAITING
-from windfall.core.state.fleet import ENDED, HIBERNATED, MachineState
-from windfall.core.state.hosts import GONE, LIVE, UNKNOWN
+from windfall.core.state.hosts.hosts import GONE, LIVE, UNKNOWN
+from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.columns import DONE, FAILED, HELD, WAITING
+from windfall.core.state.renting.fleet import ENDED, HIBERNATED, MachineState
 from windfall.core.state.state import State
 
 

@@ -8,12 +8,12 @@ from windfall import graph as graphs
 from windfall.core.events import Settings
 from windfall.core.sites.instances import SiteState
 from windfall.core.state.agenda import Agenda
-from windfall.core.state.bags import Bag, Due
-from windfall.core.state.budgets import watch
-from windfall.core.state.fleet import SavedFleet
-from windfall.core.state.hosts import SavedHosts
-from windfall.core.state.learned import Learned
-from windfall.core.state.pools import AddedPool, Flow, Matching, PoolMode, PoolState
+from windfall.core.state.hosts.hosts import SavedHosts
+from windfall.core.state.hosts.learned import Learned
+from windfall.core.state.hosts.pools import AddedPool, Flow, Matching, PoolMode, PoolState
+from windfall.core.state.jobs.bags import Bag, Due
+from windfall.core.state.renting.budgets import watch
+from windfall.core.state.renting.fleet import SavedFleet
 from windfall.core.state.saving import Reader, Writer
 from windfall.core.state.state import State
 

@@ -8,11 +8,11 @@ from msgspec import Struct, field
 
 from windfall.core.events import Settings
 from windfall.core.sites.instances import SiteState
-from windfall.core.state.bags import Bags
-from windfall.core.state.fleet import Fleet
-from windfall.core.state.hosts import Host, Hosts
-from windfall.core.state.learned import Learned
-from windfall.core.state.pools import AddedPool, Matching, PoolMode, PoolState
+from windfall.core.state.hosts.hosts import Host, Hosts
+from windfall.core.state.hosts.learned import Learned
+from windfall.core.state.hosts.pools import AddedPool, Matching, PoolMode, PoolState
+from windfall.core.state.jobs.bags import Bags
+from windfall.core.state.renting.fleet import Fleet
 
 
 class Supply(Struct):

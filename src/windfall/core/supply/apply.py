@@ -22,7 +22,7 @@ from windfall.core.events import (
     TasksAdded,
 )
 from windfall.core.renting import apply as renting
-from windfall.core.state.pools import NEVER_CAME_KEPT, OPEN, AddedPool, Matching, PoolMode, PoolState
+from windfall.core.state.hosts.pools import NEVER_CAME_KEPT, OPEN, AddedPool, Matching, PoolMode, PoolState
 from windfall.core.state.state import State
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from windfall.core.decisions import PoolSettled
 from windfall.core.events import PoolRemoved, PoolSwitched
 from windfall.core.jobs import attempts
-from windfall.core.state.fleet import MachineState
-from windfall.core.state.hosts import GONE
-from windfall.core.state.pools import DRAINING, ENDING, OPEN, PAUSED
+from windfall.core.state.hosts.hosts import GONE
+from windfall.core.state.hosts.pools import DRAINING, ENDING, OPEN, PAUSED
+from windfall.core.state.renting.fleet import MachineState
 
 if TYPE_CHECKING:
     from windfall.core.state.state import State

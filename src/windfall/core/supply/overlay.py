@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from windfall.core.state.pools import Ask, Breaker, Matching, Pools, PoolState
+from windfall.core.state.hosts.pools import Ask, Breaker, Matching, Pools, PoolState
 from windfall.units import show_duration
 
 

@@ -13,8 +13,8 @@ from windfall.core.matching import lifetimes
 from windfall.core.matching.ads import Ad, bag_ad, pool_ad, queue_ad
 from windfall.core.matching.dispatch import is_blocked, needs_failover
 from windfall.core.sites.site import with_room
-from windfall.core.state.bags import Bag
-from windfall.core.state.pools import Ask, Matching, Pools, PoolState
+from windfall.core.state.hosts.pools import Ask, Matching, Pools, PoolState
+from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.state import State
 from windfall.core.supply import modes, overlay
 from windfall.core.supply.overlay import Supply

@@ -15,7 +15,7 @@ import click
 import numpy as np
 from msgspec import structs
 
-from windfall.bench.scs import measure_all
+from windfall.bench.in_process.scs import measure_all
 from windfall.figures.canvas import new_figure, save
 from windfall.lab import cases
 from windfall.lab.scs.load import APPLICATIONS, DEADLINES_H, HOURS, PATTERNS, PER_HOUR, arrivals_s, world_of_times

@@ -20,11 +20,11 @@ from windfall.lab.data import root
 from windfall.lab.timeouts import egee
 from windfall.lab.timeouts.learning import Pool, best_fixed, play_fixed, play_learner, turnaround
 from windfall.timeouts.best import best_timeout
-from windfall.timeouts.empirical import empirical_process
-from windfall.timeouts.laws import Exponential, Gaussian, LatencyLaw, LogNormal, Pareto, Uniform, Weibull
-from windfall.timeouts.numeric import ScipyLaw
+from windfall.timeouts.fitting.sample import survival
+from windfall.timeouts.laws.closed import Exponential, Gaussian, LatencyLaw, LogNormal, Pareto, Uniform, Weibull
+from windfall.timeouts.laws.empirical import empirical_process
+from windfall.timeouts.laws.numeric import ScipyLaw
 from windfall.timeouts.process import Process
-from windfall.timeouts.sample import survival
 
 
 @click.command()
@@ -225,7 +225,7 @@ def grid_logs(pattern: str = "*") -> tuple[Any, str]:
     """Batch queues: the timeout by the formula, and by a replay of the log."""
     from windfall.cli.timeout.files import Columns, read_latencies
     from windfall.errors import BadInput
-    from windfall.timeouts.report import analyse
+    from windfall.timeouts.fitting.report import analyse
 
     folder = root()
     title = "## Real grid logs\n\n"

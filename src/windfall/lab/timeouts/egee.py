@@ -17,11 +17,11 @@ from scipy import optimize
 from windfall.errors import BadInput
 from windfall.timeouts.arrays import Array
 from windfall.timeouts.best import best_timeout
-from windfall.timeouts.dependence import Observations
-from windfall.timeouts.laws import LogNormal
-from windfall.timeouts.numeric import Blend, ScipyLaw
+from windfall.timeouts.fitting.dependence import Observations
+from windfall.timeouts.fitting.report import Report, analyse
+from windfall.timeouts.laws.closed import LogNormal
+from windfall.timeouts.laws.numeric import Blend, ScipyLaw
 from windfall.timeouts.process import Process
-from windfall.timeouts.report import Report, analyse
 
 # What section 4 prints. Everything else in this laboratory is computed.
 PROBES, CUT_OFF_S, RHO = 2137, 10_000.0, 0.025
@@ -143,8 +143,8 @@ def reproduce(samples: int = 40) -> tuple[Blend, Report, Report, list[Reproducti
 
 
 def _answer(observations: Observations) -> dict[str, float]:
-    from windfall.timeouts.empirical import best_of_sample
-    from windfall.timeouts.sample import make_sample
+    from windfall.timeouts.fitting.sample import make_sample
+    from windfall.timeouts.laws.empirical import best_of_sample
 
     sample = make_sample(observations.values, observations.censored)
     best = best_of_sample(sample)

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from windfall.timeouts.arrays import Array
 from windfall.timeouts.best import best_timeout
-from windfall.timeouts.memory import Decision
-from windfall.timeouts.online import Sketch
+from windfall.timeouts.learning.memory import Decision
+from windfall.timeouts.learning.online import Sketch
 from windfall.timeouts.process import Process
 
 

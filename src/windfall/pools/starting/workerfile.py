@@ -31,8 +31,8 @@ def worker_pyz() -> bytes:
         "windfall/__init__.py": f'"""The worker of Windfall."""\n\n__version__ = "{windfall.__version__}"\n',
     }
     for package in ("wire", "worker"):
-        for path in sorted((root / package).glob("*.py")):
-            files[f"windfall/{package}/{path.name}"] = path.read_text()
+        for path in sorted((root / package).rglob("*.py")):
+            files[f"windfall/{path.relative_to(root).as_posix()}"] = path.read_text()
     buffer = io.BytesIO(b"#!/usr/bin/env python3\n")
     buffer.seek(0, io.SEEK_END)
     # Stored, not deflated: the same bytes with every zlib, and quicker to import.

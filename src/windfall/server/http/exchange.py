@@ -38,7 +38,7 @@ from windfall.bounds import (
 from windfall.core.decisions import DROPPED, STALE, WASTE, HostAnswered, ResultsJudged
 from windfall.core.events import AnyEvent, CheckpointSaved, HostAsked, Key, MachineResumed, Result, ResultsReported
 from windfall.core.records import Record
-from windfall.core.state.fleet import HIBERNATED, MachineState, machine_of
+from windfall.core.state.renting.fleet import HIBERNATED, MachineState, machine_of
 from windfall.errors import BadInput, WindfallError
 from windfall.server.http.handing_out import fail, hand_out
 from windfall.server.pool_tokens import PoolToken, check_host

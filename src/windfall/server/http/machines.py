@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from windfall.bags.spec import JobSpec
 from windfall.core.renting import money
-from windfall.core.state.fleet import MachineState, owed_microusd, paid_until_t, queue_of
-from windfall.core.state.hosts import GONE
+from windfall.core.state.hosts.hosts import GONE
+from windfall.core.state.renting.fleet import MachineState, owed_microusd, paid_until_t, queue_of
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.server.service import NotFound, Service, decimal

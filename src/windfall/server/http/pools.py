@@ -8,8 +8,8 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 
 from windfall.bounds import Text
-from windfall.core.state.fleet import MachineState
-from windfall.core.state.pools import DRAINING, NEVER_CAME_KEPT, OPEN, PAUSED
+from windfall.core.state.hosts.pools import DRAINING, NEVER_CAME_KEPT, OPEN, PAUSED
+from windfall.core.state.renting.fleet import MachineState
 from windfall.errors import BadInput
 from windfall.server.http.bodies import typed_body
 from windfall.server.pool_admin import PoolAdmin

@@ -33,7 +33,7 @@ from windfall.core.decisions import JobTaken, TasksChosen
 from windfall.core.events import JobRules, TaskClass
 from windfall.core.matching.policy import BagPolicy, DefaultPolicy
 from windfall.core.records import Record
-from windfall.core.state.bags import Bag
+from windfall.core.state.jobs.bags import Bag
 from windfall.errors import BadInput
 from windfall.server.http import workflows
 from windfall.server.http.bodies import limited_body, typed_body

@@ -16,8 +16,8 @@ from windfall import graph as graphs
 from windfall.bags.spec import JobSpec
 from windfall.bounds import MAX_SECONDS
 from windfall.core import events as ev
-from windfall.core.state.bags import Bag
-from windfall.core.state.columns import STATE_NAMES
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import STATE_NAMES
 from windfall.core.state.state import State
 from windfall.errors import BadInput
 from windfall.server.service import NotFound, Service

@@ -13,9 +13,9 @@ from starlette.requests import Request
 
 from windfall.core.renting import money
 from windfall.core.renting.machines import machines_of
-from windfall.core.state.bags import Bag
-from windfall.core.state.columns import DONE
-from windfall.core.state.fleet import owed_microusd
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import DONE
+from windfall.core.state.renting.fleet import owed_microusd
 from windfall.server.service import Service
 
 Json = dict[str, Any]

@@ -19,8 +19,8 @@ from windfall.core.explain import jobs as explaining
 from windfall.core.liveness import timeouts
 from windfall.core.mentions import mentioned_jobs, shown_job
 from windfall.core.records import Record, decode_record
-from windfall.core.state.bags import FINAL, Bag
-from windfall.core.state.columns import FAILED, STATE_NAMES
+from windfall.core.state.jobs.bags import FINAL, Bag
+from windfall.core.state.jobs.columns import FAILED, STATE_NAMES
 from windfall.errors import BadInput
 from windfall.server.http import workflows
 from windfall.server.queries import failures, money

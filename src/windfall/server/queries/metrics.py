@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windfall.core.state.columns import STATE_NAMES
+from windfall.core.state.jobs.columns import STATE_NAMES
 from windfall.server.service import Service
 
 

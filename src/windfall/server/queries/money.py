@@ -18,9 +18,9 @@ from windfall.core.records import decode_record
 from windfall.core.renting import money
 from windfall.core.renting.machines import machines_of, spent_microusd
 from windfall.core.renting.runtimes import Outlook
-from windfall.core.state.bags import Bag
-from windfall.core.state.columns import HELD, WAITING
-from windfall.core.state.fleet import REFUSED, MachineState, owed_microusd, tariff_of
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import HELD, WAITING
+from windfall.core.state.renting.fleet import REFUSED, MachineState, owed_microusd, tariff_of
 from windfall.planning.contract import SPOT, Market
 from windfall.planning.offers import Offer
 from windfall.server.service import Service

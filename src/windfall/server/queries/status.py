@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from windfall.core.explain.plan import money_of, plan_of
-from windfall.core.state.bags import Bag
-from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
-from windfall.core.state.hosts import GONE, Host
-from windfall.core.state.pools import OPEN
+from windfall.core.state.hosts.hosts import GONE, Host
+from windfall.core.state.hosts.pools import OPEN
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
 from windfall.core.supply.overlay import remark
 from windfall.core.supply.pools import look, supply_of
 from windfall.numeric import np

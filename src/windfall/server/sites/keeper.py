@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from windfall.core.decisions import SiteSettled
 from windfall.core.events import InstancesWanted, SiteCreated
 from windfall.core.sites.instances import SiteRules
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.wishes import AskWish
 from windfall.drivers import asking
 from windfall.drivers.asking import PoolWorker, Started

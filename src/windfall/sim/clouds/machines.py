@@ -23,7 +23,7 @@ from windfall.core.events import (
     PricesReported,
 )
 from windfall.core.records import Record
-from windfall.core.state import fleet
+from windfall.core.state.renting import fleet
 from windfall.core.wishes import Wishes, machines_to_wake
 from windfall.planning.offers import Offer
 from windfall.sim.clouds.cloud import Cloud

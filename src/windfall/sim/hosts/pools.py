@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from windfall.core.events import PoolsConfigured
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.wishes import Wishes, wishes
 from windfall.drivers import asking
 from windfall.drivers.asking import PoolWorker, Started

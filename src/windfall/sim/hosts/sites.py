@@ -1,8 +1,8 @@
 """Sites of a simulated world: owned hosts, their agents, owners who come and go, and preemptible instances as workers.
 
 Which host runs an instance and which one makes way is the engine's decision. The agents here do what a live one does
-(`worker/site.py`): report what has started and ended, run what the answer lists, and start what waits for another when
-that one has gone. Touches nothing.
+(`worker/site/agent.py`): report what has started and ended, run what the answer lists, and start what waits for
+another when that one has gone. Touches nothing.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from windfall.core.events import PlanProposed, Settings
 from windfall.core.records import Record
-from windfall.core.state import fleet
+from windfall.core.state.renting import fleet
 from windfall.planning.contract import Planner, Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS

@@ -8,8 +8,8 @@ import math
 
 import pytest
 
-from tests.support.command import windfall
-from tests.support.rented_cloud import Cloud
+from tests.support.clouds.rented_cloud import Cloud
+from tests.support.commands.command import windfall
 from windfall.cli.plan.bag import Asked, prepare
 from windfall.cli.plan.screen import sparks
 from windfall.core.events import TaskClass

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.command import windfall
+from tests.support.commands.command import windfall
 
 FLOW = """
 name = "pairs"

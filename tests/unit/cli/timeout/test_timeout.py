@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from windfall.cli.timeout.command import timeout
 from windfall.errors import BadInput
-from windfall.timeouts.numeric import EGEE_LIKE
+from windfall.timeouts.laws.numeric import EGEE_LIKE
 
 FIVE = ["timeout_s", "expected_s", "no_timeout_s", "speedup", "kind"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.events import HostBlocked, JobChanged, JobRules, OverlayDue, PoolAnswered, PoolsConfigured, TaskClass
 from windfall.core.explain.jobs import explain
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.supply.overlay import ERRORS_TO_OPEN
 from windfall.policy.compiled import compile_policies
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.rented_cloud import SPOT, SURE, Cloud
+from tests.support.clouds.rented_cloud import SPOT, SURE, Cloud
 from windfall.core.explain import jobs as explain
 from windfall.core.explain import plan as explain_plan
 

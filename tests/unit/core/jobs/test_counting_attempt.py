@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.engine import Hand
-from windfall.core.state.columns import DONE
+from tests.support.engine.hand import Hand
+from windfall.core.state.jobs.columns import DONE
 from windfall.server.queries.jobs import counting_attempt
 
 

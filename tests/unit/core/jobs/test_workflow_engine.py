@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall import graph as graphs
 from windfall.core.decisions import ACCEPTED, FAILED_FOR_GOOD
 from windfall.core.events import (
@@ -19,8 +19,8 @@ from windfall.core.events import (
 )
 from windfall.core.explain.jobs import explain
 from windfall.core.records import encode_record
-from windfall.core.state.bags import Bag
-from windfall.core.state.columns import CANCELLED, DONE, FAILED, HELD, WAITING
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, HELD, WAITING
 from windfall.core.state.snapshot import load, save
 
 NAMES = ["prepare", "left", "right", "merge", "apart"]

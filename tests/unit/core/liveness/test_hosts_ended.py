@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.events import HostsEnded
-from windfall.core.state.hosts import GONE, LIVE
+from windfall.core.state.hosts.hosts import GONE, LIVE
 
 
 def test_what_a_worker_held_that_has_ended_runs_elsewhere_before_its_lease_is_over():

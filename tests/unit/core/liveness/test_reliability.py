@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.decisions import LOST_FOR_GOOD, OTHERS_RUN, REQUEUED, RETURNED
 from windfall.core.events import HostUnblocked, TaskClass
-from windfall.core.state.columns import DONE, FAILED
-from windfall.core.state.hosts import GONE, LIVE, UNKNOWN
+from windfall.core.state.hosts.hosts import GONE, LIVE, UNKNOWN
+from windfall.core.state.jobs.columns import DONE, FAILED
 
 
 def test_a_silent_host_is_unknown_then_lost_and_only_then_is_its_task_given_to_another():

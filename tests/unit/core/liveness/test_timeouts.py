@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.events import TaskClass
 from windfall.core.explain.jobs import explain
 from windfall.core.liveness import timeouts
 from windfall.core.matching.ads import pool_ad
 from windfall.core.state.snapshot import load, save
 from windfall.policy.compiled import compile_policies
-from windfall.timeouts.online import LEAST, Sketch
+from windfall.timeouts.learning.online import LEAST, Sketch
 
 
 def teach(hand: Hand, tasks: int, latency_s: float, pool: str = "grid") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.engine import Engine
 from windfall.core.events import (
     HostAsked,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.events import OverlayDue, PoolAnswered, PoolsConfigured, TaskClass
 from windfall.core.explain.jobs import host_reasons
 from windfall.core.matching import lifetimes
-from windfall.core.state.pools import PoolRules
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.policy.compiled import compile_policies
 
 

@@ -8,14 +8,14 @@ from math import ceil
 from hypothesis import given
 from hypothesis.strategies import floats, integers, lists
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.decisions import ACCEPTED, STALE, WASTE
 from windfall.core.events import TaskClass, TimerFired
 from windfall.core.matching.policy import DefaultPolicy
 from windfall.core.matching.replicas import LOOKED_AT, LOOKED_AT_IN_ALL, slow_after_s
 from windfall.core.matching.tail import TailRule, in_tail
 from windfall.core.matching.turnarounds import cell_of, quantile_s
-from windfall.core.state.columns import DONE
+from windfall.core.state.jobs.columns import DONE
 from windfall.core.wishes import wake_at
 from windfall.policy.compiled import compile_policies
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.rented_cloud import SPOT, SURE, Cloud
-from tests.support.wishes import plans_wanted
+from tests.support.clouds.rented_cloud import SPOT, SURE, Cloud
+from tests.support.engine.wishes import plans_wanted
 from windfall.core.events import OffersConfigured, TimerFired
 from windfall.core.renting import plans
-from windfall.core.state.bags import Bag
+from windfall.core.state.jobs.bags import Bag
 from windfall.core.wishes import wake_at
 from windfall.planning.contract import Snapshot
 

@@ -8,8 +8,8 @@ from array import array
 import pytest
 from msgspec.structs import replace
 
-from tests.support.rented_cloud import SPOT, SURE, Cloud
-from tests.support.wishes import plans_wanted
+from tests.support.clouds.rented_cloud import SPOT, SURE, Cloud
+from tests.support.engine.wishes import plans_wanted
 from windfall.core.events import (
     CheckpointSaved,
     JobChanged,
@@ -24,8 +24,8 @@ from windfall.core.events import (
 )
 from windfall.core.renting import machines, plans
 from windfall.core.renting.runtimes import ran_so_far
-from windfall.core.state import fleet
-from windfall.core.state.hosts import GONE, HIBERNATED
+from windfall.core.state.hosts.hosts import GONE, HIBERNATED
+from windfall.core.state.renting import fleet
 from windfall.core.state.snapshot import load, save
 from windfall.core.wishes import wake_at
 from windfall.planning.contract import Phase, Plan, Start

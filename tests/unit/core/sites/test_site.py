@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.decisions import SiteSettled
 from windfall.core.events import (
     InstanceCancelled,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support.engine import Hand
+from tests.support.engine.hand import Hand
 from windfall.core.events import TaskClass
-from windfall.core.state.columns import TASK_COLUMNS, Columns
+from windfall.core.state.jobs.columns import TASK_COLUMNS, Columns
 from windfall.core.state.snapshot import load, save
 
 

@@ -8,7 +8,7 @@ import pytest
 from windfall.core.decisions import Assigned, HostAnswered
 from windfall.core.events import HostAsked
 from windfall.core.records import RecordOf, decode_record, encode_record
-from windfall.core.state.pools import Breaker
+from windfall.core.state.hosts.pools import Breaker
 
 GIVEN = HostAnswered(5, assigned=[Assigned(1, 0, 1, 1)])
 OTHERS = {

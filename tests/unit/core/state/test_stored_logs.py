@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from hashlib import sha256
 
-from tests.support.rich_logs import LOGS, stored
+from tests.support.engine.rich_logs import LOGS, stored
 from windfall.core.engine import Engine
 from windfall.core.formats import read_record
 from windfall.core.records import FORMAT, encode_record
-from windfall.core.state.fleet import owed_microusd
 from windfall.core.state.invariants import problems
+from windfall.core.state.renting.fleet import owed_microusd
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.engine import Hand
-from tests.support.rented_cloud import SPOT, Cloud
+from tests.support.clouds.rented_cloud import SPOT, Cloud
+from tests.support.engine.hand import Hand
 from windfall.core.engine import Engine
 from windfall.core.events import (
     HostAsked,
@@ -20,7 +20,7 @@ from windfall.core.events import (
 )
 from windfall.core.records import decode_record, encode_record
 from windfall.core.renting import plans
-from windfall.core.state.pools import DRAINING, ENDING, NEVER_CAME_KEPT, OPEN, PAUSED, PoolRules
+from windfall.core.state.hosts.pools import DRAINING, ENDING, NEVER_CAME_KEPT, OPEN, PAUSED, PoolRules
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
 from windfall.core.supply import modes

@@ -1,0 +1,1 @@
+"""Benchmarks in one process, without a network: the engine, the simulator, planners. Touches the clock."""

@@ -1,0 +1,1 @@
+"""Benchmarks of the live system: server and workers as processes. Touches processes."""

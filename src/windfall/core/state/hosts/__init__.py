@@ -1,0 +1,1 @@
+"""Hosts and pools: what they said, how they behaved, and what attempts have taught. Nothing here decides."""

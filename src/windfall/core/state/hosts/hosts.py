@@ -1,0 +1,142 @@
+"""Hosts as the engine knows them: what they said of themselves, what they hold, how they behaved. Pure data."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from typing import Any
+
+from msgspec import Struct, field
+
+from windfall.core.decisions import Assigned
+from windfall.core.events import Key
+from windfall.core.state.hosts.reliability import Reliability
+
+LIVE, UNKNOWN, GONE, HIBERNATED = "live", "unknown", "gone", "hibernated"
+"""`HIBERNATED`: its machine is hibernated, so its lease stands still."""
+
+
+class Session(Struct, array_like=True, gc=False):
+    """The exchange with one boot of a worker: the number of the last one, and what it was answered."""
+
+    boot: str = ""
+    n: int = 0
+    assigned: list[Assigned] = field(default_factory=list)
+    cancelled: list[Key] = field(default_factory=list)
+    to_cancel: list[Key] = field(default_factory=list)
+    """Attempts that it is told to drop at its next exchange."""
+
+
+class Times(Struct, array_like=True, gc=False):
+    """`seen_t` runs the lease and is renewed by a server that starts; `heard_t` is when the host really asked last."""
+
+    joined_t: float
+    seen_t: float
+    heard_t: float
+    ad_t: float
+    ad_version: int = 0
+
+
+class Access(Struct, array_like=True, gc=False):
+    """What an operator has said about the host."""
+
+    draining: bool = False
+    blocked: str = ""
+    blocked_until: float | None = None
+
+
+class Host(Struct, array_like=True, gc=False):
+    """Where a worker runs. There may be tens of thousands: they are kept small."""
+
+    number: int
+    name: str
+    times: Times
+    state: str = LIVE
+    left: str = ""
+    """Why it said goodbye, or was given up."""
+    ad: dict[str, Any] = field(default_factory=dict)
+    pool: str = "default"
+    slots: int = 1
+    memory_bytes: int = 0
+    memory_held: int = 0
+    held: dict[Key, None] = field(default_factory=dict)
+    session: Session = field(default_factory=Session)
+    access: Access = field(default_factory=Access)
+    record: Reliability = field(default_factory=Reliability)
+
+    @classmethod
+    def new(cls, number: int, name: str, t: float) -> Host:
+        return cls(number, name, Times(t, t, t, t))
+
+    def describe(self, ad: dict[str, Any] | None, slots: int, t: float) -> None:
+        """Take over what the host says of itself; without an ad, only how many slots it has."""
+        if ad is not None:
+            self.ad, self.pool = ad, pool_of(ad)
+            self.times.ad_version += 1
+            self.times.ad_t = t
+            self.memory_bytes = int(ad.get("memory_mb") or 0) * 1024 * 1024
+        self.slots = slots
+
+
+def pool_of(ad: dict[str, Any]) -> str:
+    """The pool that a host belongs to, by what it says of itself."""
+    return str(ad.get("pool") or "default")
+
+
+class SavedHosts(Struct, array_like=True):
+    hosts: list[Host]
+    live: list[int]
+    unknown: list[int]
+    next: int
+
+
+class Hosts(dict[int, Host]):
+    """All hosts by number, and the order in which they fell silent."""
+
+    __slots__ = ("by_name", "by_pool", "live", "live_slots", "next", "to_tell", "unknown")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next = 1
+        self.by_name: dict[str, Host] = {}
+        self.live: OrderedDict[int, None] = OrderedDict()
+        self.unknown: OrderedDict[int, None] = OrderedDict()
+        """Both with the longest silent first, so that a look at the clock costs only what it finds."""
+        self.live_slots = 0
+        self.by_pool: Counter[str] = Counter()
+        """Hosts that are there (live, or silent and not yet lost) by the name of their pool, configured or not."""
+        self.to_tell: dict[int, None] = {}
+        """Hosts with something to cancel: a driver wakes them if they wait for an answer."""
+
+    def add(self, host: Host) -> None:
+        self[host.number] = host
+        self.by_name[host.name] = host
+        self.next = max(self.next, host.number + 1)
+
+    def count_in_pool(self, pool: str, change: int) -> None:
+        """A host of a pool came (1) or went (-1)."""
+        self.by_pool[pool] += change
+        if not self.by_pool[pool]:
+            del self.by_pool[pool]
+
+    def others_there(self, host: Host, t: float, lease_s: float) -> bool:
+        """Whether another host could take a task over. A host may have vanished although its lease still runs."""
+        for number in reversed(self.live):
+            if number != host.number:
+                return self[number].times.heard_t > t - lease_s / 2
+        return False
+
+    def saved(self) -> SavedHosts:
+        return SavedHosts(list(self.values()), list(self.live), list(self.unknown), self.next)
+
+    def restore(self, saved: SavedHosts) -> None:
+        for host in saved.hosts:
+            self.add(host)
+            if host.state == LIVE:
+                self.live_slots += host.slots
+            if host.state != GONE:
+                self.count_in_pool(host.pool, 1)
+            if host.session.to_cancel:
+                self.to_tell[host.number] = None
+        self.live = OrderedDict.fromkeys(saved.live)
+        self.unknown = OrderedDict.fromkeys(saved.unknown)
+        self.next = saved.next

@@ -1,0 +1,1 @@
+"""Jobs and their tasks: rules, columns, queues, attempts, causes of an end. Nothing here decides."""

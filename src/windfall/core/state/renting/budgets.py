@@ -1,0 +1,103 @@
+"""When the budgets of jobs will be used up by the machines that they hold. Pure; nothing here decides.
+
+A promise needs time to be kept: a machine is told to stop `STOP_LEAD_S` before the billing cycle that would exceed the
+budget of its job. What a machine that is hibernated or boots unbilled would owe that soon after its return counts, too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from windfall.core.renting import money
+from windfall.core.state.renting.fleet import MachineState, owed_microusd, tariff_of
+
+if TYPE_CHECKING:
+    from windfall.core.state.state import State
+
+STOP_LEAD_S = 2.0
+"""Seconds between the order to give a machine back and the billing cycle that it must not begin."""
+STEP_S = 0.05
+"""Accuracy of `exhausted_t`, and the shortest pause between two looks at a budget."""
+
+
+def machines_of(state: State, job: int) -> list[MachineState]:
+    return [state.fleet.machines[number] for number in state.fleet.by_job.get(job, ())]
+
+
+def may_begin_cycles(machine: MachineState) -> bool:
+    """Whether cycles of this machine are still ours to prevent."""
+    return machine.there and not machine.stopping
+
+
+def soon_owed_microusd(machine: MachineState, t: float) -> int:
+    """What a machine owes `STOP_LEAD_S` from t on if it is kept and, where its meter stands still, comes back now."""
+    if not may_begin_cycles(machine):
+        return owed_microusd(machine, t)
+    meter = machine.meter if machine.meter.since_t is not None else money.resume(machine.meter, t)
+    return money.owed_at_rates(tariff_of(machine.offer), meter, t + STOP_LEAD_S, machine.rates)
+
+
+def exhausted_t(state: State, job: int, t: float) -> float:
+    """A time before which no billing cycle exceeds the budget if all machines are kept; at most `STEP_S` too early."""
+    limit = state.bags[job].rules.budget_microusd
+    if limit is None:
+        return math.inf
+    machines = machines_of(state, job)
+    running = [machine for machine in machines if may_begin_cycles(machine) and machine.meter.since_t is not None]
+    resting = sum(soon_owed_microusd(machine, t) for machine in machines if machine not in running)
+    if not running:
+        return math.inf if resting <= limit else t
+    begun = [_Begun(machine, t) for machine in running]
+    left = limit - resting - sum(owed_microusd(machine, t) for machine in running)
+    low, high = t, t + 1.0
+    while sum(each.more_microusd(high - t) for each in begun) <= left:
+        low, high = high, t + 2 * (high - t)
+        if math.isinf(high) or high - t > 1e10:
+            return math.inf
+    while high - low > STEP_S:
+        middle = (low + high) / 2
+        if sum(each.more_microusd(middle - t) for each in begun) <= left:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+class _Begun:
+    """The cycles of one running machine, and what more of them cost at its present price."""
+
+    __slots__ = ("cycles", "held_s", "price", "tariff")
+
+    def __init__(self, machine: MachineState, t: float) -> None:
+        self.tariff = tariff_of(machine.offer)
+        self.price = machine.rates[-1][1] if machine.rates else self.tariff.cycle_microusd
+        self.held_s = money.held_s(machine.meter, t)
+        self.cycles = self._cycles(0.0)
+
+    def _cycles(self, more_s: float) -> int:
+        seconds = max(self.held_s + more_s, self.tariff.minimum_s)
+        return max(1, math.ceil(seconds / self.tariff.cycle_s - money.ROUNDING))
+
+    def more_microusd(self, more_s: float) -> float:
+        """What is owed beyond now after `more_s` further seconds."""
+        return (self._cycles(more_s) - self.cycles) * self.price
+
+
+def watch(state: State, job: int, t: float) -> None:
+    """Keep the time of the next look at a budget; call when meters, prices, machines or the budget have changed."""
+    fleet = state.fleet
+    if state.bags[job].rules.budget_microusd is None or not any(map(may_begin_cycles, machines_of(state, job))):
+        if fleet.budgets.pop(job, None) is not None:
+            fleet.budget_t = min(fleet.budgets.values(), default=math.inf)
+        return
+    fleet.budgets[job] = max(exhausted_t(state, job, t) - STOP_LEAD_S, t)
+    fleet.budget_t = min(fleet.budgets.values())
+
+
+def watch_again(state: State, job: int, t: float) -> None:
+    """After a look that has told what to give back: the next one is a little later, so that time passes."""
+    watch(state, job, t)
+    if job in state.fleet.budgets:
+        state.fleet.budgets[job] = max(state.fleet.budgets[job], t + STEP_S)
+        state.fleet.budget_t = min(state.fleet.budgets.values())

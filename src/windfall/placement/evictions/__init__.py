@@ -1,0 +1,1 @@
+"""Which instances make way, move or end: the cheapest victims, costs, markets, consolidation. Pure."""

@@ -1,0 +1,1 @@
+"""Laws of a latency: closed forms, those that are integrated, and curves from data. Pure."""

@@ -1,0 +1,1 @@
+"""What the engine learns of a pool's latencies while it runs: the counts, and the timeout they advise. Pure."""

@@ -1,0 +1,211 @@
+"""Learn the latencies of one pool online: a bounded sketch that forgets, and the timeout it advises. Pure.
+
+The engine keeps the counts (`memory`) in its state and changes them only through `apply`; everything is plain data
+(msgspec), every method is deterministic, and an update costs a few microseconds. It needs numpy, not scipy.
+
+    memory.observe(pool, task_class, latency_s)            an attempt came back
+    memory.observe_censored(pool, task_class, waited_s)    an attempt was killed or lost while it was silent
+    memory.observe_running(pool, task_class, looked_s, waited_s)
+                                                           a look at one still silent; looked_s is its age at the look
+                                                           before (0 at the first), and its end then passes it too
+    memory.best_timeout(pool, task_class, prior_s=, floor_s=, cap_s=, run_s=, submit_cost_s=)   -> Decision
+    memory.quantile(pool, task_class, 0.95)                of the latency; None while unknown or never reached
+    decision.for_attempt(n)                                the timeout of the n-th attempt: some wait longer, to learn
+
+`Deadline` defaults to `decision.for_attempt(n)`, `Pool.BestTimeout` is `decision.timeout_s`, `Pool.LatencyQuantile95`
+the quantile; `decision.because` is what `explain` says. A decision costs about half a millisecond: keep it, and ask
+again when `memory.stale(decision, pool, task_class)` says so. Latencies exclude the run time of the task; pass that as
+`run_s`, and the timeout covers both.
+
+Latencies fall into cells of equal ratio (1/16 octave). Each cell counts attempts that came back there, that were cut
+short there, and that were first looked at again from there on: enough for Kaplan-Meier, whose curve `steps` searches.
+Old attempts count less (half after 2000 newer ones). Drift is noticed by a two-sided cumulative sum of whether
+attempts fall above or below the median so far: it needs no law, and a timeout does not disturb it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from msgspec.structs import astuple
+
+from windfall.errors import BadInput
+from windfall.numeric import np
+from windfall.timeouts.arrays import Array
+from windfall.timeouts.laws.steps import Choice, Steps, at, choose, kaplan_meier, smoothed
+from windfall.timeouts.learning.memory import USUAL, CountRules, Counts, Decision, Latencies
+
+# Results before which the stated prior is used.
+LEAST = 20
+# One attempt in this many waits longer than the timeout, to keep learning the tail.
+EXPLORE_EVERY, EXPLORE_FASTER, EXPLORE_FACTOR = 50, 16, 3.0
+# Above this share of lost attempts the pool is bad or the timeout too short: attempts wait longer more often.
+SUSPICIOUS_LOSS, EXPLORE_SUSPICIOUS = 0.25, 10
+# A decision is made again after this share of attempts more.
+MORE_ATTEMPTS = 0.05
+
+
+def edge_above(seconds: float, rules: CountRules = USUAL) -> float:
+    """The next edge of a cell: a timeout there leaves no cell half seen, which would pull the next one down."""
+    cells = rules.cells_per_octave
+    return float(2 ** (math.ceil(math.log2(max(seconds, rules.shortest_s)) * cells - 1e-6) / cells))
+
+
+class Sketch(Counts):
+    """The counts of one pool and what they advise."""
+
+    @classmethod
+    def of(cls, counts: Counts | None) -> Sketch:
+        """The same counts, shared and not copied; of nothing, empty ones."""
+        return cls() if counts is None else counts if isinstance(counts, cls) else cls(*astuple(counts))
+
+    def curve(self, rules: CountRules = USUAL) -> Steps | None:
+        """Kaplan-Meier in units of recent attempts; None before anything came back."""
+        cells = sorted(self.came_back)
+        if not cells:
+            return None
+        events = np.array([self.came_back[cell] for cell in cells])
+        at_risk = self.total + rules.pseudo_lost * self.weight - _before(self.came_back, cells)
+        at_risk = at_risk - _before(self.cut_short, cells) + _before(self.resumed, cells)
+        middles = np.exp2((np.array(cells) + 0.5) / rules.cells_per_octave)
+        # Weights decay between two looks at one attempt, so the sums may differ in the last digits.
+        return kaplan_meier(middles, events / self.weight, np.maximum(at_risk, events) / self.weight)
+
+    def quantile(self, q: float, rules: CountRules = USUAL) -> float | None:
+        """A quantile of the latency, lost attempts included; None if nothing is known or it is never reached."""
+        steps = self.curve(rules)
+        if steps is None or not 0 < q < 1 or 1 - q < steps.left:
+            return None
+        return float(steps.times[int(np.argmax(steps.survive <= 1 - q))])
+
+    def best_timeout(
+        self,
+        *,
+        prior_s: float,
+        floor_s: float = 0.0,
+        cap_s: float = math.inf,
+        run_s: float = 0.0,
+        submit_cost_s: float = 0.0,
+        least: int = LEAST,
+        rules: CountRules = USUAL,
+    ) -> Decision:
+        """The timeout to set now, between floor and cap, or the stated prior while too little has been seen."""
+        if not 0 <= floor_s <= cap_s:
+            raise BadInput(f"the floor of a timeout ({floor_s:g} s) must not lie above its cap ({cap_s:g} s)")
+        steps = self.curve(rules)
+        seen = float(steps.events[-1]) if steps is not None else 0.0
+        if steps is None or seen < least:
+            return self._prior(min(max(prior_s, floor_s), cap_s), seen, least, cap_s)
+        overhead = run_s + submit_cost_s
+        choice = choose(steps, overhead)
+        wanted = edge_above(choice.wait_s, rules) + run_s
+        timeout_s = min(max(wanted, floor_s), cap_s)
+        basis: Literal["learned", "floor", "cap"] = "learned"
+        if timeout_s != wanted:
+            basis = "floor" if timeout_s > wanted else "cap"
+        return self._learned(steps, choice, timeout_s, basis, run_s, overhead, cap_s, least)
+
+    def _prior(self, timeout_s: float, seen: float, least: int, cap_s: float) -> Decision:
+        return Decision(
+            timeout_s=timeout_s,
+            basis="prior",
+            samples=self.samples,
+            came_back=seen,
+            lost=0.0,
+            expected_s=None,
+            error_s=None,
+            half_s=None,
+            double_s=None,
+            explore_s=min(EXPLORE_FACTOR * timeout_s, cap_s),
+            explore_every=EXPLORE_EVERY,
+            drifts=self.drifts,
+            needed=least,
+        )
+
+    def _learned(
+        self,
+        steps: Steps,
+        choice: Choice,
+        timeout_s: float,
+        basis: Literal["learned", "floor", "cap"],
+        run_s: float,
+        overhead: float,
+        cap_s: float,
+        least: int,
+    ) -> Decision:
+        wait_s = timeout_s - run_s
+        curve = smoothed(steps)
+        expected, half, double = (at(curve, factor * wait_s, overhead) for factor in (1.0, 0.5, 2.0))
+        return Decision(
+            timeout_s=timeout_s,
+            basis=basis,
+            samples=self.samples,
+            came_back=float(steps.events[-1]),
+            lost=steps.left,
+            expected_s=_finite(expected),
+            error_s=_finite(choice.error_s),
+            half_s=_finite(half),
+            double_s=_finite(double),
+            explore_s=min(EXPLORE_FACTOR * timeout_s, cap_s),
+            explore_every=self._explore_every(steps.left),
+            drifts=self.drifts,
+            needed=least,
+            best_s=choice.wait_s + run_s,
+        )
+
+    def _explore_every(self, lost: float) -> int:
+        """Often while the pool is new, has just changed or seems to lose much; seldom once it is known."""
+        seldom = EXPLORE_SUSPICIOUS if lost > SUSPICIOUS_LOSS else EXPLORE_EVERY
+        return min(max((self.samples - self.drifted_at) // EXPLORE_FASTER, 2), seldom)
+
+    def stale(self, decision: Decision) -> bool:
+        return is_stale(decision, self)
+
+
+def is_stale(decision: Decision, counts: Counts) -> bool:
+    """Whether enough was learned since to decide again: more attempts, or a drift."""
+    return counts.drifts != decision.drifts or counts.samples >= (1 + MORE_ATTEMPTS) * decision.samples + 1
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _before(cells: dict[int, float], wanted: list[int]) -> Array:
+    """For each wanted cell, the sum over the cells strictly below it."""
+    if not cells:
+        return np.zeros(len(wanted))
+    keys = sorted(cells)
+    sums = np.concatenate([[0.0], np.cumsum([cells[key] for key in keys])])
+    return np.asarray(sums[np.searchsorted(keys, wanted, side="left")], dtype=np.float64)
+
+
+class Memory(Latencies):
+    """What is remembered of all pools; a class that has seen too little borrows its pool's counts."""
+
+    def of(self, pool: str, task_class: str = "", least: int = LEAST) -> Sketch:
+        """The sketch to ask: of the class if it has enough of its own, else of the pool."""
+        return Sketch.of(self.counts_of(pool, task_class, least))
+
+    def best_timeout(
+        self,
+        pool: str,
+        task_class: str = "",
+        *,
+        prior_s: float,
+        floor_s: float = 0.0,
+        cap_s: float = math.inf,
+        run_s: float = 0.0,
+        submit_cost_s: float = 0.0,
+        rules: CountRules = USUAL,
+    ) -> Decision:
+        return self.of(pool, task_class).best_timeout(
+            prior_s=prior_s, floor_s=floor_s, cap_s=cap_s, run_s=run_s, submit_cost_s=submit_cost_s, rules=rules
+        )
+
+    def quantile(self, pool: str, task_class: str, q: float, rules: CountRules = USUAL) -> float | None:
+        return self.of(pool, task_class).quantile(q, rules)
+
+    def stale(self, decision: Decision, pool: str, task_class: str = "") -> bool:
+        return self.of(pool, task_class).stale(decision)

@@ -1,0 +1,235 @@
+"""The agent's side of a slot: its runner, perhaps a warm Python process, and what they have in hand. Touches processes.
+
+The attempts of a slot run in the order in which they were handed over, so the first of `in_hand` is the one that runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+from windfall.worker.running import channel
+
+_MAX_SPECS = 256
+
+SOURCE = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4))
+"""The folder or zip file of this package, from which runners load it."""
+
+_START = "import sys; sys.path.insert(0, {source!r}); from windfall.worker.running.{module} import main; main()"
+
+
+class JobSpec:
+    """The spec of a job (with a task's overrides) as runners get it."""
+
+    def __init__(self, ident: int, job: object, host: str, fields: dict[str, Any], python: str) -> None:
+        self.ident = ident
+        self.is_call = fields.get("kind") == "call"
+        self.cpus = max(1, int(fields.get("cpus") or 1))
+        self.wall_s: float | None = fields.get("wall_s")
+        self.grace_s = float(fields.get("grace_s", 10))
+        self.checkpoint_s: float | None = fields.get("checkpoint_s")
+        self.inputs: list[tuple[str, str, int]] = [(row[0], row[1], row[3]) for row in fields.get("inputs") or []]
+        self.fields: dict[str, Any] = {
+            "job": job,
+            "host": host,
+            "env": fields.get("env") or {},
+            "cwd": fields.get("cwd"),
+            "inputs": [],
+            "outputs": fields.get("outputs") or [],
+            "wall_s": self.wall_s,
+            "memory_bytes": fields.get("memory_bytes"),
+            "grace_s": self.grace_s,
+            "output_cap_bytes": int(fields.get("output_cap_bytes", 1 << 20)),
+            "checkpoints": None,
+        }
+        self.warm_key = (fields.get("python") or python, fields.get("memory_bytes")) if self.is_call else None
+        self.failure: str | None = None
+        self.missing = {sha256 for _, sha256, _ in self.inputs}
+
+
+class Held:
+    """An attempt that this worker holds and has not reported yet."""
+
+    __slots__ = (
+        "argv", "attempt", "ending", "ident", "job", "live_offsets", "payload", "slot", "spec", "start_reported",
+        "task", "watched",
+    )  # fmt: skip
+
+    def __init__(
+        self, ident: int, job: Any, task: Any, attempt: int, argv: list[str] | None, spec: JobSpec, payload: bytes
+    ) -> None:
+        self.ident = ident
+        self.job = job
+        self.task = task
+        self.attempt = attempt
+        self.argv = argv
+        self.spec = spec
+        self.payload = payload
+        self.slot: Slot | None = None
+        self.start_reported = False
+        self.ending = False
+        self.watched = False
+        self.live_offsets = [0, 0]
+
+    @property
+    def key(self) -> tuple[Any, Any, int]:
+        return self.job, self.task, self.attempt
+
+
+class Warm:
+    """A warm Python process under a slot's runner, with a queue and a line of its own."""
+
+    def __init__(self, ident: int, key: tuple[Any, ...], label: str) -> None:
+        self.ident = ident
+        self.key = key
+        self.label = label
+        self.queue = channel.Queue()
+        ours, self.far_end = socket.socketpair()
+        self.line = channel.Line(ours)
+        self.known: set[int] = set()
+        self.up = False
+
+
+class Slot:
+    """One place to run an attempt."""
+
+    def __init__(self, index: int, folder: str) -> None:
+        self.index = index
+        self.folder = folder
+        self.in_hand: dict[int, Held] = {}
+        self.head_since_s = self.frozen_s = 0.0
+        self.warm: Warm | None = None
+        self.lent_to: Slot | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.queue: channel.Queue | None = None
+        self.line: channel.Line | None = None
+        self._known: set[int] = set()
+        self._warm_count = 0
+
+    @property
+    def head(self) -> Held | None:
+        return next(iter(self.in_hand.values()), None)
+
+    @property
+    def is_free(self) -> bool:
+        return not self.in_hand and self.lent_to is None
+
+    def start(self) -> None:
+        """Start the runner; it shares only the descriptors with this process."""
+        self.queue = channel.Queue()
+        ours, theirs = socket.socketpair()
+        fds = (self.queue.read_end.fileno(), theirs.fileno())
+        label = f"slot{self.index}"
+        code = _START.format(source=SOURCE, module="runner")
+        self.process = subprocess.Popen(
+            # Isolated and without site-packages: the smaller the process, the cheaper its spawns.
+            [sys.executable, "-I", "-S", "-c", code, str(fds[0]), str(fds[1]), self.folder, label],
+            pass_fds=fds,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            # A signal to the worker's process group must not reach its runners: they have to clear up.
+            start_new_session=True,
+            env={k: v for k, v in os.environ.items() if k != "WINDFALL_TOKEN"},
+        )
+        theirs.close()
+        self.line = channel.Line(ours)
+        self._known = set()
+
+    def start_warm(self, ident: int, spec: JobSpec) -> Warm:
+        """Have the runner start a Python process that takes calls from a queue of its own."""
+        assert self.queue and spec.warm_key
+        self._warm_count += 1
+        warm = Warm(ident, spec.warm_key, f"slot{self.index}-py{self._warm_count}")
+        python = spec.warm_key[0]
+        argv = [python, "-c", _START.format(source=SOURCE, module="caller"), SOURCE, self.folder, warm.label]
+        fields = {**spec.fields, "env": {}, "cwd": None, "wall_s": None, "inputs": [], "outputs": []}
+        self.queue.put(channel.encode(("warm", ident, fields, argv)))
+        self.queue.put_descriptors([warm.queue.read_end.fileno(), warm.far_end.fileno()])
+        warm.far_end.close()
+        self.warm = warm
+        return warm
+
+    def give(self, held: Held) -> bool:
+        """Give an attempt to the slot; False if its queue is full."""
+        if held.spec.is_call:
+            assert self.warm
+            queue, known = self.warm.queue, self.warm.known
+        else:
+            assert self.queue
+            queue, known = self.queue, self._known
+        spec = held.spec
+        if spec.ident not in known:
+            if len(known) >= _MAX_SPECS:
+                known.clear()
+                queue.put(channel.encode(("forget",)))
+            if not queue.put(channel.encode(("spec", spec.ident, spec.fields))):
+                return False
+            known.add(spec.ident)
+        kind = "call" if spec.is_call else "task"
+        packet = channel.encode((kind, held.ident, spec.ident, str(held.task), held.attempt, held.argv, held.payload))
+        if len(packet) > channel.MAX_PACKET_BYTES:
+            path = os.path.join(self.folder, f"large-{held.ident}")
+            with open(path, "wb") as file:
+                file.write(channel.encode((held.argv, held.payload)))
+            packet = channel.encode((kind, held.ident, spec.ident, str(held.task), held.attempt, path, b""))
+        if not queue.put(packet):
+            return False
+        if not self.in_hand:
+            self.head_since_s, self.frozen_s = time.monotonic(), 0.0
+        self.in_hand[held.ident] = held
+        held.slot = self
+        return True
+
+    def take_back(self) -> list[Held]:
+        """Take the attempts out of the slot that have not begun, and return them."""
+        taken = []
+        for queue, known in self._queues():
+            for packet in queue.take_back():
+                message = channel.decode(packet)
+                if message[0] == "spec":
+                    known.discard(message[1])
+                elif message[0] in ("task", "call"):
+                    held = self.in_hand.pop(message[1])
+                    held.slot = None
+                    taken.append(held)
+        return taken
+
+    def _queues(self) -> list[tuple[channel.Queue, set[int]]]:
+        queues = [(self.queue, self._known)] if self.queue and not self.warm else []
+        return [*queues, (self.warm.queue, self.warm.known)] if self.warm else queues
+
+    def done(self, ident: int) -> Held | None:
+        """An attempt has ended: the next one of the slot runs now."""
+        held = self.in_hand.pop(ident, None)
+        self.head_since_s, self.frozen_s = time.monotonic(), 0.0
+        return held
+
+    def order(self, message: tuple[Any, ...]) -> None:
+        """Send the runner a message about its present attempt; a dead runner is noticed elsewhere."""
+        if self.line:
+            with contextlib.suppress(OSError):
+                self.line.send(message)
+
+    def end_running(self, held: Held, cause: str, text: str, grace_s: float | None, notice: bool = False) -> None:
+        """End the running attempt. A call is ended by ending its warm process."""
+        held.ending = True
+        ident = self.warm.ident if held.spec.is_call and self.warm else held.ident
+        self.order(("end", ident, cause, text, held.spec.grace_s if grace_s is None else grace_s, notice))
+
+    def output_files(self) -> tuple[str, str]:
+        """Where the warm process writes."""
+        assert self.warm
+        stem = os.path.join(self.folder, self.warm.label)
+        return stem + ".out", stem + ".err"
+
+    def close(self) -> None:
+        """Close every channel: runner and warm process end by themselves."""
+        for part in (self.queue, self.line, *((self.warm.queue, self.warm.line) if self.warm else ())):
+            if part:
+                part.close()
+        self.queue = self.line = self.warm = None

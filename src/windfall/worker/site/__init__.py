@@ -1,0 +1,1 @@
+"""The agent of a host of a site: offers the host, runs instances on order. Touches processes. People start it."""

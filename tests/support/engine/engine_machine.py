@@ -1,0 +1,243 @@
+"""A state machine (hypothesis) that sends random events to the engine and checks its promises after every step."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+from windfall.core.decisions import ACCEPTED
+from windfall.core.engine import Engine
+from windfall.core.events import (
+    HostAsked,
+    HostsEnded,
+    JobCancelled,
+    JobChanged,
+    JobRetried,
+    JobRules,
+    JobSealed,
+    JobSubmitted,
+    OverlayDue,
+    PoolAdded,
+    PoolAnswered,
+    PoolCounted,
+    PoolRemoved,
+    PoolsConfigured,
+    PoolSwitched,
+    Result,
+    ResultsReported,
+    ServerStarted,
+    Settings,
+    TaskClass,
+    TasksAdded,
+)
+from windfall.core.matching.policy import DefaultPolicy
+from windfall.core.records import decode_record, encode_record
+from windfall.core.state.hosts.pools import DRAINING, ENDING, OPEN, PAUSED, PoolRules
+from windfall.core.state.invariants import problems
+from windfall.core.state.snapshot import load, save
+from windfall.core.state.state import State
+from windfall.core.wishes import due, wake_at
+from windfall.wire.messages import CAUSES
+
+POLICIES = [{}, {"ReplicationRequirements": "true", "Deadline": "7"}, {"GridPolicy": "dear"}]
+
+
+class Eager(DefaultPolicy):
+    """A policy that always wants replicas, gives attempts up after seven seconds, and admits one pool."""
+
+    def wants_pool(self, bag, pool, now, queue=None):
+        return pool["Name"] == "dear"
+
+    def match_replica(self, host, job, bag, queue, pool, now):
+        return True
+
+    def deadline_s(self, host, job, bag, pool, now, queue=None):
+        return 7.0
+
+
+class FakeHost:
+    """A host as the wire sees it: it answers for what it was given, or forgets it."""
+
+    def __init__(self, name: str, slots: int) -> None:
+        self.name, self.slots = name, slots
+        self.ad = {"memory_mb": 100, "pool": ("cheap", "dear", "volunteers")[slots - 1]}
+        self.boot, self.n = 1, 0
+        self.held: list[tuple[int, int, int]] = []
+
+    def restart(self) -> None:
+        self.boot, self.n, self.held = self.boot + 1, 0, []
+
+
+class EngineMachine(RuleBasedStateMachine):
+    jobs = Bundle("jobs")
+
+    @initialize()
+    def start(self) -> None:
+        self.engine = Engine(Eager)
+        self.state = State()
+        self.t = 0.0
+        self.log: list[bytes] = []
+        self.accepted: set[tuple[int, int]] = set()
+        self.accepted_twice = False
+        self.hosts = [FakeHost(f"h{i}", slots=i + 1) for i in range(3)]
+        self.step(ServerStarted(0.0, Settings(lease_s=10.0)))
+
+    def step(self, event):
+        before = save(self.state)
+        record = self.engine.decide(self.state, event)
+        assert save(self.state) == before, "deciding changes nothing"
+        self.engine.apply(self.state, record)
+        self.log.append(encode_record(record))
+        return record
+
+    @rule(target=jobs, count=st.integers(1, 12), failures=st.integers(1, 3), losses=st.integers(1, 3),
+          limit=st.sampled_from([None, None, 0, 2]), priority=st.integers(0, 2), streaming=st.booleans(),
+          policies=st.sampled_from(POLICIES))  # fmt: skip
+    def submit(self, count, failures, losses, limit, priority, streaming, policies):
+        rules = JobRules("j", priority=float(priority), max_failed_tasks=limit, streaming=streaming, policies=policies)
+        classes = [TaskClass(1.0, max_failures=failures, max_losses=losses), TaskClass(2.0)]
+        job = self.step(JobSubmitted(self.t, rules, classes)).decided.job
+        self.step(TasksAdded(self.t, job, count, 0))
+        self.step(TasksAdded(self.t, job, 2, 1))
+        self.step(JobSealed(self.t, job))
+        return job
+
+    @rule(index=st.integers(0, 2), want=st.integers(0, 6), leaving=st.sampled_from([None] * 9 + ["signal"]))
+    def ask(self, index, want, leaving):
+        host = self.hosts[index]
+        host.n += 1
+        event = HostAsked(self.t, host.name, str(host.boot), host.n, want, host.slots, host.ad, leaving)
+        answer = self.step(event).decided
+        assert not answer.refused and not answer.repeat
+        for assigned in answer.assigned:
+            for task in range(assigned.first, assigned.first + assigned.count):
+                assert (assigned.job, task) not in self.accepted
+                host.held.append((assigned.job, task, assigned.attempt))
+        for key in answer.cancel:
+            if key in host.held:
+                host.held.remove(key)
+        if leaving:
+            host.restart()
+
+    @rule(index=st.integers(0, 2))
+    def ask_again_with_the_same_number(self, index):
+        host = self.hosts[index]
+        known = self.state.host(host.name)
+        if not host.n or known is None or not (known.session.assigned or known.session.cancelled):
+            return
+        before = save(self.state)
+        answer = self.step(HostAsked(self.t, host.name, str(host.boot), host.n, 5, host.slots)).decided
+        assert answer.repeat and not answer.assigned
+        assert len(save(self.state)) >= len(before) - 64
+
+    @rule(index=st.integers(0, 2), count=st.integers(1, 4), cause=st.sampled_from(CAUSES), late=st.booleans())
+    def report(self, index, count, cause, late):
+        host = self.hosts[index]
+        chosen: dict[tuple[int, int], tuple[int, int, int]] = {key[:2]: key for key in host.held[:count]}
+        keys = list(chosen.values())
+        results = [
+            Result(*key, CAUSES.index(cause), 0 if cause == "done" else 1, self.t - late, self.t) for key in keys
+        ]
+        record = self.step(ResultsReported(self.t, host.name, results))
+        for key, verdict in zip(keys, record.decided.verdicts, strict=True):
+            host.held.remove(key)
+            if verdict == ACCEPTED:
+                self.accepted_twice |= key[:2] in self.accepted
+                self.accepted.add(key[:2])
+
+    @rule(index=st.integers(0, 2))
+    def restart_host(self, index):
+        self.hosts[index].restart()
+
+    @rule(seconds=st.sampled_from([0.1, 3.0, 11.0, 25.0]))
+    def wait(self, seconds):
+        self.t += seconds
+        while (at := wake_at(self.state)) <= self.t:
+            before = len(self.log)
+            for event in due(self.state, self.t):
+                self.step(event)
+            assert wake_at(self.state) != at or len(self.log) == before, "a timer must not fire for ever"
+
+    @rule(job=jobs, tasks=st.one_of(st.none(), st.lists(st.integers(0, 5), unique=True)))
+    def cancel(self, job, tasks):
+        self.step(JobCancelled(self.t, job, tasks))
+
+    @rule(job=jobs, cancelled=st.booleans())
+    def retry(self, job, cancelled):
+        self.step(JobRetried(self.t, job, None, cancelled))
+
+    @rule(job=jobs, paused=st.booleans())
+    def pause(self, job, paused):
+        rules = self.state.bags[job].rules
+        self.step(JobChanged(self.t, job, msgspec.structs.replace(rules, paused=paused)))
+
+    @rule(limits=st.tuples(st.integers(0, 3), st.integers(0, 3)))
+    def configure_pools(self, limits):
+        rules = [
+            PoolRules("cheap", limit=limits[0], slots=1, per_minute=3.0),
+            PoolRules("dear", limit=limits[1], slots=2, price_usd=1.0),
+            PoolRules("volunteers", kind="self", joins_itself=True),
+        ]
+        self.step(PoolsConfigured(self.t, rules))
+
+    @rule(pool=st.sampled_from(["cheap", "dear", "volunteers"]), mode=st.sampled_from([OPEN, PAUSED, DRAINING, ENDING]))
+    def switch_a_pool(self, pool, mode):
+        self.step(PoolSwitched(self.t, pool, mode))
+
+    @rule(pool=st.sampled_from(["cheap", "dear"]))
+    def add_a_pool(self, pool):
+        self.step(PoolAdded(self.t, pool, "{}"))
+
+    @rule(pool=st.sampled_from(["cheap", "dear"]))
+    def remove_a_pool(self, pool):
+        there = self.state.hosts.by_pool.get(pool, 0)
+        if not self.step(PoolRemoved(self.t, pool)).decided.refused:
+            assert not there and pool not in self.state.supply.pools
+
+    @rule()
+    def look_at_the_overlay(self):
+        for ask in self.step(OverlayDue(self.t)).decided.asks:
+            assert ask.pool not in self.state.supply.modes, "nothing is asked of a pool that is not open"
+            pool, clients = self.state.supply.pools[ask.pool], self.state.hosts.by_pool.get(ask.pool, 0)
+            assert ask.count > 0 and pool.queued + clients <= pool.rules.limit
+
+    @rule(pool=st.sampled_from(["cheap", "dear", "gone"]), count=st.integers(1, 3), error=st.sampled_from(["", "no"]))
+    def answer_of_a_pool(self, pool, count, error):
+        self.step(PoolAnswered(self.t, pool, count, error))
+
+    @rule(pool=st.sampled_from(["cheap", "dear", "gone"]), host=st.integers(0, 3))
+    def end_a_host(self, pool, host):
+        self.step(HostsEnded(self.t, pool, [(f"h{host}", "its job was cancelled")]))
+        known = self.state.host(f"h{host}")
+        assert known is None or known.pool != pool or (known.state == "gone" and not known.held)
+
+    @rule(pool=st.sampled_from(["cheap", "dear", "gone"]), pending=st.integers(0, 3))
+    def count_a_pool(self, pool, pending):
+        self.step(PoolCounted(self.t, pool, pending))
+
+    @rule()
+    def restart_server(self):
+        """A restart is a snapshot: nothing may be lost in it."""
+        data = save(self.state)
+        self.state = load(data)
+        assert save(self.state) == data
+        self.step(ServerStarted(self.t, Settings(lease_s=10.0)))
+
+    @invariant()
+    def promises_hold(self):
+        if hasattr(self, "state"):
+            assert problems(self.state) == []
+            assert not self.accepted_twice
+            done = {(b.number, i) for b in self.state.bags.values() for i, s in enumerate(b.columns.state) if s == 2}
+            assert done == self.accepted
+
+    def teardown(self):
+        if not hasattr(self, "state"):
+            return
+        replayed, decided_again = State(), State()
+        engine = Engine(Eager)
+        for data in self.log:
+            engine.apply(replayed, decode_record(data))
+            assert encode_record(engine.step(decided_again, decode_record(data).event)) == data
+        assert save(replayed) == save(self.state) == save(decided_again)

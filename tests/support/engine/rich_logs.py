@@ -1,0 +1,122 @@
+"""Logs in which much happens: clouds, hosts that fail and leave, workflows, pools, sites. For tests of replay."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from tests.support.engine.hand import Hand
+from windfall.core.events import (
+    InstanceRequested,
+    InstancesWanted,
+    JobCancelled,
+    JobChanged,
+    JobRetried,
+    JobRules,
+    OverlayDue,
+    PoolAnswered,
+    PoolsConfigured,
+    SiteCreated,
+    SiteHostReported,
+    TaskClass,
+)
+from windfall.core.records import Record, encode_record
+from windfall.core.sites.instances import InstanceEnd, SiteRules, Wish
+from windfall.core.state.hosts.pools import PoolRules
+from windfall.sim.scenario import check
+from windfall.sim.world import World
+
+LOGS = Path(__file__).parents[2] / "data" / "logs"
+SPOT = {"name": "spot", "market": "spot", "price_usd": 0.03, "cycle": "15m", "cores": 2, "limit": 6, "boot": "3m"}
+SURE = {"name": "sure", "price_usd": 0.10, "cycle": "15m", "cores": 2, "limit": 8, "boot": "3m"}
+SLEEPS = {"interruptions_per_h": 4.0, "when_taken": "hibernate", "asleep": {"law": "exponential", "mean": "4m"}}
+RUN = {"law": "uniform", "low": "2m", "high": "5m"}
+GRID = {
+    "name": "grid", "hosts": 8, "poll_max": "20s", "stay": {"law": "exponential", "mean": "30m"}, "leaves": "kill",
+    "wait": "2m", "errors": 0.05, "faulty": 0.2, "faulty_errors": 0.9, "stragglers": 0.1,
+}  # fmt: skip
+
+
+def simulated(document: dict[str, object], seed: int = 1) -> list[Record]:
+    records: list[Record] = []
+    World(check(document, Path("test.toml")), seed, records.append).run()
+    return records
+
+
+def rented() -> list[Record]:
+    """Machines that are refused, taken, hibernated and resumed; free hosts beside them; run times that are learned."""
+    bag = {"name": "bag", "tasks": 60, "run": RUN, "deadline": "50m", "max_losses": 200}
+    cloud = {"name": "cloud", "offer": [SPOT | SLEEPS | {"refusals": 0.5}, SURE]}
+    few = {"name": "grid", "hosts": 2, "poll_max": "20s", "stay": {"law": "exponential", "mean": "20m"}}
+    bags = [bag | {"planner": "hads", "told": "each"}, bag | {"name": "other", "planner": "windfall", "submit": "5m"}]
+    return simulated({"cloud": [cloud], "pool": [few], "bag": bags})
+
+
+def grid() -> list[Record]:
+    """Hosts that fail tasks, fall silent and come back; many results, so that timeouts are learned; workflows."""
+    many = {"name": "many", "tasks": 600, "run": {"law": "uniform", "low": "10s", "high": "60s"}, "max_losses": 200}
+    flow = {"name": "flow", "tasks": 12, "shape": "hybrid", "run": RUN, "copies": 2, "every": "10m", "max_losses": 200}
+    return simulated({"pool": [GRID], "bag": [many, flow]})
+
+
+def by_hand() -> list[Record]:
+    """Pools that refuse, workers that leave without a task, jobs that are stopped, changed, retried; a site."""
+    hand, chance = Hand(lease_s=30.0), Random(1)
+    pools = [PoolRules("cheap", "simulated", 5, 2, per_minute=600.0), PoolRules("dear", "simulated", 5, 1, 1.0)]
+    hand.step(PoolsConfigured(hand.t, pools))
+    hand.step(SiteCreated(hand.t, SiteRules("lab", {"vcpu": 1.0})))
+    hand.step(SiteHostReported(hand.t, "lab", "x", "b", 1, {"vcpu": 2.0}, []))
+    rules = JobRules("stops", max_failed_tasks=2)
+    stops = hand.submit(40, [TaskClass(max_failures=1)], name="stops", max_failed_tasks=2)
+    hand.submit(60, name="bag")
+    n, started = 1, [0]
+    for turn in range(150):
+        host = f"h{turn % 5}"
+        asks = hand.step(OverlayDue(hand.t)).decided.asks
+        for ask in asks:
+            error = "no" if turn % 3 else ""
+            hand.step(PoolAnswered(hand.t, ask.pool, ask.count, error, ask.number))
+        if turn % 17 == 3:
+            hand.ask(f"idle{turn}", want=0, pool="cheap")
+            hand.ask(f"idle{turn}", want=0, leaving="idle")
+        keys = hand.tasks(host, want=2, slots=2, pool="cheap" if turn % 2 else "dear")
+        hand.wait(chance.expovariate(1 / 9.0))
+        if keys and turn % 7:
+            bad = host == "h0" or chance.random() < 0.2
+            hand.report(host, *keys, cause="exit" if bad else "done", run_s=0.5)
+        if turn == 60:
+            hand.step(JobRetried(hand.t, stops.number, [0, 1]))
+            hand.step(JobChanged(hand.t, stops.number, rules))
+        if turn == 90:
+            hand.step(JobCancelled(hand.t, stops.number))
+            hand.submit(20, name="bag")
+        if turn % 10 == 5:
+            hand.step(InstancesWanted(hand.t, "lab", 2))
+            hand.step(InstanceRequested(hand.t, "lab", Wish({"vcpu": 1.0}, ["true"])))
+            n += 1
+            ended = [InstanceEnd(one.number, "done", 0, hand.t - 1, hand.t) for one in _running(hand, started)]
+            hand.step(SiteHostReported(hand.t, "lab", "x", "b", n, None, None, [], ended))
+    return hand.log
+
+
+def _running(hand: Hand, started: list[int]) -> list:
+    """Instances of the site that are at work, each once."""
+    found = [one for one in hand.state.sites["lab"].on("x") if one.number > started[0]]
+    started[0] = max([started[0], *(one.number for one in found)])
+    return found
+
+
+WORLDS = {"rented": rented, "grid": grid, "by hand": by_hand}
+
+
+def store(name: str, logs: list[list[Record]]) -> None:
+    """Keep logs under tests/data/logs. Call it by hand, once for each format."""
+    data = msgspec.msgpack.encode([[encode_record(record) for record in log] for log in logs])
+    (LOGS / name).write_bytes(zlib.compress(data, 9))
+
+
+def stored(name: str) -> list[list[bytes]]:
+    return msgspec.msgpack.decode(zlib.decompress((LOGS / name).read_bytes()), type=list[list[bytes]])
