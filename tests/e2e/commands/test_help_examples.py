@@ -14,7 +14,7 @@ import pytest
 from tests.support.commands.scene import Scene
 from tests.unit.cli.test_examples import ELSEWHERE, PAGES, examples_of
 from windfall.worker import __main__ as worker_main
-from windfall.worker.site.agent import main as site_main
+from windfall.worker.site import main as site_main
 
 OWN = (worker_main.parser("windfall worker"), site_main.parser("windfall site agent"))
 LONG = re.compile(r"windfall (bench |lab (?!--list)|demo|simulate |plan |report )")
