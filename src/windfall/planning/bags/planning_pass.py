@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windfall.planning.bags.packing import (
+    MAX_TASKS_PACKED_EXACTLY,
     TOLERANCE_S,
     Bin,
     Item,
@@ -34,6 +35,7 @@ from windfall.planning.bags.packing import (
 )
 from windfall.planning.bags.prices import Prices
 from windfall.planning.bags.safety_net import SafetyNet, market_key, startable
+from windfall.planning.bags.shared_queue import Core, begun_in_time, run_times
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Rejected, Snapshot, Task
 from windfall.planning.offers import Offer
 
@@ -78,6 +80,8 @@ class PlanningPass:
 
     risk_weight = 1.0
     ondemand_only = False
+    shares_queue = True
+    """Whether cores of spot machines are counted on as sharing one queue (`shared_queue`)."""
 
     def __init__(
         self, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer], before: PlanningPass | None = None
@@ -104,6 +108,8 @@ class PlanningPass:
         self.postponed: list[Item] = []
         self.postponed_usd = 0.0
         self.stranded: list[int] = []
+        self.begin_by_t = math.inf
+        """When to plan again because tasks of a shared queue may not have begun in time."""
         self.rejected: list[Rejected] = []
         everything = [*self.items, *(item for hibernated in self.hibernated_machines for item in hibernated.items)]
         count = sum(item.count for item in everything)
@@ -191,6 +197,7 @@ class PlanningPass:
         self.left_hibernated = [hibernated for hibernated in self.hibernated_machines if hibernated not in given_up]
         late = [item for hibernated in given_up for item in hibernated.items]
         self.items, left = [*self.items, *late], [*left, *(item.count for item in late)]
+        self._share_queue(left)
         self._postpone(left)
         self._buy(left)
         self._buy_ondemand(left)
@@ -303,6 +310,44 @@ class PlanningPass:
                     hibernated.items = [other for other in hibernated.items if other is not item]
                     break
 
+    def _share_queue(self, left: list[int]) -> None:
+        """If the cores of spot machines begin all tasks that are left in time, place each where it begins soonest."""
+        waiting = sum(left)
+        items = [item for item, count in zip(self.items, left, strict=True) if count]
+        bins = [bin for bin in self.bins if bin.offer.market == SPOT]
+        if not self.shares_queue or self.ondemand_only or not bins or not 0 < waiting <= MAX_TASKS_PACKED_EXACTLY:
+            return
+        if any(item.slack_s <= 0.0 or width(item.task, bin.offer) != 1 for item in items for bin in bins):
+            return
+        mean_s = math.fsum(item.task.runtime_s * n for item, n in zip(self.items, left, strict=True)) / waiting
+        quantile_s = mean_s + max(item.slack_s for item in items)
+        due_t = min(item.due_t for item in items)
+        law = run_times(mean_s, quantile_s, self.snapshot.confidence)
+        placed = sum(entry.count for bin in bins for entry in bin.placed)
+        if waiting + placed > begun_in_time(self._cores(bins, mean_s, due_t - quantile_s), law):
+            return
+        for place, item in enumerate(self.items):
+            for _ in range(left[place]):
+                bin = min(bins, key=lambda bin: (min(bin.free_t), bin.name))
+                core = bin.free_t.index(min(bin.free_t))
+                start_t, bin.free_t[core] = bin.free_t[core], bin.free_t[core] + item.task.seconds_on(bin.offer)
+                bin.placed.append(Placed(place, 1, start_t, bin.free_t[core]))
+            left[place] = 0
+        for bin in bins:
+            bin.keep_t = self._kept(bin, bin.keep_t)
+        self.begin_by_t = min(self.begin_by_t, due_t - quantile_s)
+
+    def _cores(self, bins: Sequence[Bin], mean_s: float, begin_by_t: float) -> Iterator[Core]:
+        """The cores of these machines as they are now, without what this pass has placed on them."""
+        for bin in bins:
+            machine, speed = self.awake.get(bin.name), self.prices.speed(bin.offer)
+            now = bin if machine is None else existing(machine, self.snapshot)
+            busy = 0 if machine is None else len(machine.running)
+            # Only in time that is paid for: whether to pay for more is decided elsewhere.
+            until_t = min(begin_by_t, bin.keep_t - mean_s / speed)
+            for place, free_t in enumerate(now.free_t if machine is not None else [bin.since_t] * bin.offer.cores):
+                yield Core(max(0.0, free_t - self.t), place < busy, until_t - self.t, speed)
+
     def _buy(self, left: list[int]) -> None:
         """Buy leases for the tasks that are left, the cheapest per task first."""
         useless: set[tuple[str, str, float]] = set()
@@ -323,6 +368,7 @@ class PlanningPass:
             for more in self._alike(best.bin, before, count // (8 * placed)):
                 fill(more, self.items, left, self.by_t)
                 self._take(replace(best, bin=more))
+            self._share_queue(left)
 
     def _note_other(self, best: Choice, choices: Sequence[Choice], count: int) -> None:
         """Note the best choice of the other market as the rejected alternative."""

@@ -18,6 +18,7 @@ class Greedy(PlanningPass):
     """Spot by its price alone until the last safe moment, then on-demand."""
 
     risk_weight = 0.0
+    shares_queue = False
 
     def worth_waiting(self, hibernated: HibernatedMachine) -> bool:
         return self.t < hibernated.limit_t - 1e-6
@@ -67,6 +68,7 @@ class AllSpot(PlanningPass):
     """Spot only and no waiting: a hibernated machine is given up at once and replaced by a new spot machine."""
 
     risk_weight = 0.0
+    shares_queue = False
 
     def worth_waiting(self, hibernated: HibernatedMachine) -> bool:
         return False

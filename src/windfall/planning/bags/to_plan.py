@@ -32,6 +32,8 @@ def to_plan(
     if latest_t > snapshot.t:
         plan.replan_t = latest_t
     plan.replan_t = min(plan.replan_t, _queue_review_t(decided))
+    if decided.begin_by_t > snapshot.t + decided.margin_s:
+        plan.replan_t = min(plan.replan_t, decided.begin_by_t)
     plan.spot_until_t = _spot_until_t(decided)
     _release(decided, plan, safety_net, at_risk)
     for hibernated in decided.left_hibernated:
