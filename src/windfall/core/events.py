@@ -14,6 +14,7 @@ from windfall.bounds import MAX_MEMORY_BYTES
 from windfall.core.sites.instances import InstanceEnd, Resources, SiteRules, Wish
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.planning.contract import Plan
+from windfall.planning.counts import CountSettings
 from windfall.planning.offers import Offer
 from windfall.timeouts.learning.memory import CountRules
 
@@ -85,6 +86,8 @@ class Bookkeeping(Struct, frozen=True, array_like=True):
     """Machines that are reclaimed within this many seconds of each other count as one interruption."""
     ended_instances_kept: int = 1000
     """Instances of a site that have ended and are still remembered."""
+    spells: CountSettings = CountSettings()
+    """How the spells of spot offers are counted."""
 
 
 class Settings(Struct, frozen=True, array_like=True):

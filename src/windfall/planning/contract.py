@@ -14,6 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from windfall.planning.counts import SpellCounts
 from windfall.planning.offers import Offer
 
 # Time to store or restore a checkpoint, as HADS's authors measured it.
@@ -107,6 +108,8 @@ class Market(Struct, frozen=True, kw_only=True):
     """When a machine last started."""
     spells: int = 0
     """Interruptions, those that came together counted once."""
+    counts: SpellCounts | None = None
+    """Ends of spells and hours by age and hour of the day; None: only the totals above are known."""
 
 
 class Later(Struct, frozen=True):

@@ -12,11 +12,12 @@ from windfall.lab.hads.world import AC_S, DEADLINE_S, job, offers
 from windfall.planning.bags.feasibility import earliest_deadline_t, fits_by
 from windfall.planning.bags.packing import Bin, Item, fill, fresh, longest_first
 from windfall.planning.bags.planning_pass import PlanningPass
-from windfall.planning.bags.prices import Prices, learned_rates, observed_markets
+from windfall.planning.bags.prices import Prices
 from windfall.planning.bags.safety_net import SafetyNet, startable
 from windfall.planning.contract import ONDEMAND, SPOT, Group, Machine, Market, Phase, Running, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import DEFAULT, PLANNERS
+from windfall.planning.spot.live import learned_rates, observed_markets
 
 WINDFALL = PLANNERS["windfall"]
 DEAR = Offer(name="o", price_usd=1.0, cores=2, cycle_s=600.0, lag_s=60.0, market=ONDEMAND, limit=20)

@@ -55,6 +55,8 @@ from windfall.core.state.renting.fleet import (
 )
 from windfall.core.state.saving import Floats
 from windfall.core.state.state import State
+from windfall.planning import counts
+from windfall.planning.contract import SPOT
 
 
 def follow(state: State, bag: Bag, decided: JobSettled) -> None:
@@ -173,8 +175,10 @@ def apply_prices_reported(state: State, event: PricesReported, decided: Nothing)
     ]
     state.fleet.offers[event.pool] = changed
     since_t = event.t if event.since_t is None else event.since_t
-    for name in prices:
-        state.fleet.priced_t[f"{event.pool}/{name}"] = since_t
+    for name, usd in prices.items():
+        key = f"{event.pool}/{name}"
+        state.fleet.priced_t[key] = since_t
+        counts.priced(state.fleet.markets.setdefault(key, Seen()).counts.prices, since_t, usd)
     # Machines that have ended since then are billed at that price, too.
     late = event.since_t is not None
     for machine in (state.fleet.machines if late else state.fleet.there).values():
@@ -195,6 +199,8 @@ def apply_machine_started(state: State, event: MachineStarted, decided: Nothing)
     state.fleet.note_order(machine)
     seen = _seen(state, machine)
     seen.refusals, seen.started_t = 0, event.t
+    if machine.offer.market == SPOT:
+        counts.launched(seen.counts, event.t, state.settings.bookkeeping.spells)
     if machine.offer.bills_boot and machine.meter.since_t is None and machine.there:
         machine.meter = money.start(event.at)
     watch(state, machine.job, event.t)
@@ -207,6 +213,7 @@ def apply_machine_refused(state: State, event: MachineRefused, decided: OfferJud
     if event.capacity:
         seen = _seen(state, machine)
         seen.refused, seen.refusals, seen.refused_t = seen.refused + 1, decided.refusals, event.t
+        counts.refused(seen.counts, event.t)
     machine.error = event.error
     _finish(state, machine, event.t, REFUSED)
 
@@ -215,6 +222,7 @@ def apply_machine_noticed(state: State, event: MachineNoticed, decided: Nothing)
     machine = state.fleet.machines.get(event.machine)
     if machine is not None and machine.there and machine.noticed_t != event.until:
         machine.noticed_t = event.until
+        _seen(state, machine).counts.notices += 1
         state.touch(machine.job)
 
 
@@ -224,8 +232,7 @@ def apply_machine_hibernated(state: State, event: MachineHibernated, decided: No
         return
     seen = _seen(state, machine)
     seen.hibernated += 1
-    seen.cut(event.at, state.settings.bookkeeping.together_s)
-    seen.up_s += max(0.0, event.at - awake_since(machine))
+    _was_up(state, machine, event.at, interrupted=True)
     machine.phase, machine.noticed_t = HIBERNATED, None
     machine.meter = money.pause(machine.meter, event.at)
     machine.sleeps.append((event.at, None))
@@ -254,11 +261,12 @@ def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettl
     if machine.phase == HIBERNATED:
         _seen(state, machine).hibernated_s += max(0.0, event.at - machine.sleeps[-1][0])
         machine.sleeps[-1] = (machine.sleeps[-1][0], event.at)
+        if cause == TAKEN:
+            _seen(state, machine).cut(event.at, state.settings.bookkeeping.together_s)
     elif machine.ready_t is not None or cause == TAKEN:
-        _seen(state, machine).up_s += max(0.0, event.at - awake_since(machine))
+        _was_up(state, machine, event.at, interrupted=cause == TAKEN)
     if cause == TAKEN:
         _seen(state, machine).reclaimed += 1
-        _seen(state, machine).cut(event.at, state.settings.bookkeeping.together_s)
     if machine.ready_t is None or cause == FAILED:
         machine.error = machine.error or event.about
     machine.meter = money.end(machine.meter, event.at, taken=cause == TAKEN)
@@ -286,6 +294,7 @@ def wake(state: State, machine: MachineState, at: float) -> None:
     seen = _seen(state, machine)
     seen.resumed += 1
     seen.hibernated_s += at - hibernated_t
+    counts.came_back(seen.counts, at, state.settings.bookkeeping.spells)
     state.touch(machine.job)
     watch(state, machine.job, at)
 
@@ -347,6 +356,20 @@ def _finish(state: State, machine: MachineState, t: float, cause: str) -> None:
 
 def _seen(state: State, machine: MachineState) -> Seen:
     return state.fleet.markets.setdefault(machine.offer.key, Seen())
+
+
+def _was_up(state: State, machine: MachineState, until_t: float, interrupted: bool) -> None:
+    """Count the time since the machine started or last resumed, which its provider or we have ended now."""
+    seen, rules = _seen(state, machine), state.settings.bookkeeping
+    since_t = awake_since(machine)
+    seen.up_s += max(0.0, until_t - since_t)
+    if machine.offer.market == SPOT:
+        counts.was_up(seen.counts, since_t, max(since_t, until_t), interrupted, rules.spells)
+    if interrupted and seen.cut(until_t, rules.together_s):
+        for key, other in state.fleet.markets.items():
+            if other is not seen and other.cut_t is not None and abs(until_t - other.cut_t) <= rules.together_s:
+                counts.went_together(seen.counts, key, rules.spells)
+                counts.went_together(other.counts, machine.offer.key, rules.spells)
 
 
 def note_taken(state: State, host: Host, assigned: list[Assigned]) -> None:

@@ -11,13 +11,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from windfall.planning.bags.packing import lease_usd
 from windfall.planning.contract import ONDEMAND, SPOT, Market, Snapshot
 from windfall.planning.offers import Offer
+from windfall.planning.spot.live import USUAL_INTERRUPTIONS_PER_H as USUAL_INTERRUPTIONS_PER_H
+from windfall.planning.spot.live import USUAL_RESUMES_PER_H as USUAL_RESUMES_PER_H
+from windfall.planning.spot.live import Learner, observed_markets
 
 Array = NDArray[np.float64]
 
@@ -26,80 +27,8 @@ CELLS = 100
 ZERO = np.zeros(1)
 PARTS, WHOLE = 3, 3
 """Rows of tasks on a core are counted whole up to `WHOLE`, then in parts of 1 / `PARTS`."""
-# The prior hazard rates and their weight in events. The weight is small: real rates range from 0.1 to 10 per hour.
-USUAL_INTERRUPTIONS_PER_H = 0.5
-USUAL_RESUMES_PER_H = 2.0
-USUAL_WEIGHT = 0.3
-GUESS_WEIGHT = 4.0
-"""Weight, in events, of a rate that the offer states."""
-POOL_WEIGHT = 4.0
-"""Weight, in events, of the rate of the pool in that of one offer."""
 LATE_PENALTY_FACTOR = 20.0
 """Cost of a late task, in on-demand leases of its own."""
-SHARED_FATE = 0.5
-"""Share of the machines of one offer that are assumed to be interrupted together, before any has been."""
-MAX_MACHINES_AT_ONCE = 50.0
-"""Above this, more machines at once do not lower the weight of an interruption further."""
-
-
-class HazardRates(Struct, frozen=True):
-    """Hazard rates of an offer, per second: reclaimed or hibernated while up, resumed while hibernated."""
-
-    interrupts_per_s: float
-    resumes_per_s: float
-
-
-def observed_markets(snapshot: Snapshot) -> dict[str, Market]:
-    """What was seen of each offer, the present spell of machines that are up or hibernated included."""
-    found = dict(snapshot.markets)
-    for machine in snapshot.machines:
-        seen = found.get(machine.offer.key, Market())
-        if machine.hibernated_since_t is not None:
-            seen = replace(seen, hibernated_s=seen.hibernated_s + snapshot.t - machine.hibernated_since_t)
-        elif machine.up_since_t is not None:
-            seen = replace(seen, up_s=seen.up_s + snapshot.t - machine.up_since_t)
-        found[machine.offer.key] = seen
-    return found
-
-
-def learned_rates(offer: Offer, markets: dict[str, Market], since_s: float = math.inf) -> HazardRates:
-    """Hazard rates of an offer: its stated rate or the usual one, updated by its pool's events and then its own.
-
-    `since_s`: seconds of observation. Interruptions that come together count less than as many independent ones.
-    """
-    pool = [market for key, market in sorted(markets.items()) if key.rpartition("/")[0] == offer.pool]
-    own = markets.get(offer.key, Market())
-    known = offer.interruptions_per_h is not None
-    guess = max(offer.interruptions_per_h or 0.0, 1e-3) if known else USUAL_INTERRUPTIONS_PER_H
-    ends = [_independent_events(market, since_s) for market in (*pool, own)]
-    interrupts = _two_layers(guess / 3600.0, GUESS_WEIGHT if known else USUAL_WEIGHT, ends)
-    if offer.when_taken == "terminate":
-        return HazardRates(interrupts, 0.0)
-    known = offer.resumes_per_h is not None
-    guess = max(offer.resumes_per_h or 0.0, 1e-3) if known else USUAL_RESUMES_PER_H
-    resumes = [(market.resumed, market.hibernated_s) for market in (*pool, own)]
-    return HazardRates(interrupts, _two_layers(guess / 3600.0, GUESS_WEIGHT if known else USUAL_WEIGHT, resumes))
-
-
-def _independent_events(market: Market, since_s: float) -> tuple[float, float]:
-    """Interruptions and seconds up, weighted down to independent ones: lack of capacity hits many machines at once.
-
-    How many at once is learned from the spells of interruptions; before the first, it follows from `SHARED_FATE`.
-    """
-    events = market.reclaimed + market.hibernated
-    at_once = market.up_s / since_s if since_s > 0.0 else 1.0
-    assumed = 1.0 + SHARED_FATE * (min(max(at_once, 1.0), MAX_MACHINES_AT_ONCE) - 1.0)
-    weight = (market.spells + 1.0) / (max(events, market.spells) + assumed)
-    return events * weight, market.up_s * weight
-
-
-def _two_layers(guess: float, weight: float, seen: Sequence[tuple[float, float]]) -> float:
-    """A rate from (events, seconds) of the pool's offers, the offer's own last. The guess is the prior of the pool's
-    rate, which is the prior of the offer's.
-    """
-    *pool, own = seen
-    rate = (weight + sum(events for events, _ in pool)) / (weight / guess + math.fsum(seconds for _, seconds in pool))
-    return (POOL_WEIGHT + own[0]) / (POOL_WEIGHT / rate + own[1])
 
 
 class Prices:
@@ -127,11 +56,8 @@ class Prices:
         self.count = max(1.0, count * self.per_task)
         markets = observed_markets(snapshot)
         markets = {offer.key: markets.get(offer.key, Market()) for offer in snapshot.offers if offer.market == SPOT}
-        self.rates = {
-            offer.key: learned_rates(offer, markets, snapshot.t - snapshot.begun_t)
-            for offer in snapshot.offers
-            if offer.market == SPOT
-        }
+        learner = Learner(markets, snapshot.t - snapshot.begun_t, snapshot.t)
+        self.rates = {offer.key: learner.rates(offer) for offer in snapshot.offers if offer.market == SPOT}
         self.spot = self._worthwhile([o for o in snapshot.offers if o.market == SPOT], snapshot)
         self.ondemand = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
         self.rescue_s = min((o.lag_s + self.seconds / self.speed(o) for o in self.ondemand), default=0.0)
@@ -233,8 +159,8 @@ class Prices:
 
     def _chances(self, offer: Offer, cells: int) -> Array:
         """By cell: the chance that the first interruption falls into it."""
-        rate = self.rates[offer.key].interrupts_per_s * self.cell_s
-        result: Array = np.exp(-rate * np.arange(cells)) * -math.expm1(-rate)
+        rates = self.rates[offer.key].ahead((np.arange(cells, dtype=np.float64) + 0.5) * self.cell_s) * self.cell_s
+        result: Array = np.exp(rates - rates.cumsum()) * -np.expm1(-rates)
         return result
 
     def losses(self, offer: Offer, from_t: float, cells: int) -> Array:

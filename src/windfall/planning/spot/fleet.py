@@ -15,9 +15,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from windfall.planning.spot.law import Learning, Prior, Watcher
+from windfall.planning.spot.law import LEARNING, PRIOR, Learning, Prior, Watcher
 from windfall.planning.spot.market import Market, Planner, State, Terms, guarded
-from windfall.planning.spot.windfall import LEARNING, PRIOR
 
 
 class Zone(Struct, frozen=True):

@@ -27,10 +27,10 @@ from windfall.planning.spot.fleet import (
     fit_shares,
     move,
 )
-from windfall.planning.spot.law import Learning, Prior
+from windfall.planning.spot.law import LEARNING, PRIOR, Learning, Prior
 from windfall.planning.spot.market import Market, State, Terms, guarded, is_safe, rescue_ticks, slack
 from windfall.planning.spot.programme import NEVER, SPOT, costs
-from windfall.planning.spot.windfall import LEARNING, PRIOR, Plan, best, grid_of, make_plan, standing, steps_left
+from windfall.planning.spot.windfall import Plan, best, grid_of, make_plan, standing, steps_left
 
 MAX_PLANS = 2
 """Neighbouring seats are alike enough to share a plan."""

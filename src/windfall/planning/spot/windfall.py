@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Struct
 
-from windfall.planning.spot.law import AGES_H, Learning, Prior, Watcher
+from windfall.planning.counts import AGES_H
+from windfall.planning.spot.law import LEARNING, PRIOR, Learning, Prior, Watcher
 from windfall.planning.spot.market import (
     Greedy,
     Market,
@@ -42,14 +43,6 @@ from windfall.planning.spot.programme import (
 MARKETS = {Market.IDLE: IDLE, Market.SPOT: SPOT, Market.ONDEMAND: ONDEMAND}
 CHOICES = {place: market for market, place in MARKETS.items()}
 
-# Fitted by `law.fit_prior` to 17 public series of GPU and CPU machines on two clouds, 2022 and 2023.
-PRIOR = Prior(
-    here=(1.844, 1.3562, 0.9668, 0.7113, 0.4254, 0.3009, 0.1852, 0.1502, 0.0955, 0.0868, 0.0353),
-    away=(2.3137, 1.6966, 1.1804, 0.8143, 0.5037, 0.4337, 0.248, 0.1391, 0.1189, 0.1188, 0.0459),
-)
-LEARNING = Learning(
-    level_weight=10.0, age_weight=10.0, day_weight=5.0, day_spread_h=2.0, regime_factor=1.5, regime_h=48.0
-)
 REPLAN_H = 4.0
 MAX_CHANGEOVER_STEPS = 6
 """Fine steps in a changeover. With `MAX_CELLS` it keeps one plan at some tenths of a second."""

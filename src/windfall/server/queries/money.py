@@ -181,7 +181,7 @@ def _class(service: Service, bag: Bag, index: int, count: int) -> Json:
 def _offer(offer: Offer, markets: dict[str, Market]) -> Json:
     """An offer with the rates of interruption that were learned of it."""
     if offer.market == SPOT:
-        from windfall.planning.bags.prices import learned_rates
+        from windfall.planning.spot.live import learned_rates
 
         law = learned_rates(offer, {key: seen for key, seen in markets.items() if key.startswith(f"{offer.pool}/")})
         offer = replace(

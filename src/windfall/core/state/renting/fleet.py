@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from windfall.core.renting import money
 from windfall.core.renting.money import Meter, Tariff
 from windfall.planning.contract import Market, Plan
+from windfall.planning.counts import SpellCounts, copied
 from windfall.planning.offers import Offer
 
 if TYPE_CHECKING:
@@ -84,17 +85,21 @@ class Seen(Struct, array_like=True):
     refusals: int = 0
     spells: int = 0
     cut_t: float | None = None
+    counts: SpellCounts = field(default_factory=SpellCounts)
+    """What the law of availability is learned from."""
 
-    def cut(self, t: float, together_s: float) -> None:
-        """A machine was reclaimed or hibernated; those interrupted together count as one spell."""
-        self.spells += self.cut_t is None or t - self.cut_t > together_s
+    def cut(self, t: float, together_s: float) -> bool:
+        """A machine was reclaimed or hibernated: is it the first of those that are interrupted together?"""
+        is_first = self.cut_t is None or t - self.cut_t > together_s
+        self.spells += is_first
         self.cut_t = t
+        return is_first
 
     def market(self) -> Market:
         return Market(
             up_s=self.up_s, reclaimed=self.reclaimed, hibernated=self.hibernated, resumed=self.resumed,
             hibernated_s=self.hibernated_s, refused=self.refused, refused_t=self.refused_t, started_t=self.started_t,
-            spells=self.spells,
+            spells=self.spells, counts=copied(self.counts),
         )  # fmt: skip
 
 
