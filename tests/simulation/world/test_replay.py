@@ -19,6 +19,7 @@ CODES = (
     "windfall.core.records",
     "windfall.core.state.jobs.columns",
     "windfall.core.state.jobs.causes",
+    "windfall.planning.counts",
     "windfall.wire.messages",
 )
 """What stands here are codes of the log's format, not constants that anybody would tune."""
