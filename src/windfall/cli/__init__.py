@@ -59,6 +59,7 @@ SECTIONS: dict[str, Table] = {
     },
     "Server and hosts": {
         "server": ("windfall.cli.serve.server", "server", "Run a server for workers and clients."),
+        "console": ("windfall.cli.serve.console", "console", "Show the web pages of a server."),
         "worker": ("windfall.cli.serve.worker", "worker", "Run tasks of a server on this host."),
         "host": ("windfall.cli.serve.hosts", "host", "List hosts; block, unblock or drain one."),
         "pool": ("windfall.cli.serve.pools", "pool", "List pools, their offers and their machines."),

@@ -99,6 +99,10 @@ class Job:
         """The bill: cost by machine, offer and pool, and the forecast."""
         return dict(self.transport.get(f"{self._path}/cost"))
 
+    def pictures(self) -> list[Json]:
+        """Its pictures as the console shows them: `name`, `html` (an SVG with its key) and `says`, one sentence."""
+        return list(self.transport.get(f"{self._path}/pictures")["pictures"])
+
     def unfinished(self) -> Json:
         """What is left of it and what may be rented for it, as its planner knows it."""
         return dict(self.transport.get(f"{self._path}/unfinished"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
@@ -22,11 +23,35 @@ STYLE = """
 .chart .grid{stroke:var(--line);stroke-width:1}.chart .limit{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:5 4}
 .chart .limit-name{fill:var(--bad)}.chart .curve{fill:none;stroke:var(--main);stroke-width:2}
 .chart .area{fill:var(--main);opacity:.13}.done{fill:var(--good)}.failed{fill:var(--bad)}.lost{fill:var(--odd)}
-.boot{fill:var(--wait)}.spot{fill:var(--good)}.on-demand{fill:var(--main)}.cancelled{fill:var(--line)}
+.boot{fill:var(--wait)}.hibernated{fill:var(--soft)}.impossible{fill:var(--bad);opacity:.12}.dot{fill:var(--main)}
+.fan{fill:var(--main);opacity:.22}.middle{stroke:var(--main);stroke-width:1.5;stroke-dasharray:4 3}
+.mark{stroke:var(--odd);stroke-width:1.5;stroke-dasharray:2 3}.chart .mark-name{fill:var(--odd)}
+.spot{fill:var(--good)}.on-demand{fill:var(--main)}.cancelled{fill:var(--line)}
 .key.done,.key.spot{background:var(--good)}.key.failed{background:var(--bad)}.key.lost{background:var(--odd)}
-.key.boot{background:var(--wait)}.key.on-demand{background:var(--main)}
+.key.boot{background:var(--wait)}.key.hibernated{background:var(--soft)}
+.key.on-demand{background:var(--main)}
+.hue0{fill:#3b7dd8}.hue1{fill:#3f9a68}.hue2{fill:#d08a1c}.hue3{fill:#9a62c7}.hue4{fill:#c8514a}.hue5{fill:#3f9aa8}
+.hue6{fill:#8a8f3a}.hue7{fill:#b8638f}.key.hue0{background:#3b7dd8}.key.hue1{background:#3f9a68}.key.hue2{background:#d08a1c}
+.key.hue3{background:#9a62c7}.key.hue4{background:#c8514a}.key.hue5{background:#3f9aa8}.key.hue6{background:#8a8f3a}
+.key.hue7{background:#b8638f}
+.is-done{fill:var(--good)}.key.is-done{background:var(--good)}.is-running{fill:var(--main)}.key.is-running{background:var(--main)}.is-ready{fill:var(--wait)}.key.is-ready{background:var(--wait)}
+.is-failed{fill:var(--bad)}.key.is-failed{background:var(--bad)}.is-blocked{fill:var(--odd)}.key.is-blocked{background:var(--odd)}.is-waiting{fill:var(--soft)}.key.is-waiting{background:var(--soft)}.is-cancelled{fill:var(--line)}.key.is-cancelled{background:var(--line)}
+.edge{stroke:var(--line);stroke-width:1.2}
 .key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 1em}
 """.strip()
+
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+
+
+def escaped(text: str) -> str:
+    """A text for a page: escaped, and with control characters shown as signs."""
+    return html.escape(_CONTROL.sub(_sign, text))
+
+
+def _sign(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return chr(0x2400 + code) if code < 32 else f"\\u{code:04x}"
 
 
 class Bar(Struct, frozen=True):
@@ -36,6 +61,16 @@ class Bar(Struct, frozen=True):
     end_s: float
     kind: str
     title: str = ""
+
+
+class Fan(Struct, frozen=True):
+    """From a value at `from_s` down to zero: between `low_s` and `high_s`, in the middle at `mid_s`."""
+
+    from_s: float
+    value: float
+    low_s: float
+    mid_s: float
+    high_s: float
 
 
 class Axis(Struct, frozen=True):
@@ -72,7 +107,12 @@ def lanes(bars: Sequence[Bar]) -> list[list[Bar]]:
     return rows
 
 
-def rows_chart(groups: Sequence[tuple[str, Sequence[Bar]]], axis: Axis, show_s: Callable[[float], str]) -> str:
+def rows_chart(
+    groups: Sequence[tuple[str, Sequence[Bar]]],
+    axis: Axis,
+    show_s: Callable[[float], str],
+    label: str = "bars over time",
+) -> str:
     """One band per group (a host, a machine), its bars in lanes that do not overlap."""
     y, parts = TOP, []
     for name, bars in groups:
@@ -81,17 +121,17 @@ def rows_chart(groups: Sequence[tuple[str, Sequence[Bar]]], axis: Axis, show_s: 
         short = name if len(name) <= 15 else f"{name[:7]}…{name[-7:]}"
         parts.append(
             f'<text class="name" x="{LEFT - 8}" y="{y + height / 2 + 4.5:.1f}" text-anchor="end">'
-            f"{html.escape(short)}<title>{html.escape(name)}</title></text>"
+            f"{escaped(short)}<title>{escaped(name)}</title></text>"
         )
         for lane, row in enumerate(rows):
             parts += [_rectangle(bar, axis, y + LANE * lane) for bar in row]
         y += height + GAP
-    return _svg(parts, axis, y - TOP, show_s)
+    return framed(parts, axis, y - TOP, show_s, label)
 
 
 def _rectangle(bar: Bar, axis: Axis, y: float) -> str:
     x, end = axis.x(bar.start_s), axis.x(bar.end_s)
-    title = f"<title>{html.escape(bar.title)}</title>" if bar.title else ""
+    title = f"<title>{escaped(bar.title)}</title>" if bar.title else ""
     width = max(1.0, end - x - 0.6)
     return (
         f'<rect class="{bar.kind}" x="{x:.1f}" y="{y + 1:.1f}" width="{width:.1f}" height="{LANE - 2:.0f}" rx="2">'
@@ -101,38 +141,68 @@ def _rectangle(bar: Bar, axis: Axis, y: float) -> str:
 
 def steps_chart(
     points: Sequence[tuple[float, float]], axis: Axis, show_s: Callable[[float], str], show: Callable[[float], str],
-    limit: tuple[float, str] | None = None, height: float = 190.0,
+    limit: tuple[float, str] | None = None, height: float = 190.0, *, label: str = "a value over time",
+    fan: Fan | None = None, marks: Sequence[tuple[float, str]] = (), until_s: float | None = None,
 ) -> str:  # fmt: skip
-    """A value that changes at once at each point and stays; `limit` is a dashed level with its name."""
+    """A value that changes at once at each point and stays, up to `until_s` (the end of the axis if None).
+
+    `limit` is a dashed level with its name, `fan` a forecast, `marks` are moments with a name.
+    """
     most = max([value for _, value in points] + ([limit[0]] if limit else []) + [1e-9]) * 1.08
 
     def y(value: float) -> float:
         return TOP + height * (1 - value / most)
 
-    parts = []
-    for place in range(5):
-        value = most / 1.08 * place / 4
-        parts.append(
-            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
-            f'<text x="{LEFT - 8}" y="{y(value) + 4.5:.1f}" text-anchor="end">{html.escape(show(value))}</text>'
-        )
+    parts = levels(most / 1.08, y, show)
     line = f"M{axis.x(points[0][0]):.1f} {y(points[0][1]):.1f}"
     for t_s, value in points[1:]:
         line += f"H{axis.x(t_s):.1f}V{y(value):.1f}"
-    line += f"H{axis.x(max(axis.end_s, points[-1][0])):.1f}"
+    line += f"H{axis.x(max(axis.end_s if until_s is None else until_s, points[-1][0])):.1f}"
     foot = f"V{y(0):.1f}H{axis.x(points[0][0]):.1f}Z"
     parts.append(f'<path class="area" d="{line}{foot}"/><path class="curve" d="{line}"/>')
+    parts += _fan(fan, axis, y) if fan is not None else []
+    for t_s, name in marks:
+        parts.append(
+            f'<line class="mark" x1="{axis.x(t_s):.1f}" x2="{axis.x(t_s):.1f}" y1="{TOP}" y2="{TOP + height:.1f}"/>'
+            f'<text class="mark-name" x="{axis.x(t_s) + 4:.1f}" y="{TOP + 12}">{escaped(name)}</text>'
+        )
     if limit is not None:
         at = y(limit[0])
         parts.append(
             f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
             f'<text class="limit-name" x="{WIDTH - RIGHT}" y="{at - 5:.1f}" text-anchor="end">'
-            f"{html.escape(limit[1])}</text>"
+            f"{escaped(limit[1])}</text>"
         )
-    return _svg(parts, axis, height, show_s)
+    return framed(parts, axis, height, show_s, label)
 
 
-def _svg(parts: Sequence[str], axis: Axis, height: float, show_s: Callable[[float], str]) -> str:
+def levels(most: float, y: Callable[[float], float], show: Callable[[float], str]) -> list[str]:
+    """Lines of a grid from zero to `most`, with their values."""
+    return [
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+        f'<text x="{LEFT - 8}" y="{y(value) + 4.5:.1f}" text-anchor="end">{html.escape(show(value))}</text>'
+        for value in (most * place / 4 for place in range(5))
+    ]
+
+
+def _fan(fan: Fan, axis: Axis, y: Callable[[float], float]) -> list[str]:
+    """Cut off at the end of the axis, in proportion."""
+
+    def foot(end_s: float) -> str:
+        last_s = min(end_s, axis.length_s)
+        gone = (last_s - fan.from_s) / max(end_s - fan.from_s, 1e-9)
+        return f"{axis.x(last_s):.1f},{y(fan.value * (1 - gone)):.1f}"
+
+    start = f"{axis.x(fan.from_s):.1f},{y(fan.value):.1f}"
+    edge = f"{axis.x(min(fan.high_s, axis.length_s)):.1f},{y(0.0):.1f}"
+    return [
+        f'<polygon class="fan" points="{start} {foot(fan.low_s)} {edge} {foot(fan.high_s)}"/>',
+        f'<polyline class="middle" fill="none" points="{start} {foot(fan.mid_s)}"/>',
+    ]
+
+
+def framed(parts: Sequence[str], axis: Axis, height: float, show_s: Callable[[float], str], label: str) -> str:
+    """The parts of a picture within its axis; `label` says what it shows to those who do not see it."""
     bottom = TOP + height
     grid = []
     for tick in axis.ticks():
@@ -154,4 +224,7 @@ def _svg(parts: Sequence[str], axis: Axis, height: float, show_s: Callable[[floa
             f'<text class="limit-name" x="{WIDTH - RIGHT}" y="{TOP - 5}" text-anchor="end">{html.escape(words)}</text>'
         )
     inner = "".join([*grid, *parts, *deadline])
-    return f'<div class="chart"><svg viewBox="0 0 {WIDTH:.0f} {bottom + BOTTOM:.0f}" role="img">{inner}</svg></div>'
+    return (
+        f'<div class="chart"><svg viewBox="0 0 {WIDTH:.0f} {bottom + BOTTOM:.0f}" role="img" '
+        f'aria-label="{escaped(label)}">{inner}</svg></div>'
+    )

@@ -109,6 +109,10 @@ class Tokens:
             )
         return bearer
 
+    def row(self, ident: str) -> TokenRow | None:
+        """The token of this id, without its secret."""
+        return self._rows.get(ident)
+
     def listing(self) -> list[dict[str, object]]:
         return [
             {"id": row.id, "role": row.role, "name": row.name, "created_s": row.created_s}

@@ -15,6 +15,7 @@ import msgspec
 from windfall.bags.rendering import Made, Renderer, Rows
 from windfall.bags.spec import JobSpec, decode_kept
 from windfall.bounds import MAX_WAIT_S
+from windfall.core.decisions import HostAnswered
 from windfall.core.events import Key, PoolSwitched
 from windfall.core.records import Record
 from windfall.core.state.jobs.bags import Bag
@@ -26,6 +27,7 @@ from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadInput
 from windfall.server.auth import Tokens
+from windfall.server.http.links import Links
 from windfall.server.http.live import LiveOutput
 from windfall.server.http.uploads import Uploads
 from windfall.server.queries.downtime import Span, downtimes
@@ -69,9 +71,21 @@ class Service:
         self._host_queue: deque[str] = deque()
         self._watchers: list[asyncio.Future[None]] = []
         self.versions: dict[int, int] = {}
+        self.committed = driver.state.seq
+        """The last record that is known to be durable."""
         self._last_work_seq = 0
         self._arrivals: dict[str, int] = {}
         self.stopping = False
+        self.tails: dict[int, float] = {}
+        """Jobs in their tail phase, since when; known of those that entered it while this server runs."""
+        self.links = Links()
+        self.listeners = 0
+        """Pages that are told news."""
+        self.pages: dict[str, tuple[bytes, str, str]] = {}
+        self.drawing = asyncio.Lock()
+        self.drawn: dict[int, tuple[int, float, dict[str, Any]]] = {}
+        """Pictures of jobs: the version of the job, when they were drawn, the answer."""
+        self.simulating = asyncio.Lock()
         driver.on_commit.append(self._committed)
 
     @property
@@ -210,9 +224,16 @@ class Service:
             await wait_for(future, left)
 
     def _committed(self, records: list[Record]) -> None:
+        self.committed = records[-1].seq if records else self.committed
         for record in records:
             for job in jobs_touched(self.state, record):
                 self.versions[job] = record.seq
+            if isinstance(record.decided, HostAnswered):
+                for job, entered in record.decided.tails:
+                    if entered:
+                        self.tails[job] = record.event.t
+                    else:
+                        self.tails.pop(job, None)
             if makes_work(self.state, record):
                 self._last_work_seq = record.seq
             if isinstance(record.event, PoolSwitched):

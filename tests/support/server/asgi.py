@@ -68,8 +68,11 @@ class InProcess:
         return status, answer
 
     async def full(
-        self, method: str, path: str, body: bytes | Iterable[bytes] | AsyncIterable[bytes] = b""
-    ) -> tuple[int, dict[str, str], bytes]:
+        self, method: str, path: str, body: bytes | Iterable[bytes] | AsyncIterable[bytes] = b"",
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, dict[str, str], bytes]:  # fmt: skip
+        """Status, headers and body of one request; with the owner's token, unless other headers are given."""
+        given = {"authorization": f"Bearer {self.token}"} if headers is None else headers
         pieces = _pieces([body] if isinstance(body, bytes) else body)
         sent: list[Json] = []
         ended = False
@@ -91,11 +94,12 @@ class InProcess:
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
             "path": bare, "raw_path": bare.encode(), "query_string": query.encode(), "root_path": "",
-            "headers": [(b"authorization", f"Bearer {self.token}".encode())], "client": None, "server": ("test", 80),
+            "headers": [(name.encode(), value.encode()) for name, value in given.items()], "client": None,
+            "server": ("test", 80),
         }  # fmt: skip
         await self.application(scope, receive, send)
-        headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent[1:])
+        answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], answered, b"".join(message.get("body", b"") for message in sent[1:])
 
     def post(self, path: str, body: Any) -> tuple[int, Json]:
         status, answer = self.call("POST", path, json.dumps(body).encode())

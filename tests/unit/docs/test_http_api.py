@@ -9,7 +9,7 @@ from windfall.server.http import app
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "http-api.md").read_text()
 ROW = re.compile(r"^\| (?P<requests>`.+?) \| (?P<roles>[a-z ]+) \| ", re.MULTILINE)
-REQUEST = re.compile(r"(?P<methods>(?:(?:GET|POST|PUT|DELETE|HEAD)(?:`, `)?)+) (?P<path>/[\w/.]+)")
+REQUEST = re.compile(r"(?P<methods>(?:(?:GET|POST|PUT|DELETE|HEAD)(?:`, `)?)+) (?P<path>/[\w/.-]*)")
 
 
 def documented() -> list[tuple[str, str, str]]:

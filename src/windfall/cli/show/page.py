@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from windfall.errors import BadInput
 from windfall.figures.timeline import STYLE as CHARTS
+from windfall.figures.timeline import escaped
 
 STYLE = """
 :root{color-scheme:light dark;--back:#fff;--ink:#1d2530;--soft:#5b6675;--line:#dfe4ea;--main:#2f6fb5;--good:#3f8f64;
@@ -38,18 +38,18 @@ def write(
     path: Path, title: str, paragraphs: Sequence[str], figures: Sequence[tuple[str, str]], after: str = ""
 ) -> None:
     """`figures`: (heading, what `png` made, or a picture as HTML); `after`: HTML below. Makes missing directories."""
-    text = "".join(f"<p>{html.escape(paragraph)}</p>" for paragraph in paragraphs if paragraph)
-    images = "".join(f"<h2>{name}</h2>{_image(name, data)}" for name, data in figures)
+    text = "".join(f"<p>{escaped(paragraph)}</p>" for paragraph in paragraphs if paragraph)
+    images = "".join(f"<h2>{escaped(name)}</h2>{_image(name, data)}" for name, data in figures)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
-            f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
+            f"<!doctype html><html lang=en><meta charset=utf-8><title>{escaped(title)}</title>"
             f"<meta name=viewport content='width=device-width'><style>{STYLE}{CHARTS}</style>"
-            f"<h1>{html.escape(title)}</h1>{text}{images}{after}</html>"
+            f"<h1>{escaped(title)}</h1>{text}{images}{after}</html>"
         )
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", hint="name another file: --out report.html") from None
 
 
 def _image(name: str, data: str) -> str:
-    return data if data.startswith("<") else f"<img alt='{name}' src='data:image/png;base64,{data}'>"
+    return data if data.startswith("<") else f"<img alt='{escaped(name)}' src='data:image/png;base64,{data}'>"

@@ -21,12 +21,22 @@ from windfall.core import events as ev
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
 from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.server.auth import Forbidden
-from windfall.server.http import blobs, doctor, exchange, machines, pools, submission, workflows
+from windfall.server.http import (
+    blobs,
+    console,
+    doctor,
+    exchange,
+    machines,
+    pools,
+    sessions,
+    submission,
+    workflows,
+)
 from windfall.server.http.bodies import TooLarge, typed_body
 from windfall.server.http.uploads import RETRY_AFTER_S, Stalled
 from windfall.server.pool_admin import PoolBusy
 from windfall.server.pool_tokens import OtherPool
-from windfall.server.queries import by_pool, money, table
+from windfall.server.queries import bills, by_pool, decisions, money, pictures, table, trying, what_if
 from windfall.server.queries import jobs as queries
 from windfall.server.queries.metrics import metrics
 from windfall.server.service import NotFound, Service
@@ -65,6 +75,7 @@ def error_response(error: WindfallError) -> Response:
         BadInput: 400,
         exchange.WrongVersion: 426,
         exchange.UsedId: 409,
+        what_if.TooSlow: 503,
         PoolBusy: 409,
         Busy: 503,
         Uncommitted: 503,
@@ -93,7 +104,7 @@ def handled(service: Service, handler: Handler, role: str, writes: bool) -> Call
     async def endpoint(request: Request) -> Response:
         try:
             if role:
-                service.tokens.require(request.headers.get("authorization"), role)
+                sessions.require(service, request, role)
             length = request.headers.get("content-length", "")
             if handler is not blobs.put and length.isdecimal() and int(length[:18]) > MAX_BODY_BYTES:
                 raise TooLarge(f"a body of {length[:18]} bytes")
@@ -183,6 +194,13 @@ async def host_action(service: Service, request: Request) -> Answer:
 
 # path, method, handler, role ("" for none), does it write
 ROUTES: list[tuple[str, str, Handler, str, bool]] = [
+    ("/", "GET", console.page, "", False),
+    ("/console/{file}", "GET", console.static, "", False),
+    ("/v1/console/session", "POST", sessions.sign_in, "", False),
+    ("/v1/console/session", "GET", sessions.session, "read", False),
+    ("/v1/console/session", "DELETE", sessions.sign_out, "", False),
+    ("/v1/console/links", "POST", sessions.make_link, "read", False),
+    ("/v1/stream", "GET", console.stream, "read", False),
     ("/healthz", "GET", healthz, "", False),
     ("/worker.pyz", "GET", worker_file, "", False),
     ("/metrics", "GET", metrics, "", False),
@@ -207,6 +225,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/jobs/{job}/explain", "GET", queries.explain, "read", False),
     ("/v1/jobs/{job}/cost", "GET", money.cost, "read", False),
     ("/v1/jobs/{job}/pools", "GET", by_pool.pools, "read", False),
+    ("/v1/jobs/{job}/pictures", "GET", pictures.of_job, "read", False),
     ("/v1/jobs/{job}/unfinished", "GET", money.unfinished, "read", False),
     ("/v1/jobs/{job}/workflow", "GET", workflows.graph, "read", False),
     ("/v1/classes", "GET", workflows.classes, "read", False),
@@ -220,6 +239,11 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/pools", "POST", pools.add, "admin", True),
     ("/v1/pools/{pool}", "DELETE", pools.remove, "admin", True),
     ("/v1/machines", "GET", machines.machines, "read", False),
+    ("/v1/machines/pictures", "GET", pictures.of_machines, "read", False),
+    ("/v1/bills", "GET", bills.bills, "read", False),
+    ("/v1/decisions", "GET", decisions.decisions, "read", False),
+    ("/v1/policies/test", "POST", trying.test, "read", False),
+    ("/v1/what-if", "POST", what_if.what_if, "read", False),
     ("/v1/pools/{pool}/doctor", "POST", doctor.doctor, "admin", True),
     ("/v1/pools/{pool}/{action}", "POST", pools.switch, "admin", True),
     ("/v1/pools/{pool}/machines/{machine}/{what}", "POST", machines.poke, "admin", True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -36,14 +37,16 @@ def check_rented(service: Service, spec: JobSpec, is_workflow: bool) -> None:
 async def machines(service: Service, request: Request) -> tuple[int, Json]:
     """What is offered and what was rented, the newest first; `pool`, `job` and `there=1` narrow it down."""
     query = request.query_params
+    limit = int(query["limit"]) if query.get("limit", "").isdecimal() else None
     job = service.bag(query["job"]).number if query.get("job") else None
-    rows = [
-        machine_row(service, machine)
+    found = (
+        machine
         for machine in reversed(service.state.fleet.machines.values())
         if query.get("pool") in (None, "", machine.offer.pool)
         and job in (None, machine.job)
         and (machine.there or not query.get("there"))
-    ]
+    )
+    rows = [machine_row(service, machine) for machine in islice(found, limit)]
     return 200, {"machines": rows, **rented(service, query.get("pool"))}
 
 

@@ -139,6 +139,12 @@ async def graph(service: Service, request: Request) -> tuple[int, Json]:
     await service.driver.settled()
     if bag.shape is None:
         raise BadInput(f"job {bag.number} '{bag.rules.name}' is no workflow: its tasks do not wait for each other")
+    return 200, described(service, bag)
+
+
+def described(service: Service, bag: Bag) -> Json:
+    """A workflow and its tasks: names, states, parents."""
+    assert bag.shape is not None
     renderer, columns, blocked = service.renderer(bag.number), bag.columns, service.blocked(bag)
     tasks = [
         {
@@ -154,7 +160,7 @@ async def graph(service: Service, request: Request) -> tuple[int, Json]:
         for task in range(bag.total)
     ]
     about = {"job": bag.number, "name": bag.rules.name, "state": bag.state, "class": bag.rules.workflow_class}
-    return 200, {**about, "tasks": tasks}
+    return {**about, "tasks": tasks}
 
 
 async def classes(service: Service, request: Request) -> tuple[int, Json]:

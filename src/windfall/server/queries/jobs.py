@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -64,8 +65,12 @@ def whole(request: Request, name: str, default: int, most: float = MAX_INTEGER) 
 
 async def jobs(service: Service, request: Request) -> tuple[int, Json]:
     wanted = request.query_params.get("state")
-    found = [bag for bag in reversed(service.state.bags.values()) if not wanted or bag.state == wanted]
-    return 200, {"jobs": [job_status(service, bag) for bag in found]}
+    before, limit = whole(request, "before", MAX_INTEGER), whole(request, "limit", MAX_INTEGER)
+    bags = (bag for bag in reversed(service.state.bags.values()) if bag.number < before)
+    found = list(islice((bag for bag in bags if not wanted or bag.state == wanted), limit + 1))
+    following = found[limit - 1].number if 0 < limit < len(found) else None
+    told = [job_status(service, bag) for bag in found[:limit]]
+    return 200, {"jobs": told, "next": following, "total": len(service.state.bags)}
 
 
 async def job(service: Service, request: Request) -> tuple[int, Json]:
@@ -391,7 +396,19 @@ def spell(struct: Any) -> Any:
 
 
 async def hosts(service: Service, request: Request) -> tuple[int, Json]:
-    return 200, {"hosts": [host_row(service, host) for host in service.state.hosts.values()]}
+    """By name in pages of `limit`, from behind `after` on; all in the order of their joining without a limit."""
+    known, wanted = service.state.hosts, request.query_params.get("state")
+    listed = [host for host in known.values() if not wanted or host.state == wanted]
+    following = None
+    if request.query_params.get("limit"):
+        limit, after = whole(request, "limit", 0, MAX_ROWS), request.query_params.get("after", "")
+        behind = sorted((host.name, host) for host in listed if host.name > after)
+        listed = [host for _, host in behind[:limit]]
+        following = listed[-1].name if 0 < limit < len(behind) else None
+    counts = {
+        "live": len(known.live), "unknown": len(known.unknown), "slots": known.live_slots, "total": len(known),
+    }  # fmt: skip
+    return 200, {"hosts": [host_row(service, host) for host in listed], "next": following, "counts": counts}
 
 
 async def learned_timeouts(service: Service, request: Request) -> tuple[int, Json]:

@@ -40,7 +40,9 @@ async def cost(service: Service, request: Request) -> tuple[int, Json]:
 def ledger(service: Service, bag: Bag) -> Json:
     """A public contract: docs/reference/cli.md, `windfall cost --json`."""
     now = service.driver.clock()
-    machines = [_row(machine, now) for machine in machines_of(service.state, bag.number) if machine.cause != REFUSED]
+    machines = [
+        bill_row(machine, now) for machine in machines_of(service.state, bag.number) if machine.cause != REFUSED
+    ]
     known = explain_plan.money_of(service.state, bag, now) or {"budget_usd": None, "forecast_usd": None}
     spent = sum(row["cost_microusd"] for row in machines)
     forecast_usd = known["forecast_usd"]
@@ -74,7 +76,7 @@ def strangers(service: Service, bag: Bag) -> list[Json]:
     ]
 
 
-def _row(machine: MachineState, now: float) -> Json:
+def bill_row(machine: MachineState, now: float) -> Json:
     """One machine: how long it was held, the cycles that were begun, what they cost at the prices of their time."""
     end_t = machine.ended_t if machine.ended_t is not None else now
     owed = owed_microusd(machine, end_t)
@@ -141,12 +143,16 @@ async def unfinished(service: Service, request: Request) -> tuple[int, Json]:
     """What is left of a job and what may be rented for it, as its planner knows it: enough to simulate the rest."""
     bag = service.bag(request.path_params["job"])
     await service.driver.settled()
+    return 200, left_of(service, bag)
+
+
+def left_of(service: Service, bag: Bag) -> Json:
+    """The unfinished tasks of a job by class, its deadline and budget from now on, and the offers of its pools."""
     now, state, rules = service.driver.clock(), service.state, bag.rules
     open_ = Counter(bag.class_of(task) for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
     all_ = Counter(bag.class_of(task) for task in range(bag.total))
-    markets = {key: seen.market() for key, seen in state.fleet.markets.items()}
     spent = spent_microusd(state, bag.number, now)
-    return 200, {
+    return {
         "job": bag.number,
         "name": rules.name,
         "state": bag.state,
@@ -160,7 +166,9 @@ async def unfinished(service: Service, request: Request) -> tuple[int, Json]:
         "budget_left_usd": None if rules.budget_microusd is None else money.usd(max(0, rules.budget_microusd - spent)),
         "machines": sum(machine.there for machine in machines_of(state, bag.number)),
         "classes": [_class(service, bag, index, count) | {"of": all_[index]} for index, count in sorted(open_.items())],
-        "offers": [_offer(offer, markets) for pool in rules.rent_from for offer in state.fleet.offers.get(pool, ())],
+        "offers": [
+            offer_told(service, offer) for pool in rules.rent_from for offer in state.fleet.offers.get(pool, ())
+        ],
     }
 
 
@@ -178,12 +186,15 @@ def _class(service: Service, bag: Bag, index: int, count: int) -> Json:
     }
 
 
-def _offer(offer: Offer, markets: dict[str, Market]) -> Json:
+def offer_told(service: Service, offer: Offer) -> Json:
     """An offer with the rates of interruption that were learned of it."""
     if offer.market == SPOT:
         from windfall.planning.spot.live import learned_rates
 
-        law = learned_rates(offer, {key: seen for key, seen in markets.items() if key.startswith(f"{offer.pool}/")})
+        markets: dict[str, Market] = {
+            key: seen.market() for key, seen in service.state.fleet.markets.items() if key.startswith(f"{offer.pool}/")
+        }
+        law = learned_rates(offer, markets)
         offer = replace(
             offer, interruptions_per_h=3600.0 * law.interrupts_per_s, resumes_per_h=3600.0 * law.resumes_per_s
         )

@@ -1,0 +1,186 @@
+// What every page needs: elements, texts without control characters, numbers for people, requests, dialogs.
+
+const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+
+// Whatever tasks, hosts or users named may hold control characters: they are shown, and never carried out.
+export function clean(text, lines = false) {
+  const shown = String(text ?? "").replace(CONTROL, (char) => {
+    const code = char.codePointAt(0);
+    return code < 32 ? String.fromCodePoint(0x2400 + code) : code === 127 ? "\u2421" : `\\u{${code.toString(16)}}`;
+  });
+  return lines ? shown : shown.replace(/\n/g, "\u240a").replace(/\t/g, " ");
+}
+
+const DIRECT = new Set(["value", "checked", "open", "disabled", "selected"]);
+
+export function h(tag, props = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (DIRECT.has(name)) node[name] = value;
+    node.setAttribute(name, value === true ? "" : clean(value));
+  }
+  append(node, children);
+  return node;
+}
+
+function append(node, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false || child === "") continue;
+    node.append(child instanceof Node ? child : document.createTextNode(clean(child)));
+  }
+}
+
+export const lines = (text) => {
+  const node = h("pre", { tabindex: "0", role: "region", "aria-label": "output" });
+  node.append(document.createTextNode(clean(text, true)));
+  return node;
+};
+
+// A picture that the server drew from escaped text. Scripts in it would not run: the security policy forbids them.
+export function drawn(html) {
+  const parsed = new DOMParser().parseFromString(html ?? "", "text/html");
+  for (const bad of parsed.querySelectorAll("script,iframe,object,embed,link,style,form")) bad.remove();
+  return [...parsed.body.childNodes].map((node) => document.importNode(node, true));
+}
+
+export function pictures(list) {
+  if (!list.length) return h("p", { class: "soft" }, "There is nothing to draw yet.");
+  const made = h("div", { class: "pictures" }, list.map((each) => h("section", { "aria-label": each.name }, h("h2", {}, each.name), drawn(each.html))));
+  for (const chart of made.querySelectorAll(".chart")) chart.setAttribute("tabindex", "0"), chart.setAttribute("role", "group"), chart.setAttribute("aria-label", "picture, can be scrolled");
+  return made;
+}
+
+// --- numbers ---
+
+export const num = (value, digits = 0) => value === null || value === undefined ? "-" : Number(value).toLocaleString("en", { maximumFractionDigits: digits });
+export const usd = (value) => value === null || value === undefined ? "-" : value !== 0 && Math.abs(value) < 0.1 ? `$${value.toPrecision(2)}` : `$${Number(value).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
+export const many = (count, word) => `${num(count)} ${word}${count === 1 ? "" : "s"}`;
+export const share = (value) => value === null || value === undefined ? "-" : `${(100 * value).toLocaleString("en", { maximumFractionDigits: 1 })} %`;
+
+export function dur(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "-";
+  if (seconds < 0) return `-${dur(-seconds)}`;
+  if (seconds < 10) return `${seconds.toFixed(2)} s`;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds), two = (n) => String(n).padStart(2, "0");
+  if (whole < 3600) return `${Math.floor(whole / 60)}m${two(whole % 60)}s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 1440) return `${Math.floor(minutes / 60)}h${two(minutes % 60)}m`;
+  const hours = Math.round(seconds / 3600);
+  return `${Math.floor(hours / 24)}d${two(hours % 24)}h`;
+}
+
+export function clock(unix) {
+  if (unix === null || unix === undefined) return "-";
+  const at = new Date(1000 * unix), sameDay = at.toDateString() === new Date().toDateString();
+  const time = at.toLocaleTimeString("en-GB");
+  return sameDay ? time : `${at.toISOString().slice(0, 10)} ${time}`;
+}
+
+// "1h30m", "90s", "5m", or a number of seconds.
+export function seconds(text) {
+  const found = /^\s*(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s?)?\s*$/.exec(text ?? "");
+  if (!found || !text.trim()) throw new Error(`'${text}' is no duration; as in: 90s, 5m, 1h30m`);
+  const [, d, hh, m, s] = found.map((part) => Number(part ?? 0));
+  return 86400 * d + 3600 * hh + 60 * m + s;
+}
+
+// --- tables ---
+
+// heads: [name, kind] with kind "num" or "wide" or nothing; rows: arrays of cells.
+export function table(caption, heads, rows, empty = "None.") {
+  if (!rows.length) return h("p", { class: "soft" }, empty);
+  const kind = (place) => heads[place]?.[1];
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h("table", {}, h("caption", {}, caption),
+      h("thead", {}, h("tr", {}, heads.map(([name, of]) => name ? h("th", { scope: "col", class: of }, name) : h("td", {})))),
+      h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, place) => h("td", { class: kind(place) }, cell)))))));
+}
+
+export const badge = (state) => h("span", { class: `badge ${String(state).replace(/[^a-z-]/g, "")}` }, state);
+export const link = (text, to) => h("a", { href: to }, text);
+export const facts = (pairs) => h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+export const button = (text, act, arg, more = {}) => h("button", { type: "button", "data-act": act, "data-arg": arg, ...more }, text);
+
+// --- requests ---
+
+export class Problem extends Error {
+  constructor(status, said) {
+    super(said?.detail ?? said?.error?.message ?? `the server answered ${status}`);
+    this.status = status;
+    this.hint = said?.hint ?? said?.error?.hint ?? "";
+    this.code = said?.code ?? said?.error?.code ?? "";
+  }
+}
+
+export class Away extends Error {}
+
+async function send(method, path, body, raw = false, signal = undefined) {
+  let response;
+  try {
+    response = await fetch(path, {
+      method, signal, credentials: "same-origin", cache: "no-store",
+      headers: method === "GET" ? {} : { "content-type": "application/json", "x-windfall-console": "1" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Away("the server does not answer");
+  }
+  if (!response.ok) {
+    let said = null;
+    try { said = await response.json(); } catch { /* no JSON: the status says it */ }
+    if (response.status === 401) document.dispatchEvent(new CustomEvent("signed-out", { detail: said }));
+    throw new Problem(response.status, said);
+  }
+  if (response.status === 204) return null;
+  return raw ? response.arrayBuffer() : response.json();
+}
+
+export const get = (path) => send("GET", path);
+export const post = (path, body = {}) => send("POST", path, body);
+export const drop = (path) => send("DELETE", path);
+export const q = encodeURIComponent;
+
+// A frame: a JSON header behind its length, then raw bytes.
+export async function getFrame(path, signal) {
+  const buffer = await send("GET", path, undefined, true, signal);
+  const length = new DataView(buffer).getUint32(0);
+  return [JSON.parse(new TextDecoder().decode(buffer.slice(4, 4 + length))), new Uint8Array(buffer, 4 + length)];
+}
+
+// --- asking before something is done ---
+
+// fields: [{name, label, value, placeholder}]; the answer is null, or an object with their values.
+export function ask(title, text, action, fields = []) {
+  const dialog = document.getElementById("dialog");
+  return new Promise((resolve) => {
+    const inputs = fields.map((field) => h("label", {}, h("span", {}, field.label), h("input", { name: field.name, value: field.value ?? "", placeholder: field.placeholder, autocomplete: "off" })));
+    const form = h("form", { method: "dialog" }, h("h2", { id: "dialog-title" }, title), h("p", {}, text), inputs,
+      h("div", { class: "actions" }, h("button", { type: "submit", class: "main", value: "yes" }, action), h("button", { type: "button", id: "dialog-no" }, "Do nothing")));
+    dialog.replaceChildren(form);
+    let answer = null;
+    form.addEventListener("submit", (event) => { event.preventDefault(); answer = Object.fromEntries(new FormData(form)); dialog.close(); });
+    form.querySelector("#dialog-no").addEventListener("click", () => dialog.close());
+    dialog.addEventListener("close", () => resolve(answer), { once: true });
+    dialog.showModal();
+  });
+}
+
+// --- keeping what is on the page while it is drawn again ---
+
+// Make `old` like `fresh` and leave alone what is equal, so that focus, scroll positions and inputs stay.
+export function morph(old, fresh) {
+  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) { old.replaceWith(fresh); return; }
+  if (old.nodeType !== Node.ELEMENT_NODE) { if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue; return; }
+  if (old.isEqualNode(fresh)) return;
+  const keeps = ["INPUT", "TEXTAREA", "SELECT"].includes(old.nodeName);
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  for (const { name, value } of [...fresh.attributes]) if (name !== "open" && old.getAttribute(name) !== value && !(keeps && name === "value")) old.setAttribute(name, value);
+  if (old.nodeName === "PROGRESS" || old.nodeName === "METER") old.value = fresh.value;
+  if (keeps && old.nodeName !== "SELECT") return;
+  const mine = [...old.childNodes], theirs = [...fresh.childNodes];
+  theirs.forEach((node, place) => place < mine.length ? morph(mine[place], node) : old.append(node));
+  mine.slice(theirs.length).forEach((node) => node.remove());
+}

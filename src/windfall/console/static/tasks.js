@@ -1,0 +1,96 @@
+// The tasks of a job in pages, and one task: its story, its command, its output while it is written.
+
+import { badge, clock, dur, facts, get, getFrame, h, lines, link, num, q, table } from "./core.js";
+
+const PAGE = 100, KEPT = 200_000;
+const STATES = ["", "waiting", "running", "done", "failed", "cancelled"];
+
+export const list = {
+  title: (where, data) => `Tasks of job ${data.status.job}`,
+  watches: (where, jobs, data) => jobs === null || jobs.includes(data.status.job),
+  async load(where) {
+    const status = await get(`/v1/jobs/${q(where.args[0] ?? "last")}`);
+    const state = where.query.get("state") ?? "", after = Number(where.query.get("after") ?? 0);
+    const found = await get(`/v1/jobs/${status.job}/tasks?limit=${PAGE}&after=${after}${state ? `&state=${q(state)}` : ""}`);
+    return { status, state, after, ...found };
+  },
+  view: ({ status, state, after, tasks, next }) => [
+    h("h1", {}, "Tasks of ", link(status.name || `job ${status.job}`, `#/job/${status.job}`)),
+    h("form", { class: "row", "data-act": "go", "data-arg": status.job },
+      h("label", {}, h("span", {}, "State"), h("select", { "data-act": "state", "data-arg": status.job, name: "state" }, STATES.map((each) => h("option", { value: each, selected: each === state }, each ? `${each} (${num(status.tasks[each])})` : `all (${num(status.tasks.total)})`)))),
+      h("label", {}, h("span", {}, "Task number or name"), h("input", { name: "task", size: "14", autocomplete: "off" })), h("button", { type: "submit" }, "Show")),
+    table(`${state || "all"} tasks from number ${num(after)} on`, [["task", "num"], ["state"], ["attempts", "num"], ["host"], ["started"], ["took", "num"], ["exit", "num"], ["cause"]],
+      tasks.map((task) => [link(task.name ?? String(task.task), `#/task/${status.job}/${task.task}`), badge(task.blocked ? "blocked" : task.state), num(task.attempts), task.host ?? (task.hosts ?? []).join(", "),
+        clock(task.start_s ?? task.sent_s), task.end_s ? dur(task.end_s - task.start_s) : "", task.exit_code ?? "", task.cause ?? ""]), "No task is in this state."),
+    h("p", {}, after ? [link("first page", to(status.job, state, 0)), " · "] : "", next !== null ? link("next page", to(status.job, state, next)) : ""),
+  ],
+  actions: {
+    state: (job, node) => { location.hash = to(job, node.value, 0); },
+    async go(job, form) {
+      const wanted = new FormData(form).get("task").trim();
+      if (!wanted) return;
+      if (/^\d+$/.test(wanted)) { location.hash = `#/task/${job}/${wanted}`; return; }
+      const found = await get(`/v1/jobs/${job}/tasks?name=${q(wanted)}`);
+      location.hash = `#/task/${job}/${found.tasks[0].task}`;
+    },
+  },
+};
+
+const to = (job, state, after) => `#/tasks/${job}?state=${q(state)}&after=${after}`;
+
+export const one = {
+  title: (where) => `Task ${where.args[1]} of job ${where.args[0]}`,
+  watches: (where, jobs, data) => jobs === null || jobs.includes(data.job),
+  async load(where, shown) {
+    const [job, task] = where.args.map(q);
+    const [told, rendered, row] = await Promise.all([get(`/v1/jobs/${job}/explain?task=${task}`), get(`/v1/jobs/${job}/render/${task}`).catch(() => null), get(`/v1/jobs/${job}/tasks?after=${task}&limit=1`)]);
+    shown.state.stdout ??= "";
+    shown.state.stderr ??= "";
+    return { job: told.job, told, rendered, row: row.tasks[0] };
+  },
+  view({ told, rendered, row }, where, shown) {
+    const number = Number(where.args[1]);
+    return [
+      h("h1", {}, `${told.task_name ?? `Task ${number}`} of `, link(told.name || `job ${told.job}`, `#/job/${told.job}`), " ", badge(told.state)),
+      h("p", {}, number > 0 ? [link("previous task", `#/task/${told.job}/${number - 1}`), " · "] : "", link("next task", `#/task/${told.job}/${number + 1}`), " · ", link("all tasks", `#/tasks/${told.job}`)),
+      facts([["attempts", num(row?.attempts)], ["failures", num(row?.failures)], ["losses", num(row?.losses)], ["host", row?.host ?? (row?.hosts ?? []).join(", ") ?? "-"],
+        ["took", row?.end_s ? dur(row.end_s - row.start_s) : "-"], ["exit code", row?.exit_code ?? "-"], ["cause", row?.cause ?? "-"]]),
+      rendered?.argv ? [h("h2", {}, "Command"), lines(rendered.argv.map((word) => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`).join(" "))] : "",
+      told.waiting?.waits ? h("section", { class: "card" }, h("h2", {}, "Why it waits"), h("p", {}, told.waiting.because)) : "",
+      h("h2", {}, "Story"),
+      table("What happened to this task", [["when"], ["attempt", "num"], ["what", "wide"]], (told.story ?? []).map((step) => [clock(step.t), step.attempt ?? "", words(step)]), "Nothing has happened to it yet."),
+      h("h2", {}, "Standard output"), shown.state.stdout ? lines(shown.state.stdout) : h("p", { class: "soft" }, "Nothing."),
+      h("h2", {}, "Standard error"), shown.state.stderr ? lines(shown.state.stderr) : h("p", { class: "soft" }, "Nothing."),
+    ];
+  },
+  shown: follow,
+};
+
+function words(step) {
+  const skip = new Set(["t", "attempt", "what", "text", "last_line"]);
+  const rest = Object.entries(step).filter(([name, value]) => !skip.has(name) && value !== null && value !== "" && typeof value !== "object").map(([name, value]) => `${name.replace(/_s$/, "").replaceAll("_", " ")}: ${name.endsWith("_s") ? dur(value) : value}`);
+  return [step.what ?? "", rest.length ? ` (${rest.join(", ")})` : "", step.text ? h("div", {}, step.text) : "", step.last_line ? h("div", {}, h("code", {}, step.last_line)) : ""];
+}
+
+// Output is asked for from where we are, for as long as the page is shown and the attempt runs.
+async function follow(shown) {
+  const [job, task] = shown.where.args.map(q), text = new TextDecoder();
+  let attempt = 0, out = 0, err = 0;
+  while (!shown.signal.aborted) {
+    let header, bytes;
+    try {
+      [header, bytes] = await getFrame(`/v1/jobs/${job}/output/${task}?stdout_from=${out}&stderr_from=${err}&wait_s=10${attempt ? `&attempt=${attempt}` : ""}`, shown.signal);
+    } catch (error) {
+      if (error.name === "AbortError" || error.status) return;
+      await new Promise((resolve) => setTimeout(resolve, 2000));
+      continue;
+    }
+    attempt = header.attempt;
+    shown.state.stdout = (shown.state.stdout + text.decode(bytes.subarray(0, header.n_stdout))).slice(-KEPT);
+    shown.state.stderr = (shown.state.stderr + text.decode(bytes.subarray(header.n_stdout))).slice(-KEPT);
+    out = header.stdout_at + header.n_stdout;
+    err = header.stderr_at + header.n_stderr;
+    shown.draw();
+    if (header.ended) return;
+  }
+}

@@ -1,0 +1,66 @@
+"""Pictures of jobs and machines over HTTP, drawn by `windfall.figures`. Decides nothing.
+
+A picture is drawn again when its job has changed; pages that look at the same job share it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from windfall.core.state.renting.fleet import REFUSED
+from windfall.figures.graph import graph_picture
+from windfall.figures.job import machine_pictures, pictures
+from windfall.figures.timeline import Axis
+from windfall.server.http import workflows
+from windfall.server.queries.series import copied, job_series, machine_series, task_boxes
+from windfall.server.service import Service
+
+Json = dict[str, Any]
+FRESH_S = 4.0
+"""Seconds for which a picture of a running job is shown again although time has gone on."""
+KEPT = 32
+SHOWN = 60
+MOST_IN_GRAPH = 20_000
+"""Of a workflow with more tasks no graph is drawn for a page."""
+
+
+async def of_job(service: Service, request: Request) -> tuple[int, Json]:
+    """`{"job", "name", "series", "pictures": [{"name", "html", "says"}]}`."""
+    bag = service.bag(request.path_params["job"])
+    await service.driver.settled()
+    async with service.drawing:
+        version, now = service.versions.get(bag.number, 0), service.driver.clock()
+        known = service.drawn.get(bag.number)
+        if known is not None and known[0] == version and (bag.finished_t is not None or now - known[1] < FRESH_S):
+            return 200, known[2]
+        series = await job_series(service, bag)
+        drawn = pictures(series)
+        if bag.shape is not None and bag.total <= MOST_IN_GRAPH:
+            drawn.insert(0, graph_picture(workflows.described(service, bag)))
+        told = {"job": bag.number, "name": bag.rules.name, "series": series, "pictures": drawn}
+        while len(service.drawn) >= KEPT:
+            del service.drawn[next(iter(service.drawn))]
+        service.drawn[bag.number] = (version, now, told)
+    return 200, told
+
+
+async def of_machines(service: Service, request: Request) -> tuple[int, Json]:
+    """The newest machines of all jobs over time, with the price of all of them an hour."""
+    now = service.driver.clock()
+    known = service.state.fleet.machines
+    came = [machine for machine in known.values() if machine.cause != REFUSED]
+    shown = came[-SHOWN:]
+    if not shown:
+        return 200, {"pictures": [], "since_s": now, "machines": 0}
+    since_t = min(machine.requested_t for machine in shown)
+    end_t = max(now if machine.ended_t is None else machine.ended_t for machine in shown)
+    boxes: dict[int, list[list[Any]]] = {}
+    for job in {machine.job for machine in shown}:
+        hosts = {machine.host for machine in shown if machine.job == job}
+        boxes |= await run_in_threadpool(task_boxes, copied(service, service.state.bags[job]), hosts)
+    series = {**machine_series(shown, boxes, since_t, end_t), "end_s": end_t - since_t, "machines_total": len(came)}
+    drawn = machine_pictures(series, Axis(max(end_t - since_t, 1e-3)))
+    return 200, {"pictures": drawn, "since_s": since_t, "machines": len(came)}

@@ -1,0 +1,158 @@
+"""What other deadlines would cost, for a job that runs or for one that is not submitted. Touches a process of its own.
+
+The planner and the simulator answer, as for `windfall plan`; nothing here decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from math import ceil
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.requests import Request
+
+from windfall.bounds import Name, Seconds
+from windfall.errors import BadInput, WindfallError
+from windfall.figures.charts import front_chart
+from windfall.figures.job import show_tick
+from windfall.server.http.bodies import typed_body
+from windfall.server.queries.money import left_of, offer_told
+from windfall.server.service import Service
+from windfall.units import show_usd
+
+Json = dict[str, Any]
+LIMIT_S = 90.0
+"""Seconds after which a simulation is ended."""
+FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)
+MOST_SIMULATED = 100_000
+
+
+class WhatIfBody(Struct):
+    """`POST /v1/what-if`: of a job (`job`), or of one that is not submitted (`tasks`, `estimate_s`, `pool`)."""
+
+    job: Name = ""
+    tasks: Annotated[int, Meta(ge=0, le=MOST_SIMULATED)] = 0
+    estimate_s: Seconds | None = None
+    pool: Name = ""
+    deadlines_s: Annotated[list[Seconds], Meta(max_length=8)] = []
+    budget_usd: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+
+
+class TooSlow(WindfallError):
+    """The simulation takes too long for a page."""
+
+    code = "too-slow"
+
+
+async def what_if(service: Service, request: Request) -> tuple[int, Json]:
+    body = await typed_body(request, WhatIfBody)
+    asked, name, own_s = _question(service, body)
+    if service.simulating.locked():
+        raise TooSlow("another simulation runs for this console", hint="try again in some seconds")
+    async with service.simulating:
+        told = await _simulated(msgspec.msgpack.encode(asked))
+    return 200, {"name": name, "deadline_s": own_s, **told, "picture": _picture(told, own_s)}
+
+
+def _question(service: Service, body: WhatIfBody) -> tuple[Any, str, float | None]:
+    from windfall.planning.estimates import GUESSED
+    from windfall.planning.offers import Offer
+    from windfall.planning.registry import known_planner
+    from windfall.sim.studies.forecast import Question, supply_of
+    from windfall.sim.studies.what_if import Asked
+
+    left = left_of(service, service.bag(body.job)) if body.job else _new(service, body)
+    if left["workflow"]:
+        raise BadInput("what is left of a workflow cannot be simulated yet", hint="windfall plan --workflow FILE")
+    classes = left["classes"]
+    if not classes:
+        raise BadInput("the job has ended: nothing is left to plan")
+    if not left["offers"]:
+        raise BadInput("nothing can be rented for it", hint="a server with --pools pools.toml offers machines")
+    if any(each["estimate_s"] is None for each in classes) and not body.estimate_s:
+        raise BadInput("nothing is known of the run times yet", hint="say how long a task takes")
+    guess_s = body.estimate_s or 0.0
+    tasks = sum(each["tasks"] for each in classes)
+    if tasks > MOST_SIMULATED:
+        raise BadInput(
+            f"{tasks:,} tasks take too long to simulate here", hint="windfall plan JOB --what-if deadline=..."
+        )
+    own_s = left["deadline_in_s"]
+    own_s = own_s if own_s is not None and own_s > 0 else None
+    deadlines_s = list(body.deadlines_s) or [factor * own_s for factor in FACTORS if own_s]
+    if not deadlines_s:
+        raise BadInput("a plan needs a deadline", hint="name some, as in 1h, 2h, 4h")
+    offers = [{key: value for key, value in row.items() if value is not None} for row in left["offers"]]
+    seen_s = tuple(classes[0]["run_times_s"]) if len(classes) == 1 and len(classes[0]["run_times_s"]) >= 5 else ()
+    question = Question(
+        estimates_s=tuple(each["estimate_s"] or guess_s for each in classes for _ in range(each["tasks"])),
+        memory_bytes=tuple(each["memory_bytes"] for each in classes for _ in range(each["tasks"])),
+        seen_s=seen_s, spread=GUESSED.spread, spread_is_guessed=True,
+        cpus=ceil(max(each["cpus"] for each in classes)),
+        supplies=tuple(supply_of(Offer(**offer)) for offer in offers),
+        planner=known_planner(left["planner"], is_workflow=False), confidence=left["confidence"],
+        budget_usd=left["budget_left_usd"] if body.budget_usd is None else body.budget_usd,
+    )  # fmt: skip
+    return Asked(question, sorted(set(deadlines_s))), left["name"], own_s
+
+
+def _new(service: Service, body: WhatIfBody) -> Json:
+    """A job that is not submitted, as `left_of` tells of one that is."""
+    if not body.tasks or not body.estimate_s:
+        raise BadInput("how many tasks, and how long does one take?", hint='as in: {"tasks": 100, "estimate_s": 300}')
+    fleet = service.state.fleet
+    pools = [body.pool] if body.pool else list(fleet.offers)
+    return {
+        "name": "a new job", "workflow": False, "planner": "", "confidence": 0.95, "deadline_in_s": None,
+        "budget_left_usd": None, "machines": 0,
+        "classes": [
+            {"tasks": body.tasks, "estimate_s": body.estimate_s, "run_times_s": [], "memory_bytes": 0, "cpus": 1}
+        ],
+        "offers": [offer_told(service, offer) for pool in pools for offer in fleet.offers.get(pool, ())],
+    }  # fmt: skip
+
+
+async def _simulated(question: bytes) -> Json:
+    """Ask a process, and end it when it takes too long or when nobody waits for it any more."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "windfall.sim.studies.what_if", stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=os.environ,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            out, err = await process.communicate(question)
+    except TimeoutError:
+        raise TooSlow(
+            f"the simulation took longer than {LIMIT_S:.0f} s", hint="ask for fewer deadlines, or use: windfall plan"
+        ) from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        said = err.decode(errors="replace").strip().splitlines()
+        raise WindfallError(f"the simulation failed: {said[-1] if said else process.returncode}", code="no-plan")
+    told: Json = msgspec.json.decode(out)
+    return told
+
+
+def _picture(told: Json, own_s: float | None) -> Json | None:
+    rows = [row for row in told["deadlines"] if row["possible"]]
+    if not rows:
+        return None
+    points = [
+        (row["deadline_s"], row["cost_usd"]["mean"], row["cost_usd"]["low"], row["cost_usd"]["high"]) for row in rows
+    ]
+    notes = [f"{row['met']}/{row['runs']} in time" for row in rows]
+    says = "; ".join(
+        f"{show_tick(row['deadline_s'])}: {show_usd(row['cost_usd']['mean'])}, {note}"
+        for row, note in zip(rows, notes, strict=True)
+    )
+    drawn = front_chart(points, notes, told["earliest_s"] or 0.0, own_s, show_tick, show_usd, says)
+    return {"name": "What a deadline costs", "html": drawn, "says": says + "."}

@@ -1,0 +1,72 @@
+"""What deadlines cost, simulated in a process of its own: a question on standard input, forecasts on standard output.
+
+The server runs it for the console, so that its event loop does not wait: `python -m windfall.sim.studies.what_if`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from windfall.sim.studies.forecast import Forecast, Question, bundled, earliest_s, simulated
+
+Json = dict[str, Any]
+LEAST_RUNS = 3
+"""Runs of each deadline, however long they take."""
+
+
+class Asked(Struct):
+    """The question, under which deadlines, with at most how many runs each, and for how many seconds."""
+
+    question: Question
+    deadlines_s: list[float]
+    runs: int = 8
+    for_s: float = 15.0
+    first_seed: int = 1
+
+
+def answer(asked: Asked) -> Json:
+    """`earliest_s` (null: some task fits on no machine), and one forecast for each deadline that is possible."""
+    soonest_s = earliest_s(asked.question)
+    possible = [deadline_s for deadline_s in asked.deadlines_s if deadline_s >= soonest_s]
+    found: dict[float, list[Any]] = {}
+    size = 1
+    if possible:
+        question, size = bundled(asked.question, min(possible))
+        until = time.monotonic() + asked.for_s
+        for number in range(asked.runs):
+            for deadline_s, run in simulated(question, [(each, asked.first_seed + number) for each in possible], None):
+                found.setdefault(deadline_s, []).append(run)
+            if number + 1 >= LEAST_RUNS and time.monotonic() >= until:
+                break
+    return {
+        "earliest_s": soonest_s if soonest_s != float("inf") else None,
+        "bundle": size,
+        "deadlines": [_row(deadline_s, found.get(deadline_s)) for deadline_s in asked.deadlines_s],
+    }
+
+
+def _row(deadline_s: float, runs: list[Any] | None) -> Json:
+    if not runs:
+        return {"deadline_s": deadline_s, "possible": False}
+    made = Forecast(deadline_s, tuple(runs))
+    finish = made.finish_s
+    return {
+        "deadline_s": deadline_s,
+        "possible": True,
+        "cost_usd": msgspec.to_builtins(made.cost_usd),
+        "finish_s": None if finish is None else msgspec.to_builtins(finish),
+        "holds": made.holds,
+        "met": made.met,
+        "runs": len(made.runs),
+        "machines": made.most_at_once(),
+    }
+
+
+if __name__ == "__main__":
+    told = answer(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Asked))
+    sys.stdout.buffer.write(msgspec.json.encode(told))

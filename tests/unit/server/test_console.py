@@ -1,0 +1,178 @@
+"""The console: who gets in and what that allows, its files, its news, and the pictures that it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support.server.asgi import InProcess
+from windfall.server.http import console, sessions
+
+OWN = {"x-windfall-console": "1"}
+
+
+@pytest.fixture
+def server(tmp_path):
+    with InProcess(tmp_path) as made:
+        yield made
+
+
+def ask(server, method, path, body=None, token=None, **headers):
+    """One request without the owner's token; status, headers, body."""
+    sent = {"authorization": f"Bearer {token}"} if token else {}
+    return server.run(
+        server.full(method, path, b"" if body is None else json.dumps(body).encode(), {**sent, **headers})
+    )
+
+
+def signed_in(server, role="read"):
+    """The cookie of somebody who signed in with a new token, and the id of that token."""
+    token = server.service.tokens.create(role, "tester", 0.0)
+    status, headers, _ = ask(server, "POST", "/v1/console/session", {"token": token}, **OWN)
+    assert status == 200
+    return headers["set-cookie"].partition(";")[0], token.split("_")[1]
+
+
+def test_a_token_becomes_a_cookie_that_no_script_and_no_other_site_can_use(server):
+    token = server.service.tokens.create("read", "tester", 0.0)
+    status, headers, body = ask(server, "POST", "/v1/console/session", {"token": token}, **OWN)
+    assert status == 200 and json.loads(body)["may"] == {"jobs": False, "hosts": False}
+    said = headers["set-cookie"].lower()
+    assert "httponly" in said and "samesite=strict" in said and token not in headers["set-cookie"]
+    cookie = headers["set-cookie"].partition(";")[0]
+    assert ask(server, "GET", "/v1/jobs", cookie=cookie)[0] == 200
+    assert ask(server, "GET", "/v1/jobs", cookie=cookie[:-1] + "x")[0] == 401
+    assert ask(server, "GET", "/v1/jobs")[0] == 401
+
+
+def test_a_role_allows_the_same_with_a_cookie_as_with_its_token(server):
+    job = server.submit()
+    read, _ = signed_in(server, "read")
+    submit, _ = signed_in(server, "submit")
+    path = f"/v1/jobs/{job}/cancel"
+    assert ask(server, "POST", path, {}, cookie=read, **OWN)[0] == 403
+    assert ask(server, "POST", path, {}, cookie=submit, **OWN)[0] == 200
+    assert ask(server, "POST", "/v1/hosts/h/block", {}, cookie=submit, **OWN)[0] == 403
+
+
+def test_nothing_is_changed_for_a_page_of_another_site(server):
+    job = server.submit()
+    cookie, _ = signed_in(server, "admin")
+    path = f"/v1/jobs/{job}/cancel"
+    assert ask(server, "POST", path, {}, cookie=cookie)[0] == 403
+    assert ask(server, "POST", path, {}, cookie=cookie, **OWN, **{"sec-fetch-site": "cross-site"})[0] == 403
+    assert server.get(f"/v1/jobs/{job}")[1]["tasks"]["cancelled"] == 0
+
+
+def test_a_sign_in_ends_with_its_token_and_with_its_time(server):
+    cookie, ident = signed_in(server)
+    value = cookie.partition("=")[2]
+    late = server.driver.clock() + sessions.LIFE_S + 1
+    with pytest.raises(sessions.BadCredentials, match="ended"):
+        sessions.read_cookie(server.service.tokens, value, late)
+    server.service.tokens.revoke(ident)
+    assert ask(server, "GET", "/v1/console/session", cookie=cookie)[0] == 401
+
+
+def test_a_link_signs_in_once(server):
+    token = server.service.tokens.create("submit", "tester", 0.0)
+    status, _, body = ask(server, "POST", "/v1/console/links", {}, token)
+    code = json.loads(body)["code"]
+    assert status == 201 and token not in body.decode()
+    assert ask(server, "POST", "/v1/console/session", {"code": code}, **OWN)[0] == 200
+    assert ask(server, "POST", "/v1/console/session", {"code": code}, **OWN)[0] == 401
+
+
+def test_a_worker_does_not_get_in(server):
+    token = server.service.tokens.create("worker", "w", 0.0)
+    assert ask(server, "POST", "/v1/console/session", {"token": token}, **OWN)[0] == 403
+    assert ask(server, "POST", "/v1/console/links", {}, token)[0] == 403
+
+
+def test_the_pages_come_from_this_server_alone_and_run_no_script_but_their_own(server):
+    status, headers, body = ask(server, "GET", "/")
+    policy = headers["content-security-policy"]
+    assert status == 200 and "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    assert b"http://" not in body and b"https://" not in body
+    for name, (data, _, tag) in server.service.pages.items():
+        assert b"innerHTML" not in data and b"eval(" not in data
+        assert ask(server, "GET", f"/console/{name}")[0] == 200
+        assert ask(server, "GET", f"/console/{name}", **{"if-none-match": tag})[0] == 304
+    assert ask(server, "GET", "/console/..%2fapp.py")[0] == 404
+
+
+def test_pictures_of_an_empty_a_running_and_a_finished_job_are_drawn(server):
+    job = server.submit(2)
+    status, told = server.get(f"/v1/jobs/{job}/pictures")
+    assert status == 200 and [each["name"] for each in told["pictures"]] == ["Incomplete tasks over time"]
+    _, answer = server.exchange(ad={"slots": 1})
+    assert answer["tasks"]
+    assert server.get(f"/v1/jobs/{job}/pictures")[0] == 200
+    server.post(f"/v1/jobs/{job}/cancel", {})
+    status, told = server.get(f"/v1/jobs/{job}/pictures")
+    assert status == 200 and told["series"]["incomplete"][-1][1] == 0
+
+
+def test_a_page_hears_which_jobs_have_changed(server, monkeypatch):
+    monkeypatch.setattr(console, "PAUSE_S", 0.0)
+
+    asked = SimpleNamespace(method="GET", headers={"authorization": f"Bearer {server.token}"})
+
+    async def heard():
+        news = console._news(server.service, asked)
+        first = await anext(news)
+        waiting = asyncio.create_task(anext(news))
+        await server.acall("POST", "/v1/jobs", json.dumps({
+            "spec": {"name": "bag", "command": ["echo", "{}"], "source": {"kind": "range", "first": 1, "last": 2}},
+            "count": 2, "seal": True,
+        }).encode())  # fmt: skip
+        second = await waiting
+        assert server.service.listeners == 1
+        await news.aclose()
+        return first, second
+
+    first, second = server.run(heard())
+    assert b"event: hello" in first and b"event: change" in second and b'"jobs":[1]' in second
+    assert server.service.listeners == 0
+
+
+def test_only_so_many_pages_are_told_news(server):
+    server.service.listeners = console.MOST_LISTENERS
+    status, headers, _ = server.run(server.full("GET", "/v1/stream"))
+    assert status == 503 and headers["retry-after"]
+
+
+def test_jobs_and_hosts_come_in_pages(server):
+    for _ in range(5):
+        server.submit(1)
+    _, first = server.get("/v1/jobs?limit=2")
+    assert [row["job"] for row in first["jobs"]] == [5, 4] and first["next"] == 4 and first["total"] == 5
+    _, rest = server.get("/v1/jobs?limit=9&before=4")
+    assert [row["job"] for row in rest["jobs"]] == [3, 2, 1] and rest["next"] is None
+    for name in "cab":
+        server.exchange(name)
+    _, first = server.get("/v1/hosts?limit=2")
+    assert [row["host"] for row in first["hosts"]] == ["a", "b"] and first["next"] == "b"
+    assert [row["host"] for row in server.get("/v1/hosts?limit=2&after=b")[1]["hosts"]] == ["c"]
+
+
+def test_a_policy_is_tried_against_the_hosts_that_are_there(server):
+    server.submit()
+    server.exchange("h")
+    _, told = server.post("/v1/policies/test", {"expression": "Host.Slots >= 1"})
+    assert told["matching"] == 1 and not told["findings"]
+    _, told = server.post("/v1/policies/test", {"expression": "Host.Slots >= 100"})
+    assert told["matching"] == 0 and told["hosts"][0]["clauses"][0]["ok"] is False
+    _, told = server.post("/v1/policies/test", {"expression": "Host.Slots >="})
+    assert any(found["level"] == "error" for found in told["findings"])
+
+
+def test_bills_and_decisions_of_a_server_that_rents_nothing_are_empty(server):
+    assert server.get("/v1/bills")[1]["total_usd"] == 0
+    assert server.get("/v1/decisions")[1] == {"decisions": [], "jobs": {}}
+    assert server.get("/v1/machines/pictures")[1]["pictures"] == []
+    status, told = server.post("/v1/what-if", {"tasks": 10, "estimate_s": 60, "deadlines_s": [3600]})
+    assert status == 400 and "rented" in told["error"]["message"]

@@ -1,0 +1,196 @@
+"""Records the pictures of the console in docs/images/console: every page, in light, in dark and on a phone.
+
+Needs chromium and the Python package playwright (`make shots` sets both up). Starts a server on an emulated cloud in a
+temporary directory, runs a bag with a deadline, a bag with failures and a workflow, and looks at them.
+
+  python tools/console_shots.py [FOLDER]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+POOLS = """
+[[pool]]
+name = "cloud"
+kind = "emulated"
+time_scale = 60
+seed = 1
+[[pool.offer]]
+name = "spot"
+market = "spot"
+cores = 2
+price_usd = 0.031
+cycle_s = 3600
+lag_s = 60
+when_taken = "hibernate"
+[[pool.offer]]
+name = "on-demand"
+cores = 2
+price_usd = 0.104
+cycle_s = 3600
+lag_s = 60
+
+[[pool]]
+name = "here"
+kind = "local"
+limit = 1
+"""
+FAILS = """
+import sys, time
+n = int(sys.argv[1])
+time.sleep(0.15)
+print("fitting", n)
+n % 9 or sys.exit("no convergence after 200 steps")
+"""
+WORKFLOW = """
+name = "nightly"
+[[task]]
+name = "fetch"
+command = "true"
+[[task]]
+name = "split"
+command = "true"
+after = "fetch"
+[[task]]
+name = "left"
+command = "sleep 0.3"
+after = "split"
+[[task]]
+name = "right"
+command = "false"
+after = "split"
+[[task]]
+name = "join"
+command = "true"
+after = ["left", "right"]
+[[task]]
+name = "mail"
+command = "true"
+after = "join"
+"""
+SIZES = {"light": (1280, 900), "dark": (1280, 900), "phone": (390, 844)}
+PAGES = ("overview", "job", "tasks", "task", "pools", "hosts", "machines", "money", "decisions", "policies", "plan")
+
+
+def until(holds: Callable[[], object], seconds: float = 120.0) -> None:
+    end_s = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end_s, "it does not come about"
+        time.sleep(0.1)
+
+
+class Stage:
+    """A server in a folder of its own, and jobs on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDFALL_")}
+        self.env = {**kept, "HOME": str(folder), "PYTHONPATH": str(ROOT / "src")}
+        (folder / "pools.toml").write_text(POOLS)
+        (folder / "wf.toml").write_text(WORKFLOW)
+        self.server = self.spawn("server", "--listen", "127.0.0.1:0", "--pools", "pools.toml")
+        until(lambda: (folder / ".windfall" / "server.json").exists())
+
+    def spawn(self, *words: str) -> subprocess.Popen[bytes]:
+        with open(self.folder / "log", "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "windfall", *words], cwd=self.folder, env=self.env, stdout=log, stderr=log
+            )
+
+    def type(self, *words: str) -> str:
+        made = subprocess.run(
+            [sys.executable, "-m", "windfall", *words], cwd=self.folder, env=self.env, capture_output=True, text=True
+        )
+        return made.stdout
+
+    def jobs(self) -> None:
+        """One that is over with failures, a workflow that is blocked, one that rents and runs."""
+        python = sys.executable
+        self.type("submit", "--name", "fit", "--range", "1-60", "--max-failures", "1", "--", python, "-c", FAILS, "{}")
+        self.type("submit", "--workflow", "wf.toml")
+        rented = ("--pool", "cloud", "--deadline", "4m", "--budget", "2", "--estimate", "20s")
+        require = ("--require", "Host.Memory >= 512 && Host.ErrorRate < 0.5")
+        self.type(
+            "submit", "--name", "sweep", "--range", "1-300", *rented, *require, "--", "sh", "-c", "echo run {}; sleep 3"
+        )
+        until(lambda: json.loads(self.type("status", "1", "--json"))["state"] == "failed")
+        until(lambda: json.loads(self.type("status", "3", "--json"))["tasks"]["done"] >= 60)
+
+    def link(self) -> str:
+        return str(json.loads(self.type("console", "--json"))["url"])
+
+    def close(self) -> None:
+        self.type("cancel", "3")
+        self.server.terminate()
+        self.server.wait(30)
+
+
+def record(stage: Stage, folder: Path) -> list[str]:
+    """Look at every page in every way; what the browser complained about."""
+    from playwright.sync_api import sync_playwright
+
+    wrong: list[str] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        for look, (width, height) in SIZES.items():
+            context = browser.new_context(
+                viewport={"width": width, "height": height}, color_scheme="dark" if look == "dark" else "light"
+            )
+            page = context.new_page()
+            page.on("pageerror", lambda error: wrong.append(str(error)))
+            page.on("console", lambda said: said.type == "error" and wrong.append(said.text))
+            page.goto(stage.link(), wait_until="domcontentloaded")
+            page.wait_for_selector("table")
+            base = page.url.split("#")[0]
+            for name in PAGES:
+                to = {"job": "job/3", "tasks": "tasks/1?state=failed", "task": "task/1/8"}.get(name, name)
+                page.goto(f"{base}#/{to}", wait_until="domcontentloaded")
+                page.wait_for_selector(f'html[data-page="{name}"] h1')
+                if name == "policies":
+                    page.fill("textarea", "Host.Memory >= 512 && Host.Slots > 1")
+                    page.click("text=Try >> nth=-1")
+                    page.wait_for_selector("section[aria-label=Outcome]")
+                if name == "plan":
+                    page.fill("input[name=deadlines]", "30m, 1h, 2h")
+                    page.click("button[type=submit]")
+                    page.wait_for_selector("section[aria-label=Forecast]", timeout=90_000)
+                if name == "task":
+                    page.wait_for_selector("text=no convergence")
+                page.screenshot(path=str(folder / f"{name}-{look}.png"), full_page=True)
+            if look == "light":
+                page.goto(f"{base}#/job/2", wait_until="domcontentloaded")
+                page.wait_for_selector("text=nightly")
+                page.screenshot(path=str(folder / "workflow-light.png"), full_page=True)
+            context.close()
+        browser.close()
+    return wrong
+
+
+def main() -> int:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images" / "console"
+    with tempfile.TemporaryDirectory() as place:
+        stage = Stage(Path(place))
+        try:
+            stage.jobs()
+            wrong = record(stage, folder)
+        finally:
+            stage.close()
+    print("\n".join(wrong) or f"recorded in {folder}; the browser had nothing to complain about")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
