@@ -17,7 +17,7 @@ from windfall.bounds import MAX_TASKS
 from windfall.cli.help import SectionedCommand
 from windfall.cli.show.output import note
 from windfall.client import Client, Job
-from windfall.client.local import LocalServer, here, running_server, state_location
+from windfall.client.local import LocalServer, announced_server, here, state_location
 from windfall.errors import BadInput, Unreachable, WindfallError
 from windfall.store.location import shown
 from windfall.units import parse_duration, show_duration
@@ -70,7 +70,7 @@ class Place(Struct):
         from windfall.store import holds_state
 
         state = state_location(self.state)
-        if running_server(state.directory) is None and not holds_state(state):
+        if announced_server(state.directory) is None and not holds_state(state):
             if self.state:
                 raise Unreachable(f"{state} holds no jobs", hint="is it the right one? See --state")
             raise Unreachable(

@@ -7,10 +7,8 @@ log.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
-import ssl
 import threading
 import time
 from collections.abc import Sequence
@@ -24,6 +22,7 @@ from windfall.store.location import StateLocation, locate
 
 if TYPE_CHECKING:
     from windfall.client.local_worker import LocalWorker
+    from windfall.server.queries.at_rest import AtRest
 
 DEFAULT_STATE = ".windfall"
 _HEALTH_TIMEOUT_S = 2.0
@@ -46,6 +45,12 @@ def state_location(state: str | os.PathLike[str] | None = None) -> StateLocation
 
 def running_server(directory: Path) -> tuple[str, str] | None:
     """Address and token of the server that runs on a state directory. None if there is none."""
+    found = announced_server(directory)
+    return found if found is not None and _answers(found[0]) else None
+
+
+def announced_server(directory: Path) -> tuple[str, str] | None:
+    """Address and token as the server wrote them, if its process lives: it may be starting, or hang."""
     try:
         said = json.loads((directory / "server.json").read_text())
         url, pid = str(said["url"]), int(said["pid"])
@@ -60,10 +65,22 @@ def running_server(directory: Path) -> tuple[str, str] | None:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return (url, token) if _answers(url) else None
+    return url, token
+
+
+def jobs_at_rest(state: StateLocation) -> AtRest | None:
+    """The jobs of a state on which no server runs, without starting one; None if a server runs or is needed."""
+    if state.url or announced_server(state.directory) or not (state.directory / "lock").exists():
+        return None
+    with loading():
+        from windfall.server.queries.at_rest import at_rest
+    return at_rest(state.directory)
 
 
 def _answers(url: str) -> bool:
+    import http.client  # not above: a command that reads the log itself needs none of it
+    import ssl
+
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=_HEALTH_TIMEOUT_S)

@@ -6,19 +6,21 @@ repeated without harm (submissions have keys, chunks have positions), so one tha
 
 from __future__ import annotations
 
-import http.client
 import random
 import socket
-import ssl
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from windfall.errors import BadCredentials, BadInput, Kind, Unreachable, WindfallError
 from windfall.wire import frames
+
+if TYPE_CHECKING:  # loaded with the first request: a command that reads the log itself needs none of it
+    import http.client
+    import ssl
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
@@ -128,6 +130,8 @@ class Transport:
         missing_ok: bool = False,
     ) -> Any:
         """The bytes of an answer, asked for again while `patience_s` lasts. `missing_ok`: a 404 is None, no error."""
+        from http.client import HTTPException
+
         asked = {key: value for key, value in (query or {}).items() if value is not None}
         headers = self._headers if body is None else {**self._headers, "Content-Type": content_type}
         silent_since: float | None = None  # a request may have waited for news for long before the server went away
@@ -137,7 +141,7 @@ class Transport:
             target = f"{self._prefix}{path}" + (f"?{urlencode(asked)}" if asked else "")
             try:
                 status, data = self._once(method, target, body, headers)
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, HTTPException) as error:
                 failure: WindfallError = self._unreachable(error)
             else:
                 if status < 300:
@@ -170,13 +174,15 @@ class Transport:
 
     def _once(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         """One request on a kept connection, or on a new one if the kept one was closed meanwhile."""
+        from http.client import BadStatusLine
+
         while True:
             connection, kept = self._connection()
             try:
                 connection.request(method, target, body=body, headers=headers)
                 response = connection.getresponse()
                 data = response.read()
-            except (ConnectionError, http.client.BadStatusLine):
+            except (ConnectionError, BadStatusLine):
                 connection.close()
                 if kept:
                     continue
@@ -195,19 +201,22 @@ class Transport:
             return self._idle.pop(), True
         except IndexError:
             pass
+        from http.client import HTTPConnection, HTTPSConnection
+
+        timeout_s = min(CONNECT_S, self.timeout_s)
         if self._scheme == "https":
             context = _tls(self.cafile)
-            made: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=min(CONNECT_S, self.timeout_s), context=context
-            )
+            made: HTTPConnection = HTTPSConnection(self._host, self._port, timeout=timeout_s, context=context)
         else:
-            made = http.client.HTTPConnection(self._host, self._port, timeout=min(CONNECT_S, self.timeout_s))
+            made = HTTPConnection(self._host, self._port, timeout=timeout_s)
         made.connect()
         _notice_silence(made.sock)
         made.sock.settimeout(self.timeout_s)
         return made, False
 
     def _unreachable(self, error: Exception) -> WindfallError:
+        import ssl
+
         if isinstance(error, ssl.SSLCertVerificationError):
             return _final(
                 Unreachable(
@@ -236,6 +245,8 @@ def _notice_silence(sock: socket.socket) -> None:
 
 
 def _tls(cafile: str | None) -> ssl.SSLContext:
+    import ssl
+
     try:
         return ssl.create_default_context(cafile=cafile)
     except (OSError, ssl.SSLError) as error:

@@ -18,18 +18,20 @@ from windfall.bounds import MAX_WAIT_S
 from windfall.core.decisions import HostAnswered
 from windfall.core.events import Key, PoolSwitched
 from windfall.core.records import Record
-from windfall.core.state.jobs.bags import Bag
-from windfall.core.state.jobs.columns import CANCELLED, FAILED, WAITING
+from windfall.core.state.jobs.bags import Bag, blocked_tasks
+from windfall.core.state.jobs.columns import CANCELLED, FAILED
 from windfall.core.state.state import State
 from windfall.core.wishes import jobs_touched, machines_to_wake, makes_work, wishes
 from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
-from windfall.errors import BadInput
 from windfall.server.auth import Tokens
 from windfall.server.http.links import Links
 from windfall.server.http.live import LiveOutput
 from windfall.server.http.uploads import Uploads
+from windfall.server.queries.by_reference import NotFound as NotFound
+from windfall.server.queries.by_reference import bag_of
+from windfall.server.queries.by_reference import decimal as decimal
 from windfall.server.queries.downtime import Span, downtimes
 from windfall.server.sites.keeper import SiteKeeper
 from windfall.store.contract import ChunkHead, OutputRow, Store
@@ -38,12 +40,6 @@ REMEMBERED_NAMES = 16
 """Workflows whose tasks can be found by name without reading them again."""
 REMEMBERED_MAKERS = 20_000
 """Tasks of workflows whose output files are kept in mind: those that take them come soon after."""
-
-
-class NotFound(BadInput):
-    """There is no such job, task or host."""
-
-    code = "not-found"
 
 
 class Service:
@@ -92,6 +88,10 @@ class Service:
     def state(self) -> State:
         return self.driver.state
 
+    def now(self) -> float:
+        """Unix seconds, by the clock of the driver."""
+        return self.driver.clock()
+
     @cached_property
     def downtimes(self) -> list[Span]:
         """When no server ran; while this one runs, nothing is added."""
@@ -101,16 +101,7 @@ class Service:
 
     def bag(self, reference: str) -> Bag:
         """A job by number, by name (the newest of that name), or `last`."""
-        bags = self.state.bags
-        if reference == "last" and bags:
-            return bags[max(bags)]
-        if (number := decimal(reference)) is not None and number in bags:
-            return bags[number]
-        named = [bag for bag in bags.values() if bag.rules.name == reference]
-        if named:
-            return named[-1]
-        what = "there are no jobs yet" if not bags else f"there is no job '{reference}'"
-        raise NotFound(what, hint="see the jobs: windfall status", code="no-such-job")
+        return bag_of(self.state, reference)
 
     def classes(self) -> dict[str, int]:
         """Classes of workflows by name, each with the newest job that brought its own tasks."""
@@ -170,10 +161,7 @@ class Service:
             return frozenset()
         known = self._blocked.get(bag.number)
         if known is None or known[0] != ended:
-            state = bag.columns.state
-            over = [task for task, value in enumerate(state) if value in (FAILED, CANCELLED)]
-            found = frozenset(task for task in bag.shape.descendants(over) if state[task] == WAITING)
-            known = self._blocked[bag.number] = (ended, found)
+            known = self._blocked[bag.number] = (ended, blocked_tasks(bag))
         return known[1]
 
     def made(self, job: int, tasks: list[int]) -> Made:
@@ -278,11 +266,6 @@ class Service:
         for future in [*self._hosts.values(), *self._watchers]:
             if not future.done():
                 future.set_result(None)
-
-
-def decimal(text: str) -> int | None:
-    """A number out of a path; None for a text that is none, or longer than any that we give."""
-    return int(text) if text.isdecimal() and len(text) <= 18 else None
 
 
 def output_rows(store: Store, job: int, tasks: list[int]) -> list[OutputRow]:

@@ -16,6 +16,7 @@ import shlex
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ from windfall.store.contract import BlobSource, Snapshot, StoreError, StoreFull,
 
 _PIECE_BYTES = 1 << 20
 _KEPT_SNAPSHOTS = 2
+_LOOKING_S, _LOOKING_STEP_S = 10.0, 0.005
+"""How long a server waits for commands that read the directory, and the pause between two tries."""
 
 
 def make_directory(path: Path, hint: str = "") -> None:
@@ -51,7 +54,7 @@ class Lock:
         with naming(directory):
             self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take()
         except OSError:
             holder = os.read(self._file, 300).decode(errors="replace").strip()
             os.close(self._file)
@@ -66,6 +69,20 @@ class Lock:
         except StoreError:
             self.release()
             raise
+
+    def _take(self) -> None:
+        """OSError if a server has it. A command that only looks (looking.py) is waited for: it does not take long."""
+        until = time.monotonic() + _LOOKING_S
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                if time.monotonic() > until:
+                    raise
+                fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+                time.sleep(_LOOKING_STEP_S)
 
     def release(self) -> None:
         """Give it up; a second time does nothing."""
@@ -180,13 +197,14 @@ def remove_leftovers(directory: Path) -> None:
 
 
 class SnapshotFiles:
-    """The newest states, one file each, named by the number of the last record in them."""
+    """The newest states, one file each, named by the number of the last record in them. `ours`: we hold the lock."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, ours: bool = True) -> None:
         self._directory = directory
-        with naming(directory):
-            directory.mkdir(mode=0o700, exist_ok=True)
-            remove_leftovers(directory)
+        if ours:
+            with naming(directory):
+                directory.mkdir(mode=0o700, exist_ok=True)
+                remove_leftovers(directory)
 
     def save(self, snapshot: Snapshot) -> None:
         target = self._directory / f"{snapshot.seq:020d}"

@@ -35,5 +35,17 @@ def test_help_and_status_load_neither_a_server_nor_a_library_of_numbers(tmp_path
     assert not loaded(tmp_path, *arguments) & set(HEAVY)
 
 
+def test_status_of_jobs_that_have_ended_starts_no_server(tmp_path):
+    made = [sys.executable, "-m", "windfall", "run", "--range", "1-2", "--", "true", "{}"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    # SQLite is needed to read them, and nothing else that takes long to load.
+    without = {*HEAVY, "http.client", "ssl", "windfall.core.engine", "windfall.server.embedded"} - {"sqlite3"}
+    for arguments in (["status"], ["status", "last"], ["status", "--json"]):
+        assert not loaded(tmp_path, *arguments) & without
+    (tmp_path / "modules.json").unlink()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def test_a_run_in_a_pipe_loads_no_library_that_it_does_not_use(tmp_path):
     assert not loaded(tmp_path, "run", "--range", "1-2", "--", "true", "{}") & set(NEEDLESS)

@@ -24,6 +24,7 @@ from windfall.cli.show.output import moment, note, plural, print_json, print_tab
 from windfall.cli.show.summary import document, exit_code, print_groups, print_summary
 from windfall.client import Client, Job
 from windfall.client.job import ENDED
+from windfall.client.local import jobs_at_rest, state_location
 from windfall.client.results import cause_text
 from windfall.errors import BadInput, Missed, Unreachable
 from windfall.units import parse_duration, show_duration
@@ -45,6 +46,8 @@ def status(job: str | None, watch: bool, place: Place, as_json: bool) -> None:
       windfall status
       windfall status last --watch
     """
+    if not watch and _shown_at_rest(job, place, as_json):
+        return
     with place.open(patience_s=STAY_S if watch else 0.0) as client:
         if job is None and watch:
             job = "last"
@@ -60,7 +63,27 @@ def status(job: str | None, watch: bool, place: Place, as_json: bool) -> None:
             if as_json:
                 print_json(last)
         if not as_json:
-            _print_status(found, last, place)
+            _print_status(found.groups() if last["causes"] or last["tasks"]["failed"] else [], last, place)
+
+
+def _shown_at_rest(job: str | None, place: Place, as_json: bool) -> bool:
+    """Show what the log says if no server runs, without starting one. False: that takes a server."""
+    if place.address:
+        return False
+    resting = jobs_at_rest(state_location(place.state))
+    if resting is None:
+        return False
+    if job is None:
+        _print_jobs(resting.jobs(), as_json, True, place)
+        return True
+    last = _as_it_stands(resting.job(job), True)
+    if as_json:
+        print_json(last)
+    elif last["causes"] or last["tasks"]["failed"]:
+        return False  # grouping failures takes their output
+    else:
+        _print_status([], last, place)
+    return True
 
 
 def _as_it_stands(status: Json, is_idle: bool) -> Json:
@@ -118,8 +141,7 @@ def _dollars(row: Json) -> str:
     return f"{row['money']['spent_usd']:.4f}" if row["money"] else "-"
 
 
-def _print_status(job: Job, last: Json, place: Place) -> None:
-    groups = job.groups() if last["causes"] or last["tasks"]["failed"] else []
+def _print_status(groups: list[Json], last: Json, place: Place) -> None:
     print_summary(last, groups, place)
     if last["state"] in ENDED:
         return
@@ -128,16 +150,18 @@ def _print_status(job: Job, last: Json, place: Place) -> None:
         since = show_duration(max(0.0, time.time() - last["changed_s"]))
         then = f"{tasks['running']:,} running, {_waiting(last)}"
         click.echo(f"  no server runs; as of {moment(last['changed_s'])} ({since} ago): {then}")
-        click.echo(f"  continue: windfall run --resume {job.id}{place.words}")
+        click.echo(f"  continue: windfall run --resume {last['job']}{place.words}")
         return
     click.echo(
         f"  {last['state']}: {tasks['running']:,} running, {_waiting(last)};"
         f" {plural(last['hosts'], 'host')} with {plural(last['slots'], 'slot')}"
     )
     if last["state"] == "running" and not last["slots"]:
-        click.echo(f"  no host is connected: start a worker, or windfall run --resume {job.id}{place.words}")
+        click.echo(f"  no host is connected: start a worker, or windfall run --resume {last['job']}{place.words}")
     if last["state"] == "paused":
-        click.echo(f"  continue: windfall run --resume {job.id}{place.words}, or windfall change {job.id} --unpause")
+        click.echo(
+            f"  continue: windfall run --resume {last['job']}{place.words}, or windfall change {last['job']} --unpause"
+        )
 
 
 def _waiting(status: Json) -> str:

@@ -38,7 +38,7 @@ from windfall.errors import BadInput
 from windfall.server.http import workflows
 from windfall.server.http.bodies import limited_body, typed_body
 from windfall.server.http.machines import check_rented
-from windfall.server.queries.status import job_status
+from windfall.server.queries.one_job import job_status
 from windfall.server.service import NotFound, Service
 from windfall.store.contract import Batch, ChunkHead, ChunkRow, JobRow
 from windfall.units import parse_money

@@ -121,18 +121,6 @@ def numbered(service: Service, bag: Bag, name: str) -> int:
     )
 
 
-def summary(service: Service, bag: Bag) -> Json | None:
-    """The part of a job's status that only a workflow has."""
-    if bag.shape is None:
-        return None
-    return {
-        "class": bag.rules.workflow_class,
-        "edges": bag.shape.edges,
-        "held": bag.queues.held,
-        "blocked": len(service.blocked(bag)),
-    }
-
-
 async def graph(service: Service, request: Request) -> tuple[int, Json]:
     """A workflow with the states of its tasks, to be drawn."""
     bag = service.bag(request.path_params["job"])

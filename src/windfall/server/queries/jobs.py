@@ -25,7 +25,8 @@ from windfall.core.state.jobs.columns import FAILED, STATE_NAMES
 from windfall.errors import BadInput
 from windfall.server.http import workflows
 from windfall.server.queries import failures, money
-from windfall.server.queries.status import exit_code, host_row, job_status, recovered, task_row, tasks_in
+from windfall.server.queries.one_job import job_status
+from windfall.server.queries.status import exit_code, host_row, recovered, task_row, tasks_in
 from windfall.server.service import NotFound, Service, decimal, output_rows
 from windfall.store.contract import Store
 from windfall.wire import frames

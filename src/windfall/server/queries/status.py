@@ -4,66 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core.explain.plan import money_of, plan_of
 from windfall.core.state.hosts.hosts import GONE, Host
 from windfall.core.state.hosts.pools import OPEN
 from windfall.core.state.jobs.bags import Bag
-from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, STATE_NAMES, WAITING
+from windfall.core.state.jobs.columns import DONE, HELD, NO_EXIT, STATE_NAMES
 from windfall.core.supply.overlay import remark
 from windfall.core.supply.pools import look, supply_of
 from windfall.numeric import np
 from windfall.server.http import workflows
-from windfall.server.queries.downtime import within
 from windfall.server.service import Service
 from windfall.wire.messages import CAUSES
 
 Json = dict[str, Any]
-
-
-def job_status(service: Service, bag: Bag) -> Json:
-    """One job, in one look."""
-    counts = bag.counts
-    now = service.driver.clock()
-    end = bag.tally.last_result_t if bag.finished_t is not None and bag.tally.last_result_t else bag.finished_t or now
-    return {
-        "job": bag.number,
-        "name": bag.rules.name,
-        "owner": bag.rules.owner,
-        "state": bag.state,
-        "tasks": {
-            "total": bag.total,
-            "waiting": counts[WAITING],
-            "running": counts[HELD],
-            "done": counts[DONE],
-            "failed": counts[FAILED],
-            "cancelled": counts[CANCELLED],
-        },
-        "attempts": bag.tally.attempts,
-        "waste": bag.tally.waste,
-        "submitted_s": bag.submitted_t,
-        "finished_s": bag.finished_t,
-        "changed_s": changed_t(bag),
-        "elapsed_s": max(0.0, end - bag.submitted_t),
-        "down_s": within(service.downtimes, bag.submitted_t, end),
-        "mean_run_s": bag.tally.run_s / counts[DONE] if counts[DONE] else None,
-        "priority": bag.rules.priority,
-        "tail": bag.tail,
-        "stopped": bag.stopped,
-        "causes": {CAUSES[code]: n for code, n in sorted(bag.tally.causes.items())},
-        "deadline_s": None if bag.rules.deadline_s is None else bag.submitted_t + bag.rules.deadline_s,
-        "hosts": len(service.state.hosts.live),
-        "slots": service.state.hosts.live_slots,
-        "version": service.versions.get(bag.number, 0),
-        "workflow": workflows.summary(service, bag),
-        "money": money_of(service.state, bag, now),
-        "plan": plan_of(service.state, bag),
-    }
-
-
-def changed_t(bag: Bag) -> float:
-    """When a task of it was last handed out or reported, or else when it was submitted."""
-    live = next(reversed(bag.attempts.live.values()), None)
-    return max(bag.submitted_t, bag.tally.last_result_t or 0.0, live[-1].sent if live else 0.0)
 
 
 def task_row(service: Service, bag: Bag, task: int) -> Json:

@@ -505,3 +505,12 @@ class Bags(dict[int, Bag]):
     def replicable(self) -> list[Bag]:
         """Bags of which only replicas are left to make."""
         return [bag for bag in self.tails.values() if not bag.waiting and not bag.stopped]
+
+
+def blocked_tasks(bag: Bag) -> frozenset[int]:
+    """Waiting tasks of a workflow whose ancestors include one that failed or was cancelled."""
+    state = bag.columns.state
+    if bag.shape is None or not bag.queues.held:
+        return frozenset()
+    over = [task for task, value in enumerate(state) if value in (FAILED, CANCELLED)]
+    return frozenset(task for task in bag.shape.descendants(over) if state[task] == WAITING)

@@ -1,0 +1,36 @@
+"""A job by what people call it: its number, its name, or `last`. Touches nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windfall.errors import BadInput
+
+if TYPE_CHECKING:
+    from windfall.core.state.jobs.bags import Bag
+    from windfall.core.state.state import State
+
+
+class NotFound(BadInput):
+    """There is no such job, task or host."""
+
+    code = "not-found"
+
+
+def bag_of(state: State, reference: str) -> Bag:
+    """A job by number, by name (the newest of that name), or `last`. NotFound if there is none."""
+    bags = state.bags
+    if reference == "last" and bags:
+        return bags[max(bags)]
+    if (number := decimal(reference)) is not None and number in bags:
+        return bags[number]
+    named = [bag for bag in bags.values() if bag.rules.name == reference]
+    if named:
+        return named[-1]
+    what = "there are no jobs yet" if not bags else f"there is no job '{reference}'"
+    raise NotFound(what, hint="see the jobs: windfall status", code="no-such-job")
+
+
+def decimal(text: str) -> int | None:
+    """A number out of a path; None for a text that is none, or longer than any that we give."""
+    return int(text) if text.isdecimal() and len(text) <= 18 else None
