@@ -11,7 +11,6 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from windfall.core.decisions import (
@@ -63,22 +62,11 @@ BOOKKEEPING_1 = Bookkeeping(
 
 def read_record(state: State, data: bytes, format_: int) -> Record:
     """The record with every choice that applying it to this state takes."""
+    record = decode_record(data)
     if format_ >= FORMAT:
-        return decode_record(data)
-    record = decode_record(_with_new_names(data))
+        return record
     complete = COMPLETE.get(type(record.event))
     return record if complete is None else complete(state, record)
-
-
-def _with_new_names(data: bytes) -> bytes:
-    """Plans are the only maps among the fields; one of their names has changed."""
-    if b"look_again_t" not in data:
-        return data
-    seq, event, decided = msgspec.msgpack.decode(data)
-    for part in event:
-        if isinstance(part, dict) and "look_again_t" in part:
-            part["replan_t"] = part.pop("look_again_t")
-    return msgspec.msgpack.encode([seq, event, decided])
 
 
 def _server_started(state: State, record: Record) -> Record:

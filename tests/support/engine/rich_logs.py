@@ -8,6 +8,7 @@ from random import Random
 
 import msgspec
 
+from tests.support.engine.every_event import every_event
 from tests.support.engine.hand import Hand
 from windfall.core.events import (
     InstanceRequested,
@@ -109,7 +110,7 @@ def _running(hand: Hand, started: list[int]) -> list:
     return found
 
 
-WORLDS = {"rented": rented, "grid": grid, "by hand": by_hand}
+WORLDS = {"rented": rented, "grid": grid, "by hand": by_hand, "every event": every_event}
 
 
 def store(name: str, logs: list[list[Record]]) -> None:

@@ -185,7 +185,8 @@ def apply_prices_reported(state: State, event: PricesReported, decided: Nothing)
         is_named = machine.offer.pool == event.pool and machine.offer.name in prices
         if is_named and (machine.there or (machine.ended_t or 0.0) > since_t):
             held_s = held_at(machine, since_t, event.t)
-            machine.rates.append((held_s, money.price_microusd(prices[machine.offer.name])))
+            # A float also where it is whole: a snapshot gives floats back, and equal states have equal bytes.
+            machine.rates.append((held_s, float(money.price_microusd(prices[machine.offer.name]))))
     for job in state.fleet.plans:
         state.touch(job)
         watch(state, job, event.t)
