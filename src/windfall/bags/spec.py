@@ -139,7 +139,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     budget_microusd: int | None = None
     pools: list[str] = []  # whose offers may be rented for it
     planner: str = ""  # who decides what is rented; empty: the server's default
-    confidence: float = 0.95  # the quantile of run times that the plan counts on
+    confidence: float = 0.95  # the chance that the whole job is in time
     grace_s: float = 10.0
     output_cap_bytes: int = 1 << 20
     policies: dict[str, str] = {}

@@ -88,6 +88,8 @@ class Bookkeeping(Struct, frozen=True, array_like=True):
     """Instances of a site that have ended and are still remembered."""
     spells: CountSettings = CountSettings()
     """How the spells of spot offers are counted."""
+    boots_kept: int = 20
+    """Newest boots of an offer whose delays are remembered."""
 
 
 class Settings(Struct, frozen=True, array_like=True):

@@ -30,6 +30,11 @@ MIN_TAIL = 1e-9
 """Fitted quantiles are told from this probability up to one minus this."""
 
 
+MIN_FREEDOM_FOR_MANY = 8.0
+"""With fewer degrees of freedom than this the quantile of a single task is used for each of many tasks: few samples
+say nothing of a quantile beyond that."""
+
+
 class Prior(Struct, frozen=True):
     """Prior spread of the logarithm of a class's run times, and its weight in samples."""
 
@@ -99,6 +104,13 @@ class Estimates(Struct):
             seconds = _predicted(self._law(task_class, record), q, elapsed_s * speed)
         return seconds / speed
 
+    def quantile_of_each(self, task_class: str, chance: float, tasks: int) -> float:
+        """The quantile that each of `tasks` tasks must keep so that all keep it with this chance."""
+        record = self.classes.get(task_class)
+        if record is None or not (record.seconds or record.guess_s):
+            return chance
+        return quantile_of_each(chance, tasks if self._law(task_class, record).freedom >= MIN_FREEDOM_FOR_MANY else 1)
+
     def mean(self, task_class: str, speed: float = 1.0) -> float | None:
         """The mean run time in seconds, running attempts at their expected length; None if nothing is known."""
         record = self.classes.get(task_class)
@@ -118,6 +130,11 @@ class Estimates(Struct):
         if task_class not in self.laws:
             self.laws[task_class] = _fitted(record, self.running.get(task_class, ()))
         return self.laws[task_class]
+
+
+def quantile_of_each(chance: float, tasks: int) -> float:
+    """The quantile that each of `tasks` independent run times must keep so that all keep it with this chance."""
+    return float(chance ** (1.0 / max(1, tasks)))
 
 
 def _survival(at: float) -> float:
@@ -152,6 +169,9 @@ def _sample_quantile(ended: Sequence[float], running: Sequence[float], q: float,
 def _fitted(record: Record, running: Sequence[float]) -> RunTimeLaw:
     """The log-normal law of samples, running attempts and prior."""
     logs = [math.log(value) for value in record.seconds]
+    if len(logs) >= MIN_SAMPLES_FOR_QUANTILE:
+        # So many say themselves how far they spread.
+        record = replace(record, guess_s=None, prior=Prior(0.0, 0.0))
     if record.guess_s:
         logs += [math.log(max(record.guess_s, MIN_RUN_S))] * GUESS_SAMPLES
     law = _law(logs, 0.0, record.prior)

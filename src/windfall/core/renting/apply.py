@@ -199,7 +199,7 @@ def apply_machine_started(state: State, event: MachineStarted, decided: Nothing)
     machine.id = event.id
     state.fleet.note_order(machine)
     seen = _seen(state, machine)
-    seen.refusals, seen.started_t = 0, event.t
+    seen.refusals, seen.started_t, seen.started = 0, event.t, seen.started + 1
     if machine.offer.market == SPOT:
         counts.launched(seen.counts, event.t, state.settings.bookkeeping.spells)
     if machine.offer.bills_boot and machine.meter.since_t is None and machine.there:
@@ -309,7 +309,12 @@ def joined(state: State, host: Host, t: float) -> None:
         machine.phase, machine.ready_t, machine.host = RUNNING, t, host.number
         if machine.meter.since_t is None:
             machine.meter = money.start(t)
-        _seen(state, machine).started_t = t
+        seen = _seen(state, machine)
+        seen.started_t = t
+        boot_s = t - machine.requested_t - machine.slept_s(machine.requested_t, t)
+        seen.boot_delays_s = [*seen.boot_delays_s, boot_s - machine.offer.lag_s][
+            -state.settings.bookkeeping.boots_kept :
+        ]
         state.touch(machine.job)
         watch(state, machine.job, t)
     elif machine.phase == HIBERNATED:

@@ -106,9 +106,8 @@ def limits_of(state: State, bag: Bag, t: float) -> Limits:
     outlooks = _outlooks(state, bag, t)
     run_s, lag_s = _rented_s(state, bag, outlooks)
     # For all running tasks to be in time with the job's confidence, each single one needs a higher quantile.
-    share = (1.0 - bag.rules.confidence) / (1 + bag.counts[HELD])
-    high = _outlooks(state, bag, t, 1.0 - share)
-    high_s = min(_rented_s(state, bag, high)[0], MAX_QUANTILE_RATIO * run_s)
+    high = _outlooks(state, bag, t, 1 + bag.counts[HELD])
+    high_s = _rented_s(state, bag, high)[0]
     deadline_t = bag.submitted_t + (math.inf if bag.rules.deadline_s is None else bag.rules.deadline_s)
     return Limits(deadline_t - lag_s - 2 * run_s, deadline_t - lag_s - high_s, _longest_s(outlooks, high), run_s)
 
@@ -136,9 +135,10 @@ def any_free_host(state: State) -> bool:
     return any(machine_of(state, state.hosts[number]) is None for number in state.hosts.live)
 
 
-def _outlooks(state: State, bag: Bag, t: float, confidence: float | None = None) -> list[Outlook]:
-    quantile = bag.rules.confidence if confidence is None else confidence
-    return [Outlook(state, bag, index, quantile, t) for index in range(len(bag.classes))]
+def _outlooks(state: State, bag: Bag, t: float, together: int = 1) -> list[Outlook]:
+    """By class: run times that `together` tasks all keep with the job's confidence."""
+    confidence = bag.rules.confidence
+    return [Outlook(state, bag, index, confidence, t, together=together) for index in range(len(bag.classes))]
 
 
 def _rented_s(state: State, bag: Bag, outlooks: list[Outlook]) -> tuple[float, float]:

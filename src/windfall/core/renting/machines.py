@@ -126,7 +126,12 @@ def shut_until_t(seen: Seen, offer: Offer) -> float:
     """Until when this offer is not asked for again."""
     if seen.refused_t is None or not seen.refusals:
         return -inf
+    return seen.refused_t + pause_s(offer, seen.refusals)
+
+
+def pause_s(offer: Offer, refusals: int) -> float:
+    """Seconds for which an offer is not asked for again after this many refusals in a row."""
     # At least one billing cycle or, where cycles are seconds, one boot: a lack of capacity lasts longer than a moment.
     unit_s = max(offer.cycle_s, PAUSE_BOOTS * offer.lag_s)
-    units = min(LONGEST_PAUSE_CYCLES, REFUSED_PAUSE_CYCLES * 2.0 ** min(seen.refusals - 1, 20))
-    return seen.refused_t + max(LEAST_PAUSE_S, units * unit_s)
+    units = min(LONGEST_PAUSE_CYCLES, REFUSED_PAUSE_CYCLES * 2.0 ** min(refusals - 1, 20))
+    return max(LEAST_PAUSE_S, units * unit_s)

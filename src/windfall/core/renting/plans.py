@@ -17,6 +17,7 @@ from windfall.core.events import JobRules, PlanProposed
 from windfall.core.jobs import attempts
 from windfall.core.liveness import lessons
 from windfall.core.renting import budgets, free_hosts, machines, money
+from windfall.core.renting.lead_times import with_lead_time
 from windfall.core.renting.runtimes import Outlook, ran_so_far, unit_of
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
@@ -142,7 +143,7 @@ def _shown(
         id=str(machine.number),
         offer=machine.offer,
         phase=phase,
-        ready_t=max(t, machine.requested_t + machine.offer.lag_s) if ready_t is None else ready_t,
+        ready_t=_ready_t(state, machine, t) if ready_t is None else ready_t,
         running=running,
         waiting=waiting,
         paid_until_t=fleet.paid_until_t(machine, t),
@@ -151,6 +152,12 @@ def _shown(
         noticed_t=t if modes.gives_nothing(state, machine.offer.pool) else machine.noticed_t,
         up_since_t=fleet.awake_since(machine) if machine.phase != HIBERNATED else None,
     )
+
+
+def _ready_t(state: State, machine: MachineState, t: float) -> float:
+    """When a machine that boots is expected to be ready: as told, and if that is past, as was seen."""
+    told_t = machine.requested_t + machine.offer.lag_s
+    return max(t, told_t if told_t > t else machine.requested_t + with_lead_time(state, machine.offer).lag_s)
 
 
 def _running(state: State, bag: Bag, machine: MachineState, t: float, looks: list[Outlook]) -> list[Running]:
@@ -181,10 +188,11 @@ def _on_offer(state: State, bag: Bag, t: float) -> list[Offer]:
     """The offers that the job may rent, each with the number that it could have at this moment as its limit."""
     found = []
     for pool in bag.rules.rent_from:
-        for offer in state.fleet.offers.get(pool, ()):
+        for told in state.fleet.offers.get(pool, ()):
+            offer = with_lead_time(state, told)
             mine, others = _rented(state, bag.number, offer)
             seen = state.fleet.markets.get(offer.key)
-            if modes.starts_nothing(state, pool) or (seen is not None and machines.shut_until_t(seen, offer) > t):
+            if modes.starts_nothing(state, pool) or (seen is not None and machines.shut_until_t(seen, told) > t):
                 found.append(replace(offer, limit=mine))
             else:
                 found.append(offer if offer.limit is None else replace(offer, limit=max(mine, offer.limit - others)))

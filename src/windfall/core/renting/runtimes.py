@@ -11,6 +11,7 @@ from windfall.core.decisions import ACCEPTED, CheckpointKept
 from windfall.core.events import CheckpointSaved, Result, TaskClass
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.renting.fleet import MachineState, machine_of
 from windfall.core.state.state import State
 from windfall.planning.contract import CHECKPOINT_S, CHECKPOINT_S_PER_MB
@@ -142,14 +143,16 @@ def _running(bag: Bag, index: int, ran: dict[int, float]) -> list[float]:
 class Outlook:
     """How long the tasks of one class take: the quantile that confidence demands, and what to expect.
 
-    On a machine of speed 1, in seconds or in multiples of each task's own estimate (`unit_of`).
+    On a machine of speed 1, in seconds or in multiples of each task's own estimate (`unit_of`). `confidence` is the
+    chance that all of `together` tasks keep the quantile: by default, all unfinished tasks of the job.
     """
 
     def __init__(
-        self, state: State, bag: Bag, index: int, confidence: float, t: float, ran: dict[int, float] | None = None
-    ) -> None:
+        self, state: State, bag: Bag, index: int, confidence: float, t: float, ran: dict[int, float] | None = None,
+        together: int | None = None,
+    ) -> None:  # fmt: skip
         self.rules: TaskClass = bag.classes[index]
-        self._key, self._confidence = bag.class_key(index), confidence
+        self._key, self._quantile = bag.class_key(index), confidence
         first_s = 1.0 if bag.progress.estimates else self.rules.estimate_s
         self.is_unknown = False
         self._given: dict[int, tuple[float, float]] = {}
@@ -164,9 +167,11 @@ class Outlook:
         running = [] if self.is_unknown else _running(bag, index, ran or {})
         self._estimates = Estimates({self._key: RunTimes(seconds, len(seconds), guess_s, prior)}, {self._key: running})
         self.mean_s = self._estimates.mean(self._key) or UNKNOWN_S
+        together = bag.counts[WAITING] + bag.counts[HELD] if together is None else together
+        self._quantile = self._estimates.quantile_of_each(self._key, confidence, together)
         # While nothing is known, the mean: a high quantile would rent every machine for a bag of short tasks.
         self.runtime_s = (
-            self.mean_s if self.is_unknown else self._estimates.quantile(self._key, confidence) or UNKNOWN_S
+            self.mean_s if self.is_unknown else self._estimates.quantile(self._key, self._quantile) or UNKNOWN_S
         )
 
     def given(self, ran_s: float, unit_s: float = 1.0) -> tuple[float, float]:
@@ -177,7 +182,7 @@ class Outlook:
         step = math.ceil(math.log(units) / math.log(STEP))
         if step not in self._given:
             sure, middle = (
-                self._estimates.quantile(self._key, q, 1.0, STEP**step) or 0.0 for q in (self._confidence, 0.5)
+                self._estimates.quantile(self._key, q, 1.0, STEP**step) or 0.0 for q in (self._quantile, 0.5)
             )
             self._given[step] = sure, min(sure, max(self.mean_s, middle))
         sure, mean = self._given[step]

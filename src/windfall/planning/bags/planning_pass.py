@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from statistics import NormalDist
 
 import numpy as np
 from msgspec import Struct
@@ -233,17 +232,10 @@ class PlanningPass:
         """If spot is refused now, postpone tasks that are not expected to cost more if they begin later."""
         rest = [replace(item, count=count) for item, count in zip(self.items, left, strict=True) if count]
         if rest and self._spot_is_refused():
-            later_t, factor = self.t + self.review_pause_s(), self._slack_factor(sum(item.count for item in rest))
-            doubtful = [replace(item, slack_s=item.slack_s * factor) for item in rest]
-            if self.safety_net_after().holds(doubtful, later_t) and self.worth_postponing(rest, later_t):
+            later_t = self.t + self.review_pause_s()
+            if self.safety_net_after().holds(rest, later_t) and self.worth_postponing(rest, later_t):
                 self.postponed, self.postponed_usd = rest, self._ondemand_usd(rest, self.t)
                 left[:] = [0] * len(left)
-
-    def _slack_factor(self, count: int) -> float:
-        """Factor on the slack of one task so that all `count` tasks are in time with the job's confidence."""
-        sure = min(max(self.snapshot.confidence, 0.5), 1.0 - 1e-9)
-        alone = NormalDist().inv_cdf(sure)
-        return NormalDist().inv_cdf(1.0 - (1.0 - sure) / max(1, count)) / alone if alone > 0.0 else 1.0
 
     def _spot_is_refused(self) -> bool:
         """Whether spot is on offer and every spot offer was refused, or is being reclaimed, at last sight."""

@@ -136,7 +136,7 @@ BAG = (
     Field("planner", "text", "the planner that rents machines for it: windfall, hads, greedy ...; empty: none", ""),
     Field("clouds", "names", "clouds to rent from; empty: all", []),
     Field("budget_usd", "number", "most that may be spent on machines; 0: unlimited", 0.0),
-    Field("confidence", "share", "quantile of run times that the planner uses", 0.95),
+    Field("confidence", "share", "wanted chance that the whole bag is done in time", 0.95),
     Field("class", "text", "class of its tasks: offers may have a speed for it", ""),
     Field(
         "told", "choice",

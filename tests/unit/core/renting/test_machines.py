@@ -520,3 +520,46 @@ def test_the_first_result_and_every_doubling_of_results_calls_for_a_plan() -> No
         cloud.report("cloud-m1", *keys, run_s=1.0)
         called.append(bool(plans_wanted(cloud.state)))
     assert called == [True, True, False, True, False, False, False, True]
+
+
+def test_the_quantile_of_a_task_grows_with_the_tasks_that_are_open() -> None:
+    """All tasks of a job are to be in time with its confidence, not each of them."""
+    found = []
+    for count in (1, 10, 100):
+        cloud = Cloud()
+        bag = cloud.rent(count, [TaskClass(estimate_s=300.0)])
+        shown = plans.view(cloud.state, bag.number, cloud.t, math.inf)
+        found.append(shown.tasks[0].runtime_s)
+        assert shown.tasks[0].mean_s == pytest.approx(300.0)
+    assert found[0] < 0.8 * found[1] < found[1] < 0.9 * found[2]
+
+
+def test_few_samples_say_nothing_of_far_quantiles() -> None:
+    """After one result of unknown tasks a hundred open tasks are planned with the quantile of one."""
+    found = []
+    for count in (2, 101):
+        cloud = Cloud()
+        bag = cloud.rent(count, [TaskClass()])
+        cloud.plan(bag, start=[SPOT])
+        (key, *_) = cloud.boot(1)
+        cloud.wait(10)
+        cloud.report("cloud-m1", key, run_s=10.0)
+        found.append(
+            max(task.runtime_s for task in plans.view(cloud.state, bag.number, cloud.t, math.inf).tasks.values())
+        )
+    assert found[0] == pytest.approx(found[1], rel=0.2)
+
+
+def test_plans_reckon_with_boots_and_refusals_that_were_seen() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(8, [TaskClass(estimate_s=300.0)])
+    told_s = {offer.key: offer.lag_s for offer in cloud.state.fleet.offers["cloud"]}
+    cloud.plan(bag, start=[SPOT])
+    cloud.wait(SPOT.lag_s + 240.0)
+    cloud.boot(1)
+    shown = {offer.key: offer.lag_s for offer in plans.view(cloud.state, bag.number, cloud.t, math.inf).offers}
+    assert all(shown[key] == pytest.approx(told_s[key] + 240.0, abs=5.0) for key in told_s), "all offers of the pool"
+    cloud.step(PlanProposed(cloud.t, bag.number, cloud.state.seq, Plan(start=[Start("new-0", SURE)])))
+    cloud.step(MachineRefused(cloud.t, 2, "no capacity"))
+    later = {offer.key: offer.lag_s for offer in plans.view(cloud.state, bag.number, cloud.t, math.inf).offers}
+    assert later[SURE.key] > shown[SURE.key] and later[SPOT.key] == shown[SPOT.key]

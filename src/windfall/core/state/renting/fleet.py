@@ -87,6 +87,9 @@ class Seen(Struct, array_like=True):
     cut_t: float | None = None
     counts: SpellCounts = field(default_factory=SpellCounts)
     """What the law of availability is learned from."""
+    started: int = 0
+    boot_delays_s: list[float] = field(default_factory=list)
+    """By how much the newest boots took longer than the offer says."""
 
     def cut(self, t: float, together_s: float) -> bool:
         """A machine was reclaimed or hibernated: is it the first of those that are interrupted together?"""
