@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-fast test-kubernetes check bench docs screens system format clean
+.PHONY: demo test test-fast test-kubernetes test-outage check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -29,6 +29,10 @@ test-kubernetes: $(STAMP)
 	@sh tools/kubernetes.sh >/dev/null
 	@$(BIN)/python -c 'import kubernetes' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[kubernetes]'
 	WINDFALL_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/contract tests/e2e/pools -q -m kubernetes
+
+# Two minutes without the server, over a link of 300 ms: `make test` has the short version.
+test-outage: $(STAMP)
+	$(BIN)/python -m tests.e2e.worker.outage 120
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -116,6 +116,7 @@ class KnownAd(msgspec.Struct):
     speed: Annotated[float, Meta(ge=0.0, le=MAX_SPEED)] | None = None
     tags: Tags | None = None
     lifetime_s: Ago | None = None
+    round_trip_s: Seconds | None = None
     machine: Count | None = None
 
 

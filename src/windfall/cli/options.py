@@ -175,7 +175,10 @@ max_wait_option = click.option(
 _POLICIES = {
     "require": ("JobRequirements", "ClassAd: which hosts may run it.  [default: any]"),
     "rank": ("Rank", "ClassAd: a number; the highest goes first.  [default: --priority]"),
-    "concurrency": ("Concurrency", "ClassAd: tasks a host may hold at once.  [default: its slots and a few more]"),
+    "concurrency": (
+        "Concurrency",
+        "ClassAd: tasks that a host holds, running ones included.  [default: its slots, more on a slow link]",
+    ),
     "attempt-deadline": ("Deadline", "ClassAd: seconds until a silent attempt is given up.  [default: learned]"),
     "replicate": (
         "ReplicationRequirements",

@@ -106,6 +106,10 @@ class HostAnswered(Decision):
     """How far the host's pool is trusted from now on, if that changes."""
     given_back: int = 0
     """The machine of this host, which ends because its pool is drained and it holds nothing more."""
+    hand_back: list[Key] = []
+    """Attempts that it returns if they have not begun: another host is idle."""
+    taken_back: list[tuple[int, int, int, int]] = []
+    """(host, job, task, attempt) of what other hosts are asked to return, for this one is idle."""
 
 
 class TasksChosen(Decision):

@@ -107,6 +107,8 @@ class Settings(Struct, frozen=True, array_like=True):
     pools_after_s: float = 0.3
     """Seconds between a change of the demand and a review of the pools: connected hosts take what they can first."""
     bookkeeping: Bookkeeping = Bookkeeping()
+    spread_bundles: bool = True
+    """Near the end of a bag hosts hold no more than an equal share, and idle ones get what has not begun elsewhere."""
 
 
 class Event(Struct, tag=True, array_like=True, gc=False):
@@ -205,6 +207,8 @@ class HostAsked(Event):
     leaving: str | None = None
     holds: list[Key] | None = None
     """Everything that the host has, if it was asked: what we believe it has and it has not is lost."""
+    room: int = 0
+    """Tasks that it could hold ready beyond `want`, if the server hands out ahead."""
 
 
 class HostBlocked(Event):

@@ -37,6 +37,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     per_minute: float
     slots: int
     prefetch: int | None
+    round_trip_s: float
     speed: RandomLaw
     memory_mb: int
     arrive: RandomLaw

@@ -285,7 +285,7 @@ class World:
             cost = ground.bill(now - host.rented_s)
             ground.books.cost_microusd += cost
             self.bills.append((host.rented_s, now, ground.pool.name, cost))
-        host.here = host.polling = host.retrying = False
+        host.here = host.polling = host.retrying = host.asking = host.ask_again = False
         host.epoch += 1
 
     def lose(self, host: Host) -> None:
@@ -341,7 +341,26 @@ class World:
     # --- the exchange -------------------------------------------------------------------------------------------------
 
     def exchange(self, host: Host) -> None:
-        """Report results, ask for tasks, and begin those assigned."""
+        """Report results, ask for tasks, and begin those assigned: after the round trip, one exchange at a time."""
+        round_trip_s = host.pool.pool.round_trip_s
+        if not round_trip_s:
+            self._exchange(host)
+        elif host.asking:
+            host.ask_again = True
+        else:
+            host.asking = True
+            self.driver.after(round_trip_s, self._arrive, host, host.epoch)
+
+    def _arrive(self, host: Host, epoch: int) -> None:
+        """An exchange has been to the server and back."""
+        if host.epoch != epoch:
+            return
+        host.asking, again, host.ask_again = False, host.ask_again, False
+        self._exchange(host)
+        if again and host.epoch == epoch:
+            self.exchange(host)
+
+    def _exchange(self, host: Host) -> None:
         driver, ground = self.driver, host.pool
         now = driver.now
         if now < self.cut_off_until:
@@ -355,12 +374,15 @@ class World:
         host.last_s = now
         want = host.want(now) if ground.bundles else ground.hold - len(host.running) - len(host.queue)
         ad = host.ad if host.n == 1 else None
-        answer = driver.submit(HostAsked(now, host.name, host.boot, host.n, want, ground.pool.slots, ad)).decided
+        asked = HostAsked(now, host.name, host.boot, host.n, want, ground.pool.slots, ad, room=host.room(want))
+        answer = driver.submit(asked).decided
         if answer.cancel:  # type: ignore[union-attr]
             self._cancel(host, answer.cancel)  # type: ignore[union-attr]
         for piece in answer.assigned:  # type: ignore[union-attr]
             for task in range(piece.first, piece.first + piece.count):
                 host.queue.append((piece.job, task, piece.attempt))
+        if answer.hand_back:  # type: ignore[union-attr]
+            self._hand_back(host, answer.hand_back)  # type: ignore[union-attr]
         if host.queue and len(host.running) < ground.pool.slots:
             self._fill(host)
         if answer.stop:  # type: ignore[union-attr]
@@ -399,6 +421,16 @@ class World:
                     self._watch(host.name, key, running.start_s, now, CAUSES.index("cancelled"))
             elif key in host.queue:
                 host.queue.remove(key)
+
+    def _hand_back(self, host: Host, keys: list[Key]) -> None:
+        """Return what has not begun, at once: another host is idle."""
+        now = self.driver.now
+        for key in keys:
+            if key in host.queue:
+                host.queue.remove(key)
+                host.results.append(Result(*key, PREEMPTED_CODE, None, now, now))
+        if host.results:
+            self.driver.at(now, self._retry, host, host.epoch)
 
     def _try_later(self, host: Host) -> None:
         if not host.retrying:

@@ -89,6 +89,7 @@ class Agent:
         self._sent_s = self._ad_sent_s = self._tick_at_s = 0.0
         self._gap_s = pace.GAP_S
         self._next_s = 1.0  # until the server says
+        self._round_trip = pace.RoundTrip()
         self._n = 0
         self._in_flight = False
         self._tell_held = False
@@ -348,9 +349,10 @@ class Agent:
         mean_s = self._slots.mean_s(now_s)
         leaving = self._leaving if not len(self._slots) and not self._outbox.waiting else None
         self._said_goodbye = leaving is not None
-        want = 0
+        want = room = 0
         if not self._leaving and not self._lifetime_is_short(now_s):
             want = pace.want(self._options.slots, len(self._slots), mean_s)
+            room = pace.room(self._options.slots, len(self._slots) + want)
         live_rows, live_data = self._live()
         self._wait_s = 0.0 if leaving or self._outbox.waiting else pace.wait_s(len(self._slots), mean_s, self._next_s)
         if self._slots.watched():
@@ -362,6 +364,7 @@ class Agent:
             "n": self._n,
             "ad": self._advertisement(now_s),
             "want": want,
+            "room": room,
             "slots": self._options.slots,
             "results": [result.row(now_s) for result in results],
             "started": self._slots.started(),
@@ -384,10 +387,18 @@ class Agent:
 
     def _advertisement(self, now_s: float) -> dict[str, Any] | None:
         left_s = self._lifetime_left_s(now_s)
-        if self._n > 1 and (left_s is None or now_s - self._ad_sent_s < _AD_EVERY_S):
+        is_due = left_s is not None and now_s - self._ad_sent_s >= _AD_EVERY_S
+        if self._n > 1 and not is_due and not self._round_trip.is_news:
             return None
         self._ad_sent_s = now_s
-        return {**self._ad, "lifetime_s": None if left_s is None else round(max(0.0, left_s), 1)}
+        if self._round_trip.is_news:
+            self._round_trip.told_s = self._round_trip.seconds
+        told_s = self._round_trip.told_s
+        return {
+            **self._ad,
+            "lifetime_s": None if left_s is None else round(max(0.0, left_s), 1),
+            "round_trip_s": None if told_s is None else round(told_s, 3),
+        }
 
     def _live(self) -> tuple[list[list[Any]], list[bytes]]:
         rows, data = [], []
@@ -423,6 +434,7 @@ class Agent:
         del self._slots.checkpoints.rows[: len(self._told)]
         self._next_s = float(answer.get("next_s") or self._next_s)
         self._tell_held = bool(answer.get("tell"))
+        self._round_trip.add(self._link.answered_in_s - float(answer.get("waited_s") or 0.0))
         tasks, cancel = answer.get("tasks") or [], answer.get("cancel") or []
         empty_s = time.monotonic() - self._sent_s
         if tasks or cancel or self._nudged or empty_s >= self._wait_s / 2:
@@ -436,6 +448,8 @@ class Agent:
             self._last_work_s = time.monotonic()
         if cancel:
             self._slots.cancel((job, task, attempt) for job, task, attempt in cancel)
+        if hand_back := answer.get("hand_back"):
+            self._slots.return_unbegun((job, task, attempt) for job, task, attempt in hand_back)
         self._slots.watch((job, task, attempt) for job, task, attempt in answer.get("watch") or [])
         if answer.get("token"):
             self._renew_token(str(answer["token"]))

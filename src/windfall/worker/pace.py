@@ -11,6 +11,10 @@ MAX_READY_PER_SLOT = 2048
 GAP_S = 0.04
 """Least time between two exchanges: results of this time are sent together."""
 
+ROUND_TRIP_TOLD_S = 0.02
+"""Shorter round trips are not told to the server: tasks of a second or more do not notice them."""
+ROUND_TRIPS_KEPT, ROUND_TRIPS_TOLD_AFTER = 8, 3
+
 FORGET = 0.15
 """Weight of the newest duration in the running mean."""
 
@@ -42,6 +46,36 @@ def ready_target(slots: int, mean_s: float | None) -> int:
 
 def want(slots: int, held: int, mean_s: float | None) -> int:
     return max(0, slots + ready_target(slots, mean_s) - held)
+
+
+def room(slots: int, held: int) -> int:
+    """Tasks that the worker could hold ready beyond those that it asks for, if the server hands out ahead."""
+    return max(0, slots * MAX_READY_PER_SLOT - held)
+
+
+class RoundTrip:
+    """The time of an exchange without waiting: the shortest of the last few, because a busy server answers late."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+        self.told_s: float | None = None
+
+    def add(self, seconds: float) -> None:
+        self._seconds = [*self._seconds[1 - ROUND_TRIPS_KEPT :], max(0.0, seconds)]
+
+    @property
+    def seconds(self) -> float | None:
+        return min(self._seconds, default=None)
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the server should be told: it is long enough to matter, and differs from what was told."""
+        found_s = self.seconds
+        if found_s is None or len(self._seconds) < ROUND_TRIPS_TOLD_AFTER:
+            return False
+        if self.told_s is None:
+            return found_s >= ROUND_TRIP_TOLD_S
+        return abs(found_s - self.told_s) > max(ROUND_TRIP_TOLD_S, 0.25 * self.told_s)
 
 
 def hand_ahead(mean_s: float | None) -> int:

@@ -40,7 +40,7 @@ from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at
 from windfall.wire.messages import CAUSES
 
-POLICIES = [{}, {"ReplicationRequirements": "true", "Deadline": "7"}, {"GridPolicy": "dear"}]
+POLICIES = [{}, {"Concurrency": "5"}, {"ReplicationRequirements": "true", "Deadline": "7"}, {"GridPolicy": "dear"}]
 
 
 class Eager(DefaultPolicy):
@@ -61,7 +61,7 @@ class FakeHost:
 
     def __init__(self, name: str, slots: int) -> None:
         self.name, self.slots = name, slots
-        self.ad = {"memory_mb": 100, "pool": ("cheap", "dear", "volunteers")[slots - 1]}
+        self.ad = {"memory_mb": 100, "round_trip_s": 0.5, "pool": ("cheap", "dear", "volunteers")[slots - 1]}
         self.boot, self.n = 1, 0
         self.held: list[tuple[int, int, int]] = []
 
@@ -103,13 +103,15 @@ class EngineMachine(RuleBasedStateMachine):
         self.step(JobSealed(self.t, job))
         return job
 
-    @rule(index=st.integers(0, 2), want=st.integers(0, 6), leaving=st.sampled_from([None] * 9 + ["signal"]))
-    def ask(self, index, want, leaving):
+    @rule(index=st.integers(0, 2), want=st.integers(0, 6), leaving=st.sampled_from([None] * 9 + ["signal"]),
+          room=st.sampled_from([0, 0, 3, 9]))  # fmt: skip
+    def ask(self, index, want, leaving, room=0):
         host = self.hosts[index]
         host.n += 1
-        event = HostAsked(self.t, host.name, str(host.boot), host.n, want, host.slots, host.ad, leaving)
+        event = HostAsked(self.t, host.name, str(host.boot), host.n, want, host.slots, host.ad, leaving, None, room)
         answer = self.step(event).decided
         assert not answer.refused and not answer.repeat
+        assert set(answer.hand_back) <= set(host.held)
         for assigned in answer.assigned:
             for task in range(assigned.first, assigned.first + assigned.count):
                 assert (assigned.job, task) not in self.accepted
@@ -124,7 +126,8 @@ class EngineMachine(RuleBasedStateMachine):
     def ask_again_with_the_same_number(self, index):
         host = self.hosts[index]
         known = self.state.host(host.name)
-        if not host.n or known is None or not (known.session.assigned or known.session.cancelled):
+        session = None if known is None else known.session
+        if not host.n or session is None or not (session.assigned or session.cancelled or session.handed_back):
             return
         before = save(self.state)
         answer = self.step(HostAsked(self.t, host.name, str(host.boot), host.n, 5, host.slots)).decided

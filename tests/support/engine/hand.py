@@ -63,9 +63,9 @@ class Hand:
     def ask(self, host: str, want: int = 1, slots: int = 1, boot: str = "b", **ad: Any) -> HostAnswered:
         first = host not in self._n
         self._n[host] = self._n.get(host, 0) + 1
-        leaving = ad.pop("leaving", None)
+        leaving, room = ad.pop("leaving", None), ad.pop("room", 0)
         described = ad if ad or first else None
-        event = HostAsked(self.t, host, boot, self._n[host], want, slots, described, leaving)
+        event = HostAsked(self.t, host, boot, self._n[host], want, slots, described, leaving, room=room)
         return self.step(event).decided
 
     def tasks(self, host: str, want: int = 1, slots: int = 1, **ad: Any) -> list[Key]:

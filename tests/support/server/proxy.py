@@ -1,16 +1,21 @@
-"""A TCP proxy that can be cut: while it is, connections hang and nothing passes, as in a network that is split."""
+"""A TCP proxy that can be cut and that delays what passes.
+
+While it is cut, connections hang and nothing passes, as in a network that is split.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 
 class Proxy:
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, round_trip_s: float = 0.0) -> None:
         self._target = ("127.0.0.1", target_port)
+        self._delay_s = round_trip_s / 2
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._open = threading.Event()
@@ -68,6 +73,8 @@ class Proxy:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if self._delay_s:
+                    time.sleep(self._delay_s)
                 self._open.wait()
                 sink.sendall(data)
         for sock in (source, sink):

@@ -58,8 +58,15 @@ def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
 
 def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
     host = state.hosts.get(attempt.host)
-    if host is not None and host.held.pop((bag.number, task, attempt.number), 0) is None and host.memory_held:
+    key = (bag.number, task, attempt.number)
+    if host is None or host.held.pop(key, 0) is not None:
+        return
+    if host.memory_held:
         host.memory_held -= bag.classes[bag.class_of(task)].memory_for(attempt.number)
+    if host.number in state.hosts.bundled and len(host.held) <= host.slots:
+        del state.hosts.bundled[host.number]
+    if host.session.asked_back:
+        host.session.asked_back.pop(key, None)
 
 
 def give_up(bag: Bag, task: int, number: int) -> Attempt | None:

@@ -38,13 +38,18 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         host.access.draining = False
         session.boot = event.boot
     session.n, session.assigned, session.cancelled = event.n, decided.assigned, decided.cancel
-    if session.to_cancel:
-        session.to_cancel = []
+    session.handed_back = decided.hand_back
+    if session.to_cancel or session.to_hand_back:
+        session.to_cancel, session.to_hand_back = [], []
         state.hosts.to_tell.pop(host.number, None)
     if decided.probation is not None or decided.test:
         _apply_standing(state, host, decided, event.t)
     for assigned in decided.assigned:
         attempts.hand_out(state, host, assigned, event.t)
+    if len(host.held) > host.slots or host.number in state.hosts.bundled:
+        state.hosts.note_held(host)
+    for number, *key in decided.taken_back:
+        _ask_back(state, state.hosts[number], (key[0], key[1], key[2]), event.t)
     for job, tail in decided.tails:
         bag = state.bags[job]
         bag.terms = replace(bag.terms, tail=tail)
@@ -59,6 +64,14 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
             give_back(state, state.fleet.machines[decided.given_back], event.t)
     if event.leaving:
         leave(state, host, event.leaving)
+
+
+def _ask_back(state: State, host: Host, key: Key, t: float) -> None:
+    session = host.session
+    session.to_hand_back.append(key)
+    session.asked_back[key] = None
+    session.asked_back_t = t
+    state.hosts.to_tell[host.number] = None
 
 
 def _apply_standing(state: State, host: Host, decided: HostAnswered, t: float) -> None:
@@ -103,5 +116,5 @@ def _forget_held(state: State, host: Host, except_: frozenset[Key] = frozenset()
     """The host has none of what we believe it has, except these: a new process knows nothing of the old one's."""
     for key in [key for key in host.held if key not in except_]:
         attempts.release(state, state.bags[key[0]], key[1], key[2])
-    host.session.to_cancel = []
+    host.session.to_cancel, host.session.to_hand_back = [], []
     state.hosts.to_tell.pop(host.number, None)

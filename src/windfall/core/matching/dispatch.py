@@ -15,7 +15,7 @@ from windfall.core.decisions import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned,
 from windfall.core.events import HostAsked, TaskClass
 from windfall.core.jobs import stops
 from windfall.core.liveness import leases, lessons, reliability, timeouts
-from windfall.core.matching import lifetimes, replicas
+from windfall.core.matching import bundles, lifetimes, replicas
 from windfall.core.matching.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.matching.policy import BagPolicy, Seen
 from windfall.core.matching.ranking import UNLIMITED, Known, Wants
@@ -64,7 +64,7 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     if not new_boot and event.n <= session.n:
         if event.n < session.n:
             return HostAnswered(host.number, refused="another worker uses this id")
-        if session.assigned or session.cancelled:
+        if session.assigned or session.cancelled or session.handed_back:
             return HostAnswered(host.number, repeat=True)
     if new_boot or event.leaving:
         lost = leases.losses_of(state, [host])
@@ -77,6 +77,8 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         view.describe(event.ad, event.slots, event.t)
     cancel = list(session.to_cancel) if session.to_cancel and not event.leaving else []
     answer = HostAnswered(host.number, False, lost, [], cancel)
+    if session.to_hand_back and not event.leaving:
+        answer.hand_back = [key for key in session.to_hand_back if key in host.held]
     if not new_boot and event.n > session.n + 1:
         # Numbers have no gaps: one means that our log was cut off behind an answer that the worker has seen.
         answer.tell = True
@@ -111,30 +113,34 @@ def _still_held(host: Host, event: HostAsked) -> bool:
 
 def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answer: HostAnswered) -> HostAnswered:
     """Fill in what the host gets, and what follows from it."""
-    if event.leaving or event.want <= 0 or (host.access.blocked and is_blocked(host, event.t)):
+    want, room = event.want, event.room
+    if event.leaving or want + room <= 0 or (host.access.blocked and is_blocked(host, event.t)):
         return answer
     machine = machine_of(state, host) if state.fleet.machines else None
-    if machine is None and not state.bags.ready and not state.bags.tails:
+    if machine is None and not state.bags.ready and not state.bags.tails and not (want and state.hosts.bundled):
         return answer
     if answer.lost and any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
         # Losses of this host may stop the job whose tasks would be handed out here: the next exchange decides.
         return answer
-    want = event.want
-    if want + len(host.held) > MAX_HELD:
-        want = max(0, MAX_HELD - len(host.held))
+    if want + room + len(host.held) > MAX_HELD:
+        want = max(0, min(want, MAX_HELD - len(host.held)))
+        room = max(0, MAX_HELD - len(host.held) - want)
     record = host.record
     if record.probation_until is None:
         reason = "" if reliability.is_spotless(record) else _excluded_because(state, host)
         if reason:
             answer.probation = (event.t + reliability.probation_s(record.probations), reason)
             return answer
-    elif event.t < record.probation_until:
+    elif event.t < record.probation_until or not want:
         return answer
     else:
         # The wait is over: one task as a test, and only if no other test is out.
-        want, answer.test = (0 if host.held else 1), True
+        want, room, answer.test = (0 if host.held else 1), 0, True
     if machine is None:
-        answer.assigned = Matcher(state, host, event.t, policies).choose(want)
+        matcher = Matcher(state, host, event.t, policies)
+        answer.assigned = matcher.choose(want, room)
+        if want and not answer.test and state.hosts.bundled and state.settings.spread_bundles:
+            answer.taken_back = matcher.take_back(want - sum(piece.count for piece in answer.assigned))
     else:
         answer.assigned = _for_machine(state, machine, host, event.t, policies, want)
     if answer.test:
@@ -287,7 +293,10 @@ def _served(entry: Wants) -> int:
 class Matcher:
     """One asking host against all bags."""
 
-    __slots__ = ("_ads", "_known", "held", "host", "jobs", "looks", "memory_free", "policies", "seen", "state", "t")
+    __slots__ = (
+        "_ads", "_known", "_largest", "_looked_at_held", "held", "host", "jobs", "looks", "memory_free",
+        "policies", "seen", "state", "t",
+    )  # fmt: skip
 
     def __init__(self, state: State, host: Host, t: float, policies: Policies) -> None:
         self.state, self.host, self.t, self.policies = state, host, t, policies
@@ -296,6 +305,8 @@ class Matcher:
         self.memory_free = host.memory_bytes - host.memory_held
         self._ads: tuple[Ad, Ad, Ad] | None = None
         self._known: Known | None = None
+        self._largest, self._looked_at_held = 0, False
+        """Bytes of the largest request among the chosen attempts and, once looked at, those that the host holds."""
         self.seen: Seen = {}
         self.looks = replicas.LOOKED_AT_IN_ALL
 
@@ -306,8 +317,10 @@ class Matcher:
             self._ads = (host_ad(self.host, self.t), queue_ad(self.state), pool_ad(self.state, self.host.pool))
         return self._ads
 
-    def choose(self, want: int) -> list[Assigned]:
-        """Algorithm 1: walk the bags by rank until the host has what it wants."""
+    def choose(self, want: int, room: int = 0) -> list[Assigned]:
+        """Algorithm 1: walk the bags by rank until the host has what it wants, and what it may hold ahead (`room`)."""
+        if room and not bundles.gets_ahead(self.host, self.t):
+            room = 0
         picked: list[Assigned] = []
         cap = UNLIMITED
         for group in self.by_rank():
@@ -318,18 +331,24 @@ class Matcher:
                 group = _in_turn(group, want)
             for place, (bag, policy, concurrency, classes) in enumerate(group):
                 # The highest-ranked bag's Concurrency caps every lower-ranked one.
-                cap = min(cap, concurrency)
-                room = self._fair_share(bag, want)
+                ahead = self._ahead(bag, policy, concurrency, classes, want, room) if room else 0
+                cap = min(cap, concurrency if concurrency < UNLIMITED else self.jobs + want + ahead)
+                if want <= 0 and cap <= self.jobs:
+                    return picked
+                space = want
                 if place + 1 < len(group):
-                    room = min(room, max(ceil(want / (len(group) - place)), narrowest(bag, classes)))
-                taken, used = self._take_bag(bag, policy, classes, room, cap - self.jobs)
+                    space = min(want, max(ceil(want / (len(group) - place)), narrowest(bag, classes)))
+                space = self._fair_share(bag, space + ahead, concurrency < UNLIMITED and ahead > 0)
+                taken, used = self._take_bag(bag, policy, classes, space, cap - self.jobs)
                 picked += taken
-                want -= used
                 self.held += used
+                want, room = max(0, want - used), max(0, room - max(0, used - want))
                 for piece in taken:
                     self.jobs += piece.count
-                if want <= 0:
+                if want <= 0 and (room <= 0 or cap <= self.jobs):
                     return picked
+            if want <= 0:
+                continue
             # What is unsent goes before what runs elsewhere, but only among equals.
             for bag, policy, concurrency, _ in ending:
                 copies, used = self._replicate(bag, policy, want, min(cap, concurrency) - self.jobs)
@@ -359,14 +378,61 @@ class Matcher:
         self._known = ranking.remember(self.host, groups)
         return groups
 
-    def _fair_share(self, bag: Bag, want: int) -> int:
-        """How many a host may hold ready of what is left, so that the last tasks spread over all hosts."""
+    def _ahead(
+        self, bag: Bag, policy: BagPolicy, concurrency: int, classes: tuple[int, ...] | None, want: int, room: int
+    ) -> int:
+        """Slots' worth of tasks of this bag that the host may hold beyond what it asks for, at most `room`."""
+        index = 0 if classes is None else classes[0]
+        rules = bag.classes[index]
+        if concurrency < UNLIMITED:
+            most = bundles.finishing(bag, rules, self.host, self.t)
+            return room if most is None else max(0, min(room, most - self.jobs - want))
+        if not self.host.ad.get("round_trip_s"):
+            return 0
+        deadline_s = self._class_deadline_s(bag, policy, index)
+        ahead = bundles.ahead(self.state, bag, rules, self.host, self.t, deadline_s)
+        return max(0, min(room, self.host.slots + ahead - self.held - want))
+
+    def _fair_share(self, bag: Bag, want: int, by_policy: bool = False) -> int:
+        """How many a host may hold ready of what is left, so that the last tasks spread over all hosts.
+
+        A bag that says how many keeps that until less is left than an equal share.
+        """
         slots = self.host.slots
         free = slots - self.held
-        if want <= free:
+        if want <= free or (by_policy and not self.state.settings.spread_bundles):
             return want
-        share = bag.waiting * slots / (2 * max(self.state.hosts.live_slots, slots, 1))
-        return want if want <= share else min(want, max(free, ceil(share)))
+        live = max(self.state.hosts.live_slots, slots, 1)
+        share = bag.waiting * slots / live if by_policy else bag.waiting * slots / (2 * live)
+        return want if want <= share else min(want, max(free, int(share) if by_policy else ceil(share)))
+
+    def take_back(self, want: int) -> list[tuple[int, int, int, int]]:
+        """What this host, which is idle, would begin sooner than those that hold it."""
+        known: dict[tuple[int, int], bool] = {}
+
+        def suits(bag: Bag, task: int) -> bool:
+            key = (bag.number, bag.class_of(task))
+            if key not in known:
+                known[key] = self._suits(bag, key[1])
+            return known[key]
+
+        free = min(want, self.host.slots - self.held)
+        return bundles.to_take_back(self.state, self.host, free, self.t, suits) if free > 0 else []
+
+    def _suits(self, bag: Bag, index: int) -> bool:
+        """Whether this host may run a task of a class, and could begin it now."""
+        rules, policy = bag.classes[index], self.policies.of(bag.rules.policies)
+        if bag.stopped or bag.rules.paused or max(1, ceil(rules.cpus)) > self.host.slots - self.held:
+            return False
+        if not self._finishes(bag, rules):
+            return False
+        if self.host.memory_bytes and rules.memory_for(1) > self.memory_free:
+            return False
+        if not policy.expressions:
+            return True
+        host, queue, pool = self.ads
+        verdict = policy.match(host, bag_ad(bag, self.t), queue, pool, self.t, class_ad(rules))
+        return verdict.matches and ("Concurrency" not in policy.expressions or verdict.concurrency > self.jobs)
 
     def _take_bag(
         self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, room: int, most: int
@@ -386,9 +452,16 @@ class Matcher:
                     used += width * piece.count
                     most -= piece.count
                     if seconds is not None:
-                        piece.deadline = self.t + seconds
+                        piece.deadline = self.t + seconds + self._queue_s(bag, policy, used)
                 picked += taken
         return picked, used
+
+    def _queue_s(self, bag: Bag, policy: BagPolicy, used: int) -> float:
+        """Seconds that the last of these tasks may wait for a slot of this host; a policy's Deadline covers them."""
+        behind, slots = self.held + used - self.host.slots, max(1, self.host.slots)
+        if behind <= 0 or "Deadline" in policy.expressions or not bag.counts[DONE]:
+            return 0.0
+        return timeouts.RUN_FACTOR * bag.tally.run_s / bag.counts[DONE] * ceil(behind / slots)
 
     def _finishes(self, bag: Bag, rules: TaskClass) -> bool:
         """Whether a task ends before its host does; asked only of hosts that end at a known time."""
@@ -421,14 +494,15 @@ class Matcher:
             number = bag.columns.attempts[task] + 1
             need = rules.memory_for(number)
             if need and self.host.memory_bytes:
-                if need > self.memory_free:
+                if need > self.memory_free and not self._runs_at_once(need):
                     continue
                 self.memory_free -= need
+                self._largest = max(self._largest, need)
             picked.append(Assigned(bag.number, task, 1, number, None, AGAIN))
             left -= 1
         need = rules.memory_bytes and rules.memory_for(1)
-        if need and self.host.memory_bytes:
-            left = min(left, self.memory_free // need)
+        if need and self.host.memory_bytes and left > self.memory_free // need and not self._runs_at_once(need):
+            left = self.memory_free // need
         for start, end in queue.fresh:
             if left <= 0:
                 break
@@ -436,7 +510,18 @@ class Matcher:
             picked.append(Assigned(bag.number, start, count, 1, None, FRESH))
             left -= count
             self.memory_free -= need * count
+            self._largest = max(self._largest, need)
         return picked
+
+    def _runs_at_once(self, need: int) -> bool:
+        """Whether the host has memory for tasks of this size, and of those that it holds, on all slots at once."""
+        if self.host.slots * need > self.host.memory_bytes:
+            return False
+        if not self._looked_at_held:
+            bags, self._looked_at_held = self.state.bags, True
+            for job, task, number in self.host.held:
+                self._largest = max(self._largest, bags[job].classes[bags[job].class_of(task)].memory_for(number))
+        return self.host.slots * self._largest <= self.host.memory_bytes
 
     def _returned(self, bag: Bag, queue: TaskQueue, most: int) -> list[int]:
         """Tasks that came back, and that this host should have."""

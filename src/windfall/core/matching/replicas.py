@@ -15,6 +15,7 @@ from msgspec import Struct
 from windfall.core.decisions import TAIL_REPLICA, Assigned
 from windfall.core.events import TaskClass
 from windfall.core.matching.ads import Ad, bag_ad, job_ad
+from windfall.core.matching.bundles import is_ahead
 from windfall.core.matching.policy import BagPolicy
 from windfall.core.matching.turnarounds import quantile_s
 from windfall.core.state.hosts.hosts import Host
@@ -88,6 +89,8 @@ def replicas_for(
         room.looks -= 1
         if any(attempt.host == host.number for attempt in attempts):
             continue
+        if state.hosts.bundled and _comes_back(state, bag, task, attempts):
+            continue
         if patience_s is not None and t - attempts[-1].sent < patience_s:
             # The newest counts: a replica gets as long as the first had before there is another.
             continue
@@ -101,6 +104,14 @@ def replicas_for(
             seconds = deadline_s(bag, policy, job)
             picked.append(Assigned(bag.number, task, 1, number, None if seconds is None else t + seconds, TAIL_REPLICA))
     return picked
+
+
+def _comes_back(state: State, bag: Bag, task: int, attempts: list[Attempt]) -> bool:
+    """Whether the task has not begun and will be asked back, so that no replica is needed."""
+    if len(attempts) > 1 or not state.settings.spread_bundles:
+        return False
+    key, holder = (bag.number, task, attempts[0].number), state.hosts.get(attempts[0].host)
+    return holder is not None and key not in holder.session.asked_back and is_ahead(holder, key)
 
 
 def _candidates(bag: Bag, cap: int) -> Iterator[tuple[int, list[Attempt]]]:

@@ -20,6 +20,10 @@ def problems(state: State) -> list[str]:
         books = [LIVE] * (host.number in state.hosts.live) + [UNKNOWN] * (host.number in state.hosts.unknown)
         if books != ([] if host.state in (GONE, HIBERNATED) else [host.state]):
             found.append(f"host {host.name} is {host.state} and stands among {books}")
+        if (len(host.held) > host.slots) != (host.number in state.hosts.bundled):
+            found.append(f"host {host.name} holds {len(host.held)} and is wrong about its bundle")
+        if not host.held.keys() >= host.session.asked_back.keys():
+            found.append(f"host {host.name} was asked for what it does not hold")
     slots = sum(host.slots for host in state.hosts.values() if host.state == LIVE)
     if slots != state.hosts.live_slots:
         found.append(f"live slots are {slots}, counted {state.hosts.live_slots}")

@@ -178,8 +178,8 @@ def small_bags_run(scale: float) -> Scenario:
         }, priority=float(len(wanted) - place))
         for place, (name, (concurrency, requirements)) in enumerate(wanted.items(), 1)
     ]  # fmt: skip
-    pools = [pool | {"prefetch": 9} for pool in [*collaborative(scale, 700), cluster(scale)]]
-    return build("five small bags", pools, bags)
+    # GridBot's clients keep what they were sent to the end.
+    return build("five small bags", [*collaborative(scale, 700), cluster(scale)], bags, spread_bundles=False)
 
 
 def replication_with_volunteers_run(scale: float, threshold: int = 2000) -> Scenario:

@@ -84,6 +84,7 @@ class Ask(Struct):
     live: Annotated[list[tuple[Count, Count, Count, Count, Count, Count, Count]], Rows] = []
     leaving: Text | None = None
     checkpoints: Annotated[list[tuple[Count, Count, Count, Sha256, Count, Ago]], Rows] = []
+    room: Count = 0
 
 
 class WrongVersion(WindfallError):
@@ -120,23 +121,27 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     if machine is not None:
         events.append(MachineResumed(now, machine.number, now))
     want = min(ask.want, MAX_WANT)
-    events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds))
+    room = min(ask.room, MAX_WANT - want)
+    events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds, room))
     rows = (lambda made: Batch(outputs=output_rows(made, outputs))) if outputs else None
     records = await service.driver.submit(events, rows)
     answer = _answer_of(records[-1])
     if answer.refused:
         raise UsedId(f"exchange {ask.n} of '{ask.host}' is older than the last one: {answer.refused}")
+    waited_s = 0.0
     if ask.wait_s > 0 and want > 0 and not ask.leaving and not _has_news(service, ask.host, answer):
+        waits_from = service.driver.clock()
         await service.host_waits(ask.host, records[-1].seq, min(ask.wait_s, MAX_WAIT_S))
+        waited_s = max(0.0, service.driver.clock() - waits_from)
         if service.arrival(ask.host) != arrival:
             # The worker has hung up and asked again: tasks handed out here would not reach it.
             raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
         if _hibernated(service, ask.host) is not None:
             # Its worker was frozen with this request open: to ask again in its name would look like its return.
-            return await word(service, ask, answer, token)
-        again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots)
+            return await word(service, ask, answer, token, waited_s)
+        again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots, room=room)
         answer = _answer_of((await service.driver.submit([again]))[-1])
-    return await word(service, ask, answer, token)
+    return await word(service, ask, answer, token, waited_s)
 
 
 def _hibernated(service: Service, name: str) -> MachineState | None:
@@ -252,15 +257,21 @@ def _answer_of(record: Record) -> HostAnswered:
 
 def _has_news(service: Service, name: str, answer: HostAnswered) -> bool:
     host = service.state.host(name)
-    to_cancel = host is not None and bool(host.session.to_cancel)
-    return bool(answer.assigned or answer.cancel or answer.repeat or answer.tell or answer.stop or to_cancel)
+    to_tell = host is not None and bool(host.session.to_cancel or host.session.to_hand_back)
+    told = answer.assigned or answer.cancel or answer.hand_back
+    return bool(told or answer.repeat or answer.tell or answer.stop or to_tell)
 
 
-async def word(service: Service, ask: Ask, answer: HostAnswered, token: PoolToken | None) -> bytes:
+async def word(
+    service: Service, ask: Ask, answer: HostAnswered, token: PoolToken | None, waited_s: float = 0.0
+) -> bytes:
     """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
     host = service.state.hosts[answer.host]
-    assigned, cancel = (
-        (host.session.assigned, host.session.cancelled) if answer.repeat else (answer.assigned, answer.cancel)
+    session = host.session
+    assigned, cancel, hand_back = (
+        (session.assigned, session.cancelled, session.handed_back)
+        if answer.repeat
+        else (answer.assigned, answer.cancel, answer.hand_back)
     )
     out = hand_out(service, assigned)
     if out.failed:
@@ -271,6 +282,8 @@ async def word(service: Service, ask: Ask, answer: HostAnswered, token: PoolToke
         "jobs": out.jobs,
         "tasks": out.rows,
         "cancel": cancel,
+        "hand_back": hand_back,
+        "waited_s": round(waited_s, 4),
         "watch": service.live.watched(host.held),
         "next_s": service.state.settings.lease_s / 3,
         "tell": answer.tell,

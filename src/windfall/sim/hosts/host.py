@@ -75,10 +75,9 @@ class Host:
     """One simulated host with its worker."""
 
     __slots__ = (
-        "ad", "asked", "away_s", "black_hole", "boot", "boots", "durations", "epoch", "errors", "here", "idle_since",
-        "index",
-        "last_s", "n", "name", "offer", "polling", "polls", "pool", "presence", "queue", "rented_s", "results",
-        "retries", "retrying", "running", "since_s", "speed",
+        "ad", "ask_again", "asked", "asking", "away_s", "black_hole", "boot", "boots", "durations", "epoch",
+        "errors", "here", "idle_since", "index", "last_s", "n", "name", "offer", "polling", "polls", "pool",
+        "presence", "queue", "rented_s", "results", "retries", "retrying", "running", "since_s", "speed",
     )  # fmt: skip
     ad: dict[str, Any]
     black_hole: bool
@@ -94,6 +93,8 @@ class Host:
         """The offer of a rented machine; it may have a speed per class of tasks."""
         self.asked = self.boots = self.epoch = self.n = self.polls = self.retries = 0
         self.here = self.polling = self.retrying = False
+        self.asking = self.ask_again = False
+        """An exchange is on its way, and another one is due when its answer is there."""
         self.last_s = self.since_s = self.rented_s = 0.0
         self.away_s = inf
         """Seconds after which it is started again when it has been drained."""
@@ -111,6 +112,12 @@ class Host:
             return pool.hold - held
         longest_s = now - min((running.start_s for running in self.running.values()), default=now)
         return pace.want(pool.pool.slots, held, self.durations.mean_s(longest_s))
+
+    def room(self, want: int) -> int:
+        """How many more it could hold if the server hands out ahead; a host with a fixed prefetch holds just that."""
+        if not self.pool.bundles:
+            return 0
+        return pace.room(self.pool.pool.slots, len(self.running) + len(self.queue) + max(0, want))
 
 
 class Ground:
@@ -156,6 +163,8 @@ class Ground:
             ad["memory_mb"] = pool.memory_mb
         if pool.tags:
             ad["tags"] = pool.tags
+        if pool.round_trip_s:
+            ad["round_trip_s"] = pool.round_trip_s
         return ad
 
     def first(self, host: Host) -> float:

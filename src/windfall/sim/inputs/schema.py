@@ -61,6 +61,12 @@ SERVER = (
     Field("tail_leave", "number", "and leaves it above this number; 0: never", 0.0),
     Field("max_replicas", "count", "most replicas of a task at a time, by policy or without", 3),
     Field("failover_pool", "text", "the pool for tasks that fail or vanish again and again", ""),
+    Field(
+        "spread_bundles",
+        "flag",
+        "near the end of a bag hosts hold an equal share, and idle hosts get what has not begun elsewhere",
+        True,
+    ),
     Field("planning", "duration", "how long a planner takes to make a plan", "0s"),
 )
 
@@ -71,6 +77,7 @@ POOL = (
     Field("per_minute", "number", "with `on_demand`: workers that the server asks for in a minute, at most", 60.0),
     Field("slots", "count", "attempts that a host runs at once", 1),
     Field("prefetch", "count or rule", 'tasks held ready beyond those that run; "worker": as a worker does', "worker"),
+    Field("round_trip", "duration", "time from a request of a host to the tasks of its answer", "0s"),
     Field("speed", "number law", "speed of a host against the reference, drawn once per host", 1.0),
     Field("memory_mb", "count", "memory of a host; 0: not told", 0),
     Field("arrive", "time law", "when a host is first requested, from the start", "0s"),

@@ -463,6 +463,20 @@ class SlotPool:
             self._fail(held, m.PREEMPTED, f"not begun: {reason}")
         self._backlog.clear()
 
+    def return_unbegun(self, keys: Iterable[tuple[Any, Any, int]]) -> None:
+        """Return those of these attempts that have not begun: another host is idle."""
+        wanted = {held.ident: held for key in keys if (held := self._held.get(key))}
+        for slot in {held.slot for held in wanted.values() if held.slot}:
+            self._take_back(slot)
+        waiting = [*self._backlog, *(held for group in self._staging.values() for held in group)]
+        returned = [held for held in waiting if held.ident in wanted]
+        self._backlog = deque(held for held in self._backlog if held.ident not in wanted)
+        for ident, group in self._staging.items():
+            self._staging[ident] = [held for held in group if held.ident not in wanted]
+        for held in returned:
+            self._fail(held, m.PREEMPTED, "not begun: another host is idle")
+        self.dispatch()
+
     def preempt(self, reason: str, grace_s: float | None, notice: bool) -> None:
         """Hand back waiting tasks and end running ones, with their grace time or the one given."""
         self.hand_back(reason)

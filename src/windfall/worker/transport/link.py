@@ -120,6 +120,8 @@ class Link:
         os.set_blocking(self._wake_read, False)
         self.down_since_s: float | None = None
         self.last_failure = ""
+        self.answered_in_s = 0.0
+        """From sending the last exchange that was answered to its answer, the time for which it was held included."""
         self._thread = threading.Thread(target=self._carry, daemon=True, name="link")
         self._thread.start()
 
@@ -208,6 +210,7 @@ class Link:
         assert connection.sock is not None
         connection.sock.settimeout(hold_s + ANSWER_S)
         headers = {**self._address.headers, "Content-Type": frames.CONTENT_TYPE}
+        sent_s = time.monotonic()
         connection.request("POST", self._path, body, headers)
         self._holding = hold_s > 0
         try:
@@ -220,6 +223,7 @@ class Link:
         if response.will_close:
             self._drop()
         check(response.status, data, response.headers)
+        self.answered_in_s = time.monotonic() - sent_s
         return data
 
     def _drop(self) -> None:

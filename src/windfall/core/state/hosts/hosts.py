@@ -24,6 +24,14 @@ class Session(Struct, array_like=True, gc=False):
     cancelled: list[Key] = field(default_factory=list)
     to_cancel: list[Key] = field(default_factory=list)
     """Attempts that it is told to drop at its next exchange."""
+    handed_back: list[Key] = field(default_factory=list)
+    """What the last answer asked it to return if it had not begun."""
+    to_hand_back: list[Key] = field(default_factory=list)
+    """Attempts that it is told to return at its next exchange, if they have not begun."""
+    asked_back: dict[Key, None] = field(default_factory=dict)
+    """What it holds and was ever asked to return: asked once, because what stays has begun."""
+    asked_back_t: float | None = None
+    """When it was last asked to return something."""
 
 
 class Times(Struct, array_like=True, gc=False):
@@ -92,7 +100,7 @@ class SavedHosts(Struct, array_like=True):
 class Hosts(dict[int, Host]):
     """All hosts by number, and the order in which they fell silent."""
 
-    __slots__ = ("by_name", "by_pool", "live", "live_slots", "next", "to_tell", "unknown")
+    __slots__ = ("bundled", "by_name", "by_pool", "live", "live_slots", "next", "to_tell", "unknown")
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,12 +113,21 @@ class Hosts(dict[int, Host]):
         self.by_pool: Counter[str] = Counter()
         """Hosts that are there (live, or silent and not yet lost) by the name of their pool, configured or not."""
         self.to_tell: dict[int, None] = {}
-        """Hosts with something to cancel: a driver wakes them if they wait for an answer."""
+        """Hosts with something to cancel or to return: a driver wakes them if they wait for an answer."""
+        self.bundled: dict[int, None] = {}
+        """Hosts that hold more attempts than they have slots."""
 
     def add(self, host: Host) -> None:
         self[host.number] = host
         self.by_name[host.name] = host
         self.next = max(self.next, host.number + 1)
+
+    def note_held(self, host: Host) -> None:
+        """Keep `bundled` true to what the host holds."""
+        if len(host.held) > host.slots:
+            self.bundled[host.number] = None
+        else:
+            self.bundled.pop(host.number, None)
 
     def count_in_pool(self, pool: str, change: int) -> None:
         """A host of a pool came (1) or went (-1)."""
@@ -135,7 +152,8 @@ class Hosts(dict[int, Host]):
                 self.live_slots += host.slots
             if host.state != GONE:
                 self.count_in_pool(host.pool, 1)
-            if host.session.to_cancel:
+            self.note_held(host)
+            if host.session.to_cancel or host.session.to_hand_back:
                 self.to_tell[host.number] = None
         self.live = OrderedDict.fromkeys(saved.live)
         self.unknown = OrderedDict.fromkeys(saved.unknown)
