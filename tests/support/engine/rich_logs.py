@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import zlib
+from array import array
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 
 from tests.support.engine.every_event import every_event
 from tests.support.engine.hand import Hand
+from windfall.core.engine import Engine
 from windfall.core.events import (
     InstanceRequested,
     InstancesWanted,
@@ -24,9 +27,13 @@ from windfall.core.events import (
     SiteHostReported,
     TaskClass,
 )
+from windfall.core.formats import read_record
 from windfall.core.records import Record, encode_record
 from windfall.core.sites.instances import InstanceEnd, SiteRules, Wish
 from windfall.core.state.hosts.pools import PoolRules
+from windfall.core.state.saving import Reader
+from windfall.core.state.snapshot import SavedState, save
+from windfall.core.state.state import State
 from windfall.sim.scenario import check
 from windfall.sim.world import World
 
@@ -113,11 +120,58 @@ def _running(hand: Hand, started: list[int]) -> list:
 WORLDS = {"rented": rented, "grid": grid, "by hand": by_hand, "every event": every_event}
 
 
-def store(name: str, logs: list[list[Record]]) -> None:
-    """Keep logs under tests/data/logs. Call it by hand, once for each format."""
-    data = msgspec.msgpack.encode([[encode_record(record) for record in log] for log in logs])
-    (LOGS / name).write_bytes(zlib.compress(data, 9))
+def store(format_: int, name: str, log: list[Record]) -> None:
+    """Keep a log and the state that it gives. Call it by hand, once: when a format or a kind of event is new."""
+    folder = LOGS / f"format-{format_}"
+    folder.mkdir(exist_ok=True)
+    data = [encode_record(record) for record in log]
+    _write(folder / f"{name}.log", data)
+    engine, state = Engine(), State()
+    for record in data:
+        engine.apply(state, read_record(state, record, format_))
+    _write(folder / f"{name}.state", described(state))
 
 
-def stored(name: str) -> list[list[bytes]]:
-    return msgspec.msgpack.decode(zlib.decompress((LOGS / name).read_bytes()), type=list[list[bytes]])
+def stored(format_: int) -> dict[str, list[bytes]]:
+    """The stored logs of a format by name."""
+    return {path.stem: _read(path) for path in sorted((LOGS / f"format-{format_}").glob("*.log"))}
+
+
+def state_then(format_: int, name: str) -> Any:
+    """What `described` told of the state when the log was stored."""
+    return _read(LOGS / f"format-{format_}" / f"{name}.state")
+
+
+def described(state: State) -> Any:
+    """The saved state as plain values in which structs are told from lists."""
+    return _plain(Reader(save(state)).read(SavedState))
+
+
+def holds_all_of(now: Any, then: Any) -> bool:
+    """Whether a state is the same as the one described then, apart from fields that structs have got at their end."""
+    if isinstance(then, dict):
+        (kind, parts), (kind_now, parts_now) = *then.items(), *now.items()
+        if kind == "struct":
+            parts_now = parts_now[: len(parts)]
+        return kind == kind_now and holds_all_of(parts_now, parts)
+    if isinstance(then, list):
+        return len(now) == len(then) and all(map(holds_all_of, now, then))
+    return bool(now == then)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return {"struct": [_plain(getattr(value, name)) for name in value.__struct_fields__]}
+    if isinstance(value, dict):
+        return {"map": [[_plain(key), _plain(item)] for key, item in value.items()]}
+    if isinstance(value, list | tuple | array):
+        return [_plain(item) for item in value]
+    return _plain(value.saved()) if hasattr(value, "saved") else value
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_bytes(zlib.compress(msgspec.msgpack.encode(value), 9))
+
+
+def _read(path: Path) -> Any:
+    return msgspec.msgpack.decode(zlib.decompress(path.read_bytes()))
