@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("windfall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -17,3 +19,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write what failed to the file that WINDFALL_FAILED_TESTS names, a test a line: see .ci/run."""
+    if (path := os.environ.get("WINDFALL_FAILED_TESTS")) and not os.environ.get("PYTEST_XDIST_WORKER"):
+        reports = [*terminalreporter.stats.get("failed", []), *terminalreporter.stats.get("error", [])]
+        Path(path).write_text("".join(f"{name}\n" for name in dict.fromkeys(report.nodeid for report in reports)))
