@@ -39,6 +39,8 @@ class TaskClass(Struct, frozen=True, array_like=True):
     """The guess is the truth: nothing is learned (a simulation of known times)."""
     checkpoint_mb: float | None = None
     """It checkpoints, in files of this size; an attempt that moves goes on from there."""
+    executable: str = ""
+    """The program that its tasks run, for policies; empty where tasks differ."""
 
     def memory_for(self, attempt: int) -> int:
         if not self.memory_per_attempt:

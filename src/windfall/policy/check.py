@@ -1,7 +1,7 @@
 """Finds what is wrong with the policies of a bag before anything has started. Touches classad2 only to parse.
 
 Errors are what cannot be meant: a text that does not parse, a name one letter away from a known one, the clock, chance.
-Warnings are what may be meant: a name that Windfall does not set may be a tag of a worker.
+So is an attribute that never exists. Warnings are what may be meant: an unknown name of Host may be a worker's tag.
 """
 
 from __future__ import annotations
@@ -169,11 +169,14 @@ def _check_unknown(faults: _Faults, node: Node, reference: Reference, extra: Ext
     if near:
         also = f" (a tag of your own: Host.Tag_{name})" if reference.ad == "Host" else ""
         faults.error(node.start, f"{written} is no known attribute", f"did you mean {near}?{also}")
-    elif reference.ad in ("Host", "BOT"):
-        owner = "a worker's tag" if reference.ad == "Host" else "an attribute that you give the bag"
-        faults.warning(node.start, f"Windfall does not set {written}", f"where it is not {owner}, it is undefined")
+    elif reference.ad == "Host":
+        faults.warning(
+            node.start, f"Windfall does not set {written}", "where it is not a worker's tag, it is undefined"
+        )
     else:
-        faults.warning(node.start, f"Windfall does not set {written}", "it is undefined, and undefined is never true")
+        near = nearest_attribute(reference, extra, any_distance=True)
+        own = f"; give the bag the attribute {name} to use one of your own" if reference.ad == "BOT" else ""
+        faults.error(node.start, f"there is no attribute {written}", f"the nearest is {near}{own}")
 
 
 def _check_visible(faults: _Faults, node: Node, reference: Reference) -> None:

@@ -21,7 +21,7 @@ ALIASES = {("Host", "numcpus"): "Cpus", ("Host", "opsys"): "OS", ("Host", "machi
 REPLICA = re.compile(r"replica([1-9][0-9]*)", re.IGNORECASE)
 MIN_SIMILARITY = 0.78
 # Attributes of Job that all tasks of a class share as long as they have no replicas (GridBot 6.4).
-SHARED_BY_TASKS = ("NumberOfReplicas", "Cpus", "Memory")
+SHARED_BY_TASKS = ("NumberOfReplicas", "Cpus", "Memory", "Executable")
 # Attributes that change only when a host sends another ad, or a bag gets other rules or enters another phase.
 STEADY = {
     "Host": frozenset({"Name", "Cpus", "Memory", "OS", "Arch", "Pool", "Speed", "Slots"}),
@@ -64,6 +64,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Host", "CpuTimeUsedRecently", "real", "seconds of error-free work, decaying", "Host.CpuTimeUsedRecently"
     ),
     Attribute("Host", "Blocked", "boolean", "turned away as a black hole", "!Host.Blocked"),
+    Attribute("Job", "Name", "string", "the task as commands name it: JOB.TASK", 'Job.Name == "fit.17"'),
+    Attribute("Job", "Executable", "string", "program of the bag's command", 'Job.Executable == "/usr/bin/blastp"'),
     Attribute("Job", "NumberOfReplicas", "integer", "replicas that are running", "Job.NumberOfReplicas < 3"),
     Attribute("Job", "Attempts", "integer", "attempts begun so far", "Job.Attempts < 5"),
     Attribute("Job", "Failures", "integer", "attempts that the task itself failed", "Job.Failures == 0"),
@@ -100,6 +102,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("Pool", "Price", "real", "dollars for an hour of one worker", "Pool.Price < 0.1"),
 )
 REPLICA_ATTRIBUTES: tuple[Attribute, ...] = (
+    Attribute("Job.Replica1", "Name", "string", "JOB.TASK_ATTEMPT", 'Job.Replica1.Name != "fit.17_1"'),
     Attribute("Job.Replica1", "SentTime", "real", "when the replica was sent", "Now - Job.Replica1.SentTime > 1800"),
     Attribute("Job.Replica1", "Host", "ad", "its host, as Host", "Job.Replica1.Host.ErrorRate > 0.1"),
 )
@@ -216,10 +219,17 @@ def _replica_spelling(replica: str, steps: tuple[str, ...]) -> tuple[str, ...] |
     return None if rest is None else (replica, name, *rest)
 
 
-def nearest_attribute(reference: Reference, extra: Mapping[str, Iterable[str]]) -> str | None:
-    """The known name that an unknown one was probably meant to be: in its own ad, or as it stands in another."""
+def nearest_attribute(
+    reference: Reference, extra: Mapping[str, Iterable[str]], any_distance: bool = False
+) -> str | None:
+    """The known name that an unknown one was probably meant to be: in its own ad, or as it stands in another.
+
+    With `any_distance` the nearest of its own ad, however far.
+    """
     prefix, ad, name = _place(reference)
-    own = {n: n for n in extra.get(ad, ())} | {a.name: a.name for a in ATTRIBUTES if a.ad == ad}
+    own = {n: n for n in extra.get(ad, ())} | {a.name: a.name for a in (*ATTRIBUTES, *REPLICA_ATTRIBUTES) if a.ad == ad}
+    if any_distance:
+        return f"{prefix}.{_close(name, own, 0.0)}"
     # Hosts and bags carry names of their users' own; the other ads do not, so a wilder guess is safe there.
     if near := _close(name, own, MIN_SIMILARITY if ad in ("Host", "BOT") else 0.6):
         return f"{prefix}.{near}"
@@ -232,8 +242,10 @@ def nearest_attribute(reference: Reference, extra: Mapping[str, Iterable[str]]) 
 def _place(reference: Reference) -> tuple[str, str, str]:
     """(text before the last name, ad whose vocabulary applies, last name)."""
     *before, name = reference.steps
-    inside_replica = len(before) == 2 and before[1].lower() == "host"
-    return ".".join((reference.ad, *before)), "Host" if inside_replica else reference.ad, name
+    ad = reference.ad
+    if ad == "Job" and before and REPLICA.fullmatch(before[0]):
+        ad = "Host" if len(before) == 2 and before[1].lower() == "host" else "Job.Replica1"
+    return ".".join((reference.ad, *before)), ad, name
 
 
 def _close(name: str, candidates: Mapping[str, str], similar: float = MIN_SIMILARITY) -> str | None:

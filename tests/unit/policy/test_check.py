@@ -69,6 +69,24 @@ def test_a_name_close_to_no_known_one_is_a_warning_because_it_may_be_a_tag():
     assert "does not set Host.gpu" in finding.message
 
 
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("Queue.Load > 1", "Queue.BOTsInQueue"),
+        ("Job.Duration > 1", "Job."),
+        ("Pool.zzz == 1", "Pool."),
+        ("BOT.colour == 1", "BOT.Owner"),
+        ("wanted == 1", "BOT.Owner"),
+        ("Job.Replica1.Owner == 1", "Job.Replica1.Name"),
+    ],
+)
+def test_an_attribute_that_never_exists_is_refused_with_the_nearest_that_does(text, nearest):
+    (finding,) = findings(text, policy="Deadline")
+    assert (finding.level, finding.offset) == ("error", 0)
+    assert "there is no attribute" in finding.message
+    assert f"the nearest is {nearest}" in finding.hint
+
+
 def test_a_declared_attribute_is_known_and_so_is_anything_that_says_tag():
     assert findings("Host.memry > 1 && Host.gpu > 1", Host=["memry", "GPU"]) == []
     assert findings("Host.Tag_memry > 1") == []

@@ -50,7 +50,7 @@ def test_conditions_see_host_job_bag_queue_pool_and_now(requirements, matches):
 
 @pytest.mark.parametrize("condition", ["Host.gpu", "!Host.gpu", "Host.gpu == 1", "Host.gpu < 1 || false", "Host.Name"])
 def test_undefined_error_and_texts_are_never_true(condition):
-    policy = compile_policies({"JobRequirements": condition, "GridPolicy": "Pool.Region == 1"})
+    policy = compile_policies({"JobRequirements": condition, "GridPolicy": "Pool.Limit == 1"})
     assert policy.match(HOST, BAG, QUEUE, POOL, 0.0).matches is False
     assert policy.wants_pool(BAG, POOL, 0.0) is False
 
@@ -126,7 +126,9 @@ def test_tags_are_seen_in_any_case_and_under_their_tag_name():
 
 def test_attributes_of_the_bag_are_seen_bare_or_under_bot():
     bag = {**BAG, "project": "x", "limits": {"low": 3}}
-    assert match({"JobRequirements": 'project == "x" && BOT.Project == "x" && BOT.limits.low == 3'}, bag=bag).matches
+    text = 'project == "x" && BOT.Project == "x" && BOT.limits.low == 3'
+    policy = compile_policies({"JobRequirements": text}, {"BOT": ["project", "limits"]})
+    assert policy.match(HOST, bag, QUEUE, POOL, 0.0).matches
 
 
 def test_lists_are_seen_although_they_cannot_be_remembered():

@@ -151,11 +151,11 @@ bag_ad = BagAd
 # --- the queue, and a pool --------------------------------------------------------------------------------------------
 
 
-QUEUE: Makers = {"BOTsInQueue": lambda state, t: len(state.bags.ready)}
+QUEUE: Makers = {"BOTsInQueue": lambda state, t: len(state.bags.unfinished)}
 
 
 class QueueAd(View):
-    """The bags with tasks to hand out."""
+    """The bags that are not finished, whether their tasks wait or run."""
 
     __slots__ = ()
     makers = QUEUE
@@ -211,6 +211,7 @@ CLASS: Makers = {
     "NumberOfReplicas": lambda rules, t: 0,
     "Cpus": lambda rules, t: rules.cpus,
     "Memory": lambda rules, t: rules.memory_for(1) >> 20,
+    "Executable": lambda rules, t: rules.executable or None,
 }
 
 
@@ -233,7 +234,14 @@ def _next_memory_mb(task: Task, t: float) -> int:
     return bag.classes[bag.class_of(index)].memory_for(bag.columns.attempts[index] + 1) >> 20
 
 
+def _task_name(bag: Bag, task: int) -> str:
+    """As commands take it: `windfall explain NAME`."""
+    return f"{bag.rules.name}.{task}"
+
+
 JOB: Makers = {
+    "Name": lambda task, t: _task_name(task[1], task[2]),
+    "Executable": lambda task, t: task[1].classes[task[1].class_of(task[2])].executable or None,
     "NumberOfReplicas": lambda task, t: len(task[3]),
     "Attempts": lambda task, t: task[1].columns.attempts[task[2]],
     "Failures": lambda task, t: task[1].columns.failures[task[2]],
@@ -252,9 +260,10 @@ class JobAd(View):
     makers = JOB
 
     def find_others(self, about: Task) -> dict[str, Any]:
-        state, _, _, attempts, t = about
+        state, bag, task, attempts, t = about
         return {
             f"Replica{place}": {
+                "Name": f"{_task_name(bag, task)}_{attempt.number}",
                 "SentTime": attempt.sent,
                 "Host": host_ad(state.hosts[attempt.host], t) if attempt.host in state.hosts else {},
             }

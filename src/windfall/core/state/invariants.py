@@ -95,6 +95,8 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
         found.append(f"{name}: held and live differ by {sorted(sent ^ set(bag.attempts.live))[:5]}")
     if (bag.number in state.bags.ready) != bag.dispatchable:
         found.append(f"{name}: ready {bag.number in state.bags.ready}, dispatchable {bag.dispatchable}")
+    if (bag.number in state.bags.unfinished) != (bag.finished_t is None and (bag.sealed or bag.rules.streaming)):
+        found.append(f"{name}: {bag.state}, but {'' if bag.number in state.bags.unfinished else 'not '}in the queue")
     for task in range(bag.total):
         rules = bag.classes[bag.class_of(task)]
         # Each replica that was out may add one more while others still run.

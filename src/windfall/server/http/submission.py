@@ -70,6 +70,7 @@ def rules_of(spec: JobSpec, paused: bool = False) -> JobRules:
 
 
 def classes_of(spec: JobSpec) -> list[TaskClass]:
+    executable = executable_of(spec)
     return [
         TaskClass(
             cpus=needs.cpus,
@@ -81,9 +82,18 @@ def classes_of(spec: JobSpec) -> list[TaskClass]:
             estimate_s=needs.estimate_s,
             name=needs.name,
             checkpoint_mb=None if spec.checkpoint_s is None else spec.checkpoint_mb,
+            executable=executable,
         )
         for needs in spec.task_classes()
     ]
+
+
+def executable_of(spec: JobSpec) -> str:
+    """The program that every task runs; empty where each task has a command of its own."""
+    if spec.kind == "call":
+        return spec.python or "python"
+    first = spec.command[0] if spec.command else ""
+    return "" if "{" in first else first
 
 
 def compile_policies(texts: dict[str, str], attributes: Sequence[str] = ()) -> BagPolicy:

@@ -447,7 +447,7 @@ class Bag(Struct, array_like=True, dict=True):
 class Bags(dict[int, Bag]):
     """All jobs by number, and which of them have something to hand out."""
 
-    __slots__ = ("_in_order", "_ready", "by_key", "deadlines", "next", "revision", "shapes", "tails")
+    __slots__ = ("_in_order", "_ready", "by_key", "deadlines", "next", "revision", "shapes", "tails", "unfinished")
 
     def __init__(self) -> None:
         super().__init__()
@@ -462,6 +462,8 @@ class Bags(dict[int, Bag]):
         self._in_order = True
         self.tails: dict[int, Bag] = {}
         """Bags in their tail phase with attempts out: the ones whose tasks may be replicated."""
+        self.unfinished: dict[int, None] = {}
+        """Bags that may run and have not ended, whether their tasks wait or run."""
         self.revision = 0
         """Grows with every change of `ready`, of `tails` and of any bag's terms: nothing else may be ranked by."""
 
@@ -494,6 +496,10 @@ class Bags(dict[int, Bag]):
                 self.changed()
         elif self._ready.pop(bag.number, None) is not None:
             self.changed()
+        if bag.finished_t is None and (bag.sealed or bag._terms.rules.streaming):
+            self.unfinished[bag.number] = None
+        else:
+            self.unfinished.pop(bag.number, None)
         if bag._terms.tail and bag.replicable:
             if bag.number not in self.tails:
                 self.tails[bag.number] = bag
