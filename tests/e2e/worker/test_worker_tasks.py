@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -189,6 +190,27 @@ def test_an_output_cannot_reach_out_of_the_directory(run, pattern):
 def test_a_large_input_and_a_long_command_line_arrive_whole(run):
     assert len(run(["cat"], b"x" * 5_000_000, output_cap_bytes=6_000_000)["stdout"]) == 5_000_000
     assert run(["sh", "-c", "echo ${#1}", "sh", "y" * 120_000])["stdout"] == b"120000\n"
+
+
+def test_jobs_with_large_environments_and_many_inputs_run(run, server):
+    many = {f"V{number}": "x" * 1000 for number in range(230)}
+    assert run("echo ${#V7}", env=many)["stdout"] == b"1000\n"
+    files = [[f"in/{number}", server.blob(b"same"), 4, 0o644] for number in range(2000)]
+    assert run("ls in | wc -l", inputs=files)["stdout"].strip() == b"2000"
+
+
+def test_an_environment_that_the_system_refuses_fails_its_task_alone(run):
+    result = run("echo never", env={"V": "x" * 230_000})
+    assert result["cause"] == "no-command" and "too long" in result["text"]
+
+
+def test_a_run_folder_that_somebody_removes_costs_no_later_task(tmp_path):
+    with FakeServer() as server, worker(server.url, tmp_path, "--slots", "1"):
+        server.result(server.add(server.job(), ["true"]))
+        shutil.rmtree(tmp_path / "worker" / tmp_path.name / "run")
+        results = [server.result(server.add(server.job(), ["sh", "-c", "pwd >file"])) for _ in range(3)]
+        calls = [server.result(server.call(server.job(kind="call"), int, number)) for number in range(2)]
+    assert {result["cause"] for result in results + calls} == {"done"}
 
 
 def test_a_call_returns_its_value_and_its_output(call):

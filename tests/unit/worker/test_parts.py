@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import io
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from windfall.pools.starting.workerfile import worker_pyz
 from windfall.worker import __main__ as command
 from windfall.worker import identity
 from windfall.worker.running import workdir
-from windfall.worker.running.channel import Queue, encode
+from windfall.worker.running.channel import Queue, encode, message_of
 from windfall.worker.running.window import OutputWindow, shrink
 from windfall.worker.transport.outbox import Outbox, Result
 from windfall.worker.transport.spool import Spool
@@ -130,10 +131,40 @@ def test_too_large_an_exchange_goes_again_in_halves_and_a_single_result_is_cut(t
 def test_what_was_not_read_from_a_queue_can_be_taken_back():
     queue = Queue()
     for number in range(3):
-        assert queue.put(encode(number))
-    assert queue.read_end.recv(1000) == encode(0)
-    assert queue.take_back() == [encode(1), encode(2)]
+        assert queue.put(("task", number), "/no/folder")
+    assert queue.read_end.recv(1000) == encode(("task", 0))
+    assert queue.take_back() == [encode(("task", 1)), encode(("task", 2))]
     queue.close()
+
+
+def test_a_message_too_large_for_a_packet_goes_through_a_file_that_is_removed(tmp_path):
+    queue, large = Queue(), ("spec", 1, {"env": {"X": "x" * 1_000_000}})
+    assert queue.put(large, str(tmp_path)) and queue.put(large, str(tmp_path))
+    assert message_of(queue.read_end.recv(1 << 18)) == large
+    assert [message_of(packet) for packet in queue.take_back()] == [large]
+    assert list(tmp_path.iterdir()) == []
+    queue.close()
+
+
+def test_a_message_that_finds_no_room_leaves_no_file(tmp_path):
+    queue = Queue()
+    while queue.put(("task", b"x" * 100_000), str(tmp_path)):
+        pass
+    assert not queue.put(("task", b"x" * 200_000), str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    queue.close()
+
+
+def test_a_directory_that_somebody_removed_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = workdir.OwnDirectory(str(tmp_path / "run" / "folder"), "slot0")
+    first = own.enter()
+    shutil.rmtree(tmp_path / "run")
+    second = own.enter()
+    assert str(Path.cwd()) == second != first
+    own.step_out()
+    shutil.rmtree(tmp_path / "run")
+    assert Path(own.enter()).is_dir()
 
 
 def test_an_id_depends_on_hardware_name_user_and_instance_alone():

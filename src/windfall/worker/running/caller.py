@@ -19,7 +19,7 @@ from typing import Any
 
 from windfall.wire import messages as m
 from windfall.worker.running import workdir
-from windfall.worker.running.channel import Inbox, Line, unfold
+from windfall.worker.running.channel import Inbox, Line
 from windfall.worker.running.window import marker
 
 _MAX_FUNCTIONS = 256
@@ -55,7 +55,7 @@ class Caller:
                 self._specs.clear()
                 self._spec_id = -1
 
-    def _call(self, ident: int, spec_id: int, task: str, attempt: int, path: str | None, payload: bytes) -> None:
+    def _call(self, ident: int, spec_id: int, task: str, attempt: int, argv: None, payload: bytes) -> None:
         spec = self._specs[spec_id]
         started_s, cpu_s = time.monotonic(), time.process_time()
         more: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class Caller:
             self._line.send(("r", ident, cause, None, 0.0, 0.0, 0, b"", b"", b"", {"text": text}))
             self._own.leave()
             return
-        cause, value, text = self._evaluate(unfold(path, payload)[1], bool(spec["memory_bytes"]))
+        cause, value, text = self._evaluate(payload, bool(spec["memory_bytes"]))
         if cause == m.DONE and spec["outputs"]:
             files, missing = workdir.find_outputs(folder, spec["outputs"])
             if missing:
@@ -109,7 +109,7 @@ class Caller:
                 self._own.step_out()
                 folder = os.environ["WINDFALL_DIR"] = self._own.enter()
         except OSError as error:
-            raise _NotStarted(m.NO_CWD if spec["cwd"] is not None else m.INPUTS, str(error)) from None
+            raise _NotStarted(m.NO_CWD if spec["cwd"] is not None else m.LOST, str(error)) from None
         if spec["inputs"]:
             try:
                 workdir.place_inputs(folder, spec["inputs"])

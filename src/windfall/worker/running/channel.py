@@ -8,6 +8,7 @@ of the standard library).
 
 from __future__ import annotations
 
+import itertools
 import marshal
 import os
 import socket
@@ -16,7 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_PACKET_BYTES = 128 * 1024
-"""Larger payloads go through a file: a packet must fit into the socket's buffer whole."""
+"""Larger messages go through a file: a packet must fit into the socket's buffer whole."""
+_FILE = "file"
+_large = itertools.count()
 
 _LENGTH = struct.Struct("=I")
 _INT = struct.Struct("=i")
@@ -30,14 +33,15 @@ def encode(message: Any) -> bytes:
 decode = marshal.loads
 
 
-def unfold(argv: Any, payload: bytes) -> tuple[Any, bytes]:
-    """The argument list and the payload of a task, read from a file if the task was too large for a packet."""
-    if not isinstance(argv, str):
-        return argv, payload
-    with open(argv, "rb") as file:
-        argv_and_payload: tuple[Any, bytes] = decode(file.read())
-    os.unlink(argv)
-    return argv_and_payload
+def message_of(packet: bytes | memoryview) -> Any:
+    """The message of a packet, once: a file that it names is removed."""
+    message = decode(packet)
+    if message[0] != _FILE:
+        return message
+    with open(message[1], "rb") as file:
+        message = decode(file.read())
+    os.unlink(file.name)
+    return message
 
 
 class Queue:
@@ -47,11 +51,23 @@ class Queue:
         self._write, self.read_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._write.setblocking(False)
 
-    def put(self, packet: bytes) -> bool:
-        """Send a packet; False if the buffer is full or the reader is gone: keep the packet and try later."""
+    def put(self, message: tuple[Any, ...], folder: str) -> bool:
+        """Send a message; False if the buffer is full or the reader is gone: keep the message and try later.
+
+        A message that is too large for a packet goes into a file of `folder` that the packet names.
+        """
+        packet, path = encode(message), ""
+        if len(packet) > MAX_PACKET_BYTES:
+            os.makedirs(folder, 0o700, exist_ok=True)
+            path = os.path.join(folder, f"large-{next(_large)}")
+            with open(path, "wb") as file:
+                file.write(packet)
+            packet = encode((_FILE, path))
         try:
             self._write.send(packet)
         except (BlockingIOError, ConnectionError):
+            if path:
+                os.unlink(path)
             return False
         return True
 
@@ -94,7 +110,7 @@ class Inbox:
                 size = self._socket.recv_into(self._buffer)
         except ConnectionError:
             return None
-        return decode(self._buffer[:size]) if size else None
+        return message_of(self._buffer[:size]) if size else None
 
     def descriptors(self) -> list[int]:
         """The descriptors in the next packet; the packet before it announced them."""

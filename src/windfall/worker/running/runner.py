@@ -19,7 +19,7 @@ from typing import Any
 
 from windfall.wire import messages as m
 from windfall.worker.running import limits, system, workdir
-from windfall.worker.running.channel import Inbox, Line, unfold
+from windfall.worker.running.channel import Inbox, Line
 from windfall.worker.running.window import OutputWindow
 
 _READ_BYTES = 1 << 16
@@ -189,17 +189,14 @@ class Runner:
 
     # -- commands ---------------------------------------------------------------------------------------------------
 
-    def _run_task(
-        self, ident: int, spec_id: int, task: str, attempt: int, argv: list[str] | str, payload: bytes
-    ) -> None:
+    def _run_task(self, ident: int, spec_id: int, task: str, attempt: int, argv: list[str], payload: bytes) -> None:
         spec = self._specs[spec_id]
         stdin, started_ns = 0, time.time_ns()
         try:
             if isinstance(spec, NotStarted):
                 raise spec
-            if payload or isinstance(argv, str):
-                argv, payload = unfold(argv, payload)
-                stdin = _file_with(payload) if payload else stdin
+            if payload:
+                stdin = _file_with(payload)
             folder = self._enter(spec)
             env = spec.env
             env[b"WINDFALL_TASK"] = task.encode()
@@ -234,7 +231,8 @@ class Runner:
             try:
                 folder = own = self._own.enter()
             except OSError as error:
-                raise NotStarted(m.INPUTS, f"no directory for the attempt: {error}") from None
+                # The host's fault and not the task's.
+                raise NotStarted(m.LOST, f"no directory for the attempt: {error}") from None
         if spec.inputs:
             try:
                 workdir.place_inputs(folder, spec.inputs)
@@ -454,6 +452,7 @@ class Runner:
         fds = self._inbox.descriptors()
         spec = Spec(fields)
         self._own.step_out()
+        os.makedirs(self._home, 0o700, exist_ok=True)
         os.chdir(self._home)
         try:
             fd_words = [str(fd) for fd in fds]

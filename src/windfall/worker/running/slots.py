@@ -148,7 +148,7 @@ class Slot:
         python = spec.warm_key[0]
         argv = [python, "-c", _START.format(source=SOURCE, module="caller"), SOURCE, self.folder, warm.label]
         fields = {**spec.fields, "env": {}, "cwd": None, "wall_s": None, "inputs": [], "outputs": []}
-        self.queue.put(channel.encode(("warm", ident, fields, argv)))
+        self.queue.put(("warm", ident, fields, argv), self.folder)
         self.queue.put_descriptors([warm.queue.read_end.fileno(), warm.far_end.fileno()])
         warm.far_end.close()
         self.warm = warm
@@ -166,18 +166,13 @@ class Slot:
         if spec.ident not in known:
             if len(known) >= _MAX_SPECS:
                 known.clear()
-                queue.put(channel.encode(("forget",)))
-            if not queue.put(channel.encode(("spec", spec.ident, spec.fields))):
+                queue.put(("forget",), self.folder)
+            if not queue.put(("spec", spec.ident, spec.fields), self.folder):
                 return False
             known.add(spec.ident)
         kind = "call" if spec.is_call else "task"
-        packet = channel.encode((kind, held.ident, spec.ident, str(held.task), held.attempt, held.argv, held.payload))
-        if len(packet) > channel.MAX_PACKET_BYTES:
-            path = os.path.join(self.folder, f"large-{held.ident}")
-            with open(path, "wb") as file:
-                file.write(channel.encode((held.argv, held.payload)))
-            packet = channel.encode((kind, held.ident, spec.ident, str(held.task), held.attempt, path, b""))
-        if not queue.put(packet):
+        message = (kind, held.ident, spec.ident, str(held.task), held.attempt, held.argv, held.payload)
+        if not queue.put(message, self.folder):
             return False
         if not self.in_hand:
             self.head_since_s, self.frozen_s = time.monotonic(), 0.0
@@ -190,7 +185,7 @@ class Slot:
         taken = []
         for queue, known in self._queues():
             for packet in queue.take_back():
-                message = channel.decode(packet)
+                message = channel.message_of(packet)
                 if message[0] == "spec":
                     known.discard(message[1])
                 elif message[0] in ("task", "call"):

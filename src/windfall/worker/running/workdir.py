@@ -49,21 +49,26 @@ class OwnDirectory:
         self.path = ""
 
     def enter(self) -> str:
-        """Make an empty directory if there is none, and go there."""
-        if self._entered:
+        """Make an empty directory if there is none, and go there. One that somebody removed is made anew."""
+        if self._entered and os.stat(".").st_nlink:
             return self.path
-        if not self.path:
-            while True:
-                self._count += 1
-                self.path = os.path.join(self._parent, f"{self._prefix}-{self._count}")
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(self.path, 0o700)
-                    break
-        os.chdir(self.path)
+        try:
+            os.chdir(self.path or self._make())
+        except FileNotFoundError:
+            os.chdir(self._make())
         self._state = self._look()
         self._settled_ns = time.time_ns() + _TIMESTAMP_STEP_NS
         self._entered = True
         return self.path
+
+    def _make(self) -> str:
+        os.makedirs(self._parent, 0o700, exist_ok=True)
+        while True:
+            self._count += 1
+            self.path = os.path.join(self._parent, f"{self._prefix}-{self._count}")
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.path, 0o700)
+                return self.path
 
     def leave(self, started_ns: int = 0) -> None:
         """After an attempt that started at `started_ns`: keep the directory if it is unchanged, else remove it."""
