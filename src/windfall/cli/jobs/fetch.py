@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,6 +22,7 @@ from windfall.cli.options import (
     task_names,
 )
 from windfall.cli.show.output import note, plural, print_json, print_table
+from windfall.cli.show.values import shown_value
 from windfall.client import Client, Job, Task, table
 from windfall.client.results import cause_text
 from windfall.errors import BadInput
@@ -107,8 +105,11 @@ def _write(part: Json, task: int, as_json: bool) -> None:
             why = {name: part.get(name) for name in ("cause", "exit_code", "text")} if part["ended"] else {}
             print_json({"task": task, "attempt": part["attempt"], **said, "ended": part["ended"], **why})
         return
-    for name, stream in (("stdout", sys.stdout.buffer), ("stderr", sys.stderr.buffer)):
-        stream.write(part[name])
+    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+        if stream.isatty():
+            stream.write(part[name].decode(errors="replace"))
+        else:
+            stream.buffer.write(part[name])
         stream.flush()
 
 
@@ -247,38 +248,6 @@ def result_line(task: Task) -> Json:
         "cause": task.cause,
         "text": task.text,
     }
-
-
-class _Plain(pickle.Unpickler):
-    """Reads numbers, texts, lists and the like. A pickle may run anything; looking at results must not."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name}")
-
-
-def shown_value(data: bytes) -> Any:
-    """The value of a call as JSON; what JSON cannot say, as {"pickle": base64}."""
-    if not data:
-        return None
-    try:
-        value = _Plain(io.BytesIO(data)).load()[1]
-        return _plain(value)
-    except (pickle.UnpicklingError, TypeError, ValueError, EOFError, AttributeError, IndexError):
-        return {"pickle": base64.b64encode(data).decode()}
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
-            raise ValueError(value)
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item) for key, item in value.items()}
-    raise TypeError(type(value))
 
 
 def _print_results(job: Job, rows: list[Task]) -> None:

@@ -22,7 +22,7 @@ from windfall.core.mentions import mentioned_jobs, shown_job
 from windfall.core.records import Record, decode_record
 from windfall.core.state.jobs.bags import FINAL, Bag
 from windfall.core.state.jobs.columns import FAILED, STATE_NAMES
-from windfall.errors import BadInput
+from windfall.errors import BadInput, WindfallError
 from windfall.server.http import workflows
 from windfall.server.queries import failures, money
 from windfall.server.queries.one_job import job_status
@@ -236,12 +236,15 @@ async def _rows(service: Service, bag: Bag, tasks: list[int]) -> tuple[list[list
     """Result rows with their attachments; where the frame was full, the position of the first row left out."""
     await service.driver.settled()
     outputs = await _outputs(service, bag, tasks)
+    returns_values = _returns_values(service, bag)
     rows: list[list[Any]] = []
     attachments: list[bytes] = []
     size = 0
     for position, task in enumerate(tasks):
         columns = bag.columns
         stdout, stderr, value, more = outputs.get((task, columns.attempt[task]), NO_OUTPUT)
+        if not returns_values:
+            value = b""
         size += len(stdout) + len(stderr) + len(value)
         if size > MAX_FRAME_BYTES and position:
             return rows, attachments, position
@@ -255,6 +258,14 @@ async def _rows(service: Service, bag: Bag, tasks: list[int]) -> tuple[list[list
         ])  # fmt: skip
         attachments += [part for part in (stdout, stderr, value) if part]
     return rows, attachments, None
+
+
+def _returns_values(service: Service, bag: Bag) -> bool:
+    """Whether the tasks are Python calls. A client unpickles values: what a worker adds to a command is no value."""
+    try:
+        return service.spec(bag.number).kind == "call"
+    except WindfallError:
+        return False
 
 
 async def _outputs(service: Service, bag: Bag, tasks: list[int]) -> dict[tuple[int, int], Packed]:

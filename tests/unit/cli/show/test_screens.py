@@ -12,11 +12,11 @@ import time
 import pytest
 from rich.console import Console
 
-from windfall.cli.jobs.fetch import shown_value
 from windfall.cli.options import Place, literal
 from windfall.cli.show.output import moment, plural, print_table, rate
 from windfall.cli.show.progress import Pace, Progress, bar
 from windfall.cli.show.summary import document, exit_code, missed_by_s, print_groups, print_summary
+from windfall.cli.show.values import shown_value
 
 
 def status(state="done", done=10, failed=0, cancelled=0, running=0, total=10, deadline_s=None, **more):
@@ -202,6 +202,36 @@ def test_looking_at_a_value_runs_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "pickle" in shown_value(pickle.dumps((True, Trap())))
     assert not (tmp_path / "sprung").exists()
+
+
+def nested(depth):
+    """A list that holds a list ten times, which holds ... : some bytes, and ten to the power of `depth` parts."""
+    value = []
+    for _ in range(depth):
+        value = [value] * 10
+    return value
+
+
+LOOP = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps((True, nested(9))),
+        pickle.dumps((True, LOOP)),
+        # Remembers a value by the number 2,147,483,647: the reader would make room for all numbers below it.
+        b"\x80\x04]r\xff\xff\xff\x7f.",
+        b"\x80\x05\x96\xff\xff\xff\xff\xff\xff\xff\x7f.",
+        b"(" * 100_000,
+        b"",
+    ],
+    ids=["many parts", "holds itself", "memo", "size", "marks", "nothing"],
+)
+def test_a_value_that_would_take_all_memory_is_shown_as_its_pickle(data):
+    shown = shown_value(data)
+    assert shown is None if not data else base64.b64decode(shown["pickle"]) == data
 
 
 def test_attributes_are_numbers_truths_or_texts():
