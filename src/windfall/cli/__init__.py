@@ -24,6 +24,7 @@ from windfall.cli.exits import (
     say,
 )
 from windfall.cli.help import teach
+from windfall.cli.show.terminal import guard_terminals
 from windfall.errors import WindfallError
 from windfall.loading import loading
 
@@ -142,6 +143,7 @@ def usage_message(error: click.ClickException) -> str:
 def main() -> None:
     """Run the command line: every expected error is two lines at most, and its exit code says its kind."""
     open_closed_streams()
+    guard_terminals()
     try:
         code = _code()
     except (KeyboardInterrupt, Terminated) as stop:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import html
 import math
-import re
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
+
+from windfall.escaping import visible
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760.0, 112.0, 20.0, 18.0, 34.0
 LANE, GAP = 14.0, 8.0
@@ -41,17 +42,9 @@ STYLE = """
 """.strip()
 
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
-
-
 def escaped(text: str) -> str:
     """A text for a page: escaped, and with control characters shown as signs."""
-    return html.escape(_CONTROL.sub(_sign, text))
-
-
-def _sign(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return chr(0x2400 + code) if code < 32 else f"\\u{code:04x}"
+    return html.escape(visible(text))
 
 
 class Bar(Struct, frozen=True):

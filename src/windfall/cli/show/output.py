@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from windfall.escaping import visible
 from windfall.units import show_clock, show_deadline
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return str(value)
+    return visible(str(value))
 
 
 def _is_number(text: str) -> bool:

@@ -15,6 +15,7 @@ from windfall.cli.show.output import console, deadline_words, moment, note, plur
 from windfall.client import Job
 from windfall.client.milestones import Milestones
 from windfall.client.results import cause_text
+from windfall.escaping import harmless
 from windfall.units import show_duration
 
 if TYPE_CHECKING:  # loaded where something is drawn: in a pipe nothing is
@@ -97,8 +98,9 @@ class Progress:
                 note(self.line(status))
             return
         if tasks["failed"] != self._failed and now_s - self._groups_at_s > _GROUPS_EVERY_S:
-            self._groups, self._failed, self._groups_at_s = self._job.groups(), tasks["failed"], now_s
-        self._live.update(self.picture(status))
+            self._groups = [harmless(group) for group in self._job.groups()]
+            self._failed, self._groups_at_s = tasks["failed"], now_s
+        self._live.update(self.picture(harmless(status)))
 
     def line(self, status: Json) -> str:
         """How far the job is, for a log: one line."""

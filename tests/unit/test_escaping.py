@@ -1,0 +1,54 @@
+"""Nothing that a peer names is obeyed by a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis.strategies import text
+
+from windfall.cli.show.terminal import Terminal
+from windfall.escaping import for_terminal, harmless, visible
+
+TRICKS = [
+    "\x1b]0;title\x07",
+    "\x1b[2J",
+    "\x1b[1A",
+    "\x9b2J",
+    "a\rb",
+    "\x08\x08",
+    "\u202eevil",
+    "\x1bP+q\x1b\\",
+    "\x1b[c",
+]
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_terminal_is_told_nothing_by_a_text(trick):
+    shown = for_terminal(f"before {trick} after")
+    assert not set(shown) & {"\x1b", "\x9b", "\x07", "\x08", "\r", "\u202e"}
+    assert shown.startswith("before ") and shown.endswith(" after")
+
+
+def test_colours_tabs_and_ends_of_lines_are_kept_on_a_terminal():
+    said = "\x1b[31mred\x1b[0m\tand\r\nmore\n"
+    assert for_terminal(said) == said
+
+
+@given(text())
+def test_a_visible_text_is_one_line_without_control_characters(said):
+    shown = visible(said)
+    assert "\n" not in shown and all(ord(character) >= 32 for character in shown)
+
+
+def test_every_text_of_a_document_becomes_visible():
+    document = {"a": ["x\x1b", {"b": "y\n"}], "n": 3, "none": None}
+    assert harmless(document) == {"a": ["x␛", {"b": "y␊"}], "n": 3, "none": None}
+
+
+def test_a_guarded_stream_cleans_texts_and_lets_rich_pass():
+    under = io.StringIO()
+    guarded = Terminal(under)
+    print("name\x1b[2J", file=guarded)
+    assert under.getvalue() == "name␛[2J\n" and guarded.rich_proxied_file is under
