@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from math import ceil, inf, isinf
 from pathlib import Path
@@ -18,7 +17,6 @@ from msgspec.structs import replace
 
 from windfall.bags.settings import Settings
 from windfall.bags.submission import Request, Submission, read_job
-from windfall.cli.processes import processes
 from windfall.cli.show.output import note, plural, print_json, wrote
 from windfall.errors import BadInput, Missed
 from windfall.units import parse_deadline, parse_duration, parse_money, show_duration, show_usd
@@ -26,10 +24,9 @@ from windfall.units import parse_deadline, parse_duration, parse_money, show_dur
 if TYPE_CHECKING:
     from windfall.planning.offers import Offer
     from windfall.sim.clouds.market import Supply
-    from windfall.sim.studies.forecast import Forecast, Question, Run
+    from windfall.sim.studies.forecast import Forecast, Question
+    from windfall.sim.studies.fronts import Variant
 
-RUNS, FEW_RUNS, MANY_TASKS = 20, 10, 5_000
-"""Number of simulated runs by default; FEW_RUNS for larger bags and for the deadlines of --what-if."""
 WORKER_START_S = 0.6
 """Seconds from the boot of an emulated machine until its worker, a Python process, asks for work."""
 FRONT = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -63,23 +60,32 @@ class Asked(Struct, kw_only=True):
 
 
 class Ready(Struct):
-    """A question that can be simulated, under which deadlines, and what had to be assumed."""
+    """A question that can be simulated, what to compare it with, and what had to be assumed."""
 
     name: str
     question: Question
     deadline_s: float
-    others_s: list[float]
+    others: list[Variant]
+    """What --what-if asks for, one's own deadline and confidence included."""
     assumed: list[str]
     warnings: list[str]
 
     @property
-    def deadlines_s(self) -> list[float]:
-        return list(dict.fromkeys([self.deadline_s, *self.others_s]))
+    def own(self) -> Variant:
+        from windfall.sim.studies.fronts import Variant
+
+        return Variant(self.deadline_s, self.question.confidence)
+
+    @property
+    def variants(self) -> list[Variant]:
+        """One's own first: it is the answer, the others are comparison."""
+        return list(dict.fromkeys([self.own, *self.others]))
 
 
 def plan_bag(asked: Asked) -> None:
     """Read, simulate, show. Missed (exit code 4): the deadline is impossible, or kept too seldom."""
     from windfall.cli.plan import screen
+    from windfall.cli.plan.simulating import simulate
     from windfall.sim.studies.forecast import earliest_s
 
     ready = prepare(asked)
@@ -90,9 +96,9 @@ def plan_bag(asked: Asked) -> None:
         raise BadInput(
             f"{asked.job}: some task fits on no machine on offer", hint="offer one with more memory or a limit above 0"
         )
-    found = _simulated(asked, ready, soonest_s)
-    yours = found[ready.deadline_s]
-    told = screen.document(ready, soonest_s, found)
+    found, nearest = simulate(asked, ready, soonest_s)
+    yours = found[ready.own]
+    told = screen.document(ready, soonest_s, found, nearest)
     if asked.as_json:
         print_json(told)
     elif any(found.values()):
@@ -100,60 +106,17 @@ def plan_bag(asked: Asked) -> None:
             click.echo(line)
     if asked.plot and any(found.values()):
         from windfall.figures.front import draw
+        from windfall.sim.studies.fronts import front
 
-        draw(ready.name, ready.deadline_s, soonest_s, found, asked.plot)
+        same = [variant for variant in found if variant.confidence == ready.own.confidence]
+        rows = front({variant: found[variant] for variant in same})
+        by_deadline = {row.variant.deadline_s: row.made for row in rows}
+        draw(ready.name, ready.deadline_s, soonest_s, by_deadline, asked.plot)
         wrote(asked.plot)
-    _judge(ready, soonest_s, yours)
+    _judge(ready, soonest_s, yours, nearest)
 
 
-def _simulated(asked: Asked, ready: Ready, soonest_s: float) -> dict[float, Forecast | None]:
-    """By deadline: what the runs came to, or None where it is impossible."""
-    from windfall.cli.plan.refine import Refining, found_of
-    from windfall.sim.studies.forecast import bundled, first_plan, simulated
-
-    question, size = bundled(ready.question, min(ready.deadlines_s))
-    if size > 1:
-        ready.assumed.append(f"{size} tasks at a time count as one, which takes as long: there are very many")
-    usual = FEW_RUNS if ready.question.tasks > MANY_TASKS else RUNS
-    # One's own deadline first: it is the answer, the others are comparison.
-    cases = [
-        (deadline_s, asked.first_seed + number)
-        for deadline_s in ready.deadlines_s
-        if deadline_s >= soonest_s
-        for number in range(asked.seeds or (usual if deadline_s == ready.deadline_s else FEW_RUNS))
-    ]
-    runs: dict[float, list[Run]] = {}
-    wanted = len(cases)
-    if cases:
-        with (
-            Refining(ready, soonest_s, len(cases)) as shown,
-            suppress(KeyboardInterrupt),
-            processes(len(cases)) as pool,
-        ):
-            if shown.is_seen and ready.deadline_s >= soonest_s:
-                shown.show_first(first_plan(question, ready.deadline_s, asked.first_seed))
-            while cases:
-                for deadline_s, run in simulated(question, cases, pool):
-                    runs.setdefault(deadline_s, []).append(run)
-                    shown.update(found_of(ready, runs))
-                cases = [] if asked.seeds else _more(ready, found_of(ready, runs)[ready.deadline_s], asked.first_seed)
-                wanted = shown.total = wanted + len(cases)
-    if sum(map(len, runs.values())) < wanted:
-        if ready.deadline_s >= soonest_s and ready.deadline_s not in runs:
-            raise KeyboardInterrupt
-        ready.assumed.append(f"interrupted after {sum(map(len, runs.values()))} of {wanted} simulated runs")
-    return found_of(ready, runs)
-
-
-def _more(ready: Ready, made: Forecast | None, first_seed: int) -> list[tuple[float, int]]:
-    """Further runs (deadline, seed), while those so far leave open what it costs or whether it is in time."""
-    if made is None or ready.question.tasks > MANY_TASKS or made.is_sure_enough(ready.question.confidence):
-        return []
-    first = first_seed + len(made.runs)
-    return [(ready.deadline_s, seed) for seed in range(first, first + FEW_RUNS)]
-
-
-def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
+def _judge(ready: Ready, soonest_s: float, made: Forecast | None, nearest: Forecast | None) -> None:
     question = ready.question
     if made is None:
         raise Missed(
@@ -172,7 +135,12 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None) -> None:
             f"and {question.confidence:.0%} in time are asked for",
             hint="what it costs without one: the same command without --budget; try: a larger --budget",
         )
-    if finish is not None:
+    if nearest is not None:
+        hint = (
+            f"the nearest deadline found that is kept as often as asked is {show_duration(nearest.deadline_s)} from "
+            f"now, for about {show_usd(nearest.cost_usd.mean)}; try: --deadline {ceil(nearest.deadline_s)}s"
+        )
+    elif finish is not None:
         hint = (
             f"of ten runs nine are done by {show_duration(finish.high)}; try: --what-if deadline={ceil(finish.high)}s"
         )
@@ -193,13 +161,13 @@ def prepare(asked: Asked) -> Ready:
     if _is_job(asked):
         return _running(asked)
     bag = _read(asked)
-    deadline_s, others_s = _deadlines(asked, bag.spec.deadline_s)
+    deadline_s, compared = _compared(asked, bag.spec.deadline_s)
     assumed: list[str] = []
     warnings: list[str] = []
     supplies = _supplies(asked, tuple(bag.spec.pools), assumed, warnings)
     budget = parse_money(asked.budget, "--budget") if asked.budget else bag.spec.budget_microusd
     question = question_of(asked, bag, supplies, None if budget is None else budget / 1e6, assumed)
-    return Ready(bag.spec.name, question, deadline_s, others_s, assumed, warnings)
+    return Ready(bag.spec.name, question, deadline_s, compared.variants(question), assumed, warnings)
 
 
 def question_of(
@@ -260,7 +228,7 @@ def _running(asked: Asked) -> Ready:
     if not supplies:
         raise BadInput(f"job {left['job']} rents no machines", hint="say what it could rent: --offers offers.toml")
     seen_s = tuple(classes[0]["run_times_s"]) if len(classes) == 1 and len(classes[0]["run_times_s"]) >= 5 else ()
-    deadline_s, others_s = _deadlines(asked, left["deadline_in_s"])
+    deadline_s, compared = _compared(asked, left["deadline_in_s"])
     budget_usd = parse_money(asked.budget, "--budget") / 1e6 if asked.budget else left["budget_left_usd"]
     question = Question(
         estimates_s=tuple(each["estimate_s"] or guess_s for each in classes for _ in range(each["tasks"])),
@@ -271,7 +239,7 @@ def _running(asked: Asked) -> Ready:
         planner=known_planner(asked.planner or left["planner"], is_workflow=False),
         confidence=left["confidence"] if asked.confidence is None else asked.confidence, budget_usd=budget_usd,
     )  # fmt: skip
-    return Ready(left["name"], question, deadline_s, others_s, assumed, warnings)
+    return Ready(left["name"], question, deadline_s, compared.variants(question), assumed, warnings)
 
 
 def _from_the_start(left: dict[str, Any]) -> dict[str, Any]:
@@ -294,14 +262,39 @@ def _read(asked: Asked) -> Submission:
     return read_job(request)
 
 
-def _deadlines(asked: Asked, said_s: float | None) -> tuple[float, list[float]]:
-    """The deadline, and those to be looked at beside it."""
+class Compared(Struct):
+    """What is looked at beside one's own deadline and confidence."""
+
+    deadline_s: float
+    deadlines_s: list[float]
+    confidences: list[float]
+
+    def variants(self, question: Question) -> list[Variant]:
+        """In rising order, one's own included; empty if nothing is compared."""
+        from windfall.sim.studies.fronts import Variant
+
+        found = [Variant(each_s, question.confidence) for each_s in self.deadlines_s]
+        found += [Variant(self.deadline_s, each) for each in self.confidences]
+        own = [Variant(self.deadline_s, question.confidence)] if found else []
+        return sorted({*found, *own}, key=lambda each: (each.deadline_s, each.confidence))
+
+
+def _compared(asked: Asked, said_s: float | None) -> tuple[float, Compared]:
+    """The deadline, and what is looked at beside it."""
     others: list[float] = []
+    confidences: list[float] = []
     if asked.what_if:
         key, equals, values = asked.what_if.partition("=")
-        if key.strip() != "deadline" or not equals:
-            raise BadInput(f"--what-if {asked.what_if}", hint="as in: --what-if deadline=1h,2h,4h")
-        others = [_from_now_s(text, "--what-if") for text in values.split(",") if text.strip()]
+        texts = [text.strip() for text in values.split(",") if text.strip()]
+        if key.strip() == "deadline" and equals and texts:
+            others = [_from_now_s(text, "--what-if") for text in texts]
+        elif key.strip() == "confidence" and equals and texts:
+            confidences = [_confidence(text) for text in texts]
+        else:
+            raise BadInput(
+                f"--what-if {asked.what_if}",
+                hint="as in: --what-if deadline=1h,2h,4h, or --what-if confidence=0.8,0.95,0.99",
+            )
     deadline_s = _from_now_s(asked.deadline, "--deadline") if asked.deadline else said_s
     if deadline_s is None and others:
         deadline_s = others[0]
@@ -311,9 +304,19 @@ def _deadlines(asked: Asked, said_s: float | None) -> tuple[float, list[float]]:
         raise BadInput(f"the deadline was {show_duration(-deadline_s)} ago", hint="try: --deadline 2h")
     if asked.plot and not others:
         others = [factor * deadline_s for factor in FRONT]
-    if others:
-        others.append(deadline_s)
-    return deadline_s, sorted(set(others))
+    return deadline_s, Compared(deadline_s, others, confidences)
+
+
+def _confidence(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise BadInput(
+            f"--what-if confidence={text}: a share between 0 and 1", hint="as in: --what-if confidence=0.8,0.95,0.99"
+        )
+    return value
 
 
 def _from_now_s(text: str, option: str) -> float:

@@ -16,7 +16,9 @@ from windfall.errors import BadInput
 @click.option("--workflow", "workflow_file", metavar="FILE", help="WfFormat 1.5 JSON or workflow.toml.")
 @click.option("--offers", "offers_file", metavar="FILE", help="What may be rented: offers.toml.")
 @click.option("--deadline", metavar="TIME", help="Finish within 2h30m, or by a clock time: 18:00.")
-@click.option("--what-if", metavar="deadline=T,T,...", help="Compare other deadlines of a bag, too.")
+@click.option(
+    "--what-if", metavar="deadline=T,... | confidence=P,...", help="Compare other deadlines or confidences of a bag."
+)
 @click.option("--planner", metavar="NAME", help="Planner that decides what to rent.  [default: windfall]")
 @click.option("--confidence", type=float, metavar="P", help="Wanted chance that a bag is in time.  [default: 0.95]")
 @click.option("--budget", metavar="USD", help="Spend at most this many dollars.  [default: no limit]")
@@ -81,6 +83,7 @@ def plan(
     Examples:
       windfall plan job.toml --offers offers.toml --deadline 2h
       windfall plan job.toml --offers offers.toml --deadline 2h --what-if deadline=1h,2h,4h --plot front.png
+      windfall plan job.toml --offers offers.toml --deadline 2h --what-if confidence=0.8,0.95,0.99
       windfall plan tasks.txt --estimate 5m --pools pools.toml --pool cloud --deadline 35m
       windfall plan tasks.txt --estimate 5m --pool cloud --deadline 35m           (a pool of the running server)
       windfall plan last --what-if deadline=30m,1h,2h
@@ -88,8 +91,8 @@ def plan(
 
     A workflow may have a budget beside its deadline, or instead of it: then it ends as early as that allows.
 
-    Exit code 4: the deadline is impossible (the earliest possible one is named), or it is kept too seldom, or the
-    budget is not enough (the least cost found is named).
+    Exit code 4: the deadline is impossible (the earliest possible one is named), or it is kept too seldom (the nearest
+    one that is kept often enough is named), or the budget is not enough (the least cost found is named).
     """
     if job is not None and workflow_file is None and job.endswith((".toml", ".json")):
         from windfall.workflows.read import is_workflow_file

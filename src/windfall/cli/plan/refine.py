@@ -16,19 +16,20 @@ if TYPE_CHECKING:
     from windfall.cli.plan.bag import Ready
     from windfall.planning.contract import Plan
     from windfall.sim.studies.forecast import Forecast, Run
+    from windfall.sim.studies.fronts import Variant
 
 EVERY_S = 0.3
 """Seconds between two pictures of the answer."""
 LEAST_RUNS = 2
 
 
-def found_of(ready: Ready, runs: dict[float, list[Run]]) -> dict[float, Forecast | None]:
-    """By deadline: what the runs so far have in common, in the order of their seeds; None where there is none."""
+def found_of(ready: Ready, runs: dict[Variant, list[Run]]) -> dict[Variant, Forecast | None]:
+    """By variant: what the runs so far have in common, in the order of their seeds; None where there is none."""
     from windfall.sim.studies.forecast import Forecast
 
-    found: dict[float, Forecast | None] = dict.fromkeys(ready.deadlines_s)
-    for deadline_s, done in runs.items():
-        found[deadline_s] = Forecast(deadline_s, tuple(sorted(done, key=lambda run: run.seed)))
+    found: dict[Variant, Forecast | None] = dict.fromkeys(ready.variants)
+    for variant, done in runs.items():
+        found[variant] = Forecast(variant.deadline_s, tuple(sorted(done, key=lambda run: run.seed)))
     return found
 
 
@@ -60,14 +61,14 @@ class Refining:
         self._first = plan
         self._live.update(self._picture({}), refresh=True)
 
-    def update(self, found: dict[float, Forecast | None]) -> None:
+    def update(self, found: dict[Variant, Forecast | None]) -> None:
         self._done += 1
         now_s = time.monotonic()
         if now_s - self._shown_s >= EVERY_S and self.is_seen:
             self._shown_s = now_s
             self._live.update(self._picture(found), refresh=True)
 
-    def _picture(self, found: dict[float, Forecast | None]) -> Any:
+    def _picture(self, found: dict[Variant, Forecast | None]) -> Any:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -78,7 +79,7 @@ class Refining:
             Text("simulating"), ProgressBar(total=self.total, completed=self._done, width=30),
             Text(f"{self._done} of {self.total} runs   Ctrl-C shows what there is"),
         )  # fmt: skip
-        made = found.get(self._ready.deadline_s)
+        made = found.get(self._ready.own)
         if made is None or len(made.runs) < LEAST_RUNS:
             return Group(Text("\n".join(screen.first_lines(self._ready, self._first, time.time()))), bar)
         told = screen.document(self._ready, self._soonest_s, found)

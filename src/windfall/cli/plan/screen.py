@@ -14,15 +14,21 @@ if TYPE_CHECKING:
     from windfall.cli.plan.bag import Ready
     from windfall.planning.contract import Plan
     from windfall.sim.studies.forecast import Forecast, Range
+    from windfall.sim.studies.fronts import Row, Variant
 
 Json = dict[str, Any]
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _MOST_REASONS = 3
 
 
-def document(ready: Ready, soonest_s: float, found: dict[float, Forecast | None]) -> Json:
+def document(
+    ready: Ready, soonest_s: float, found: dict[Variant, Forecast | None], nearest: Forecast | None = None
+) -> Json:
     """What `windfall plan JOB.TOML --json` prints. A public contract: docs/reference/cli.md."""
-    question, made = ready.question, found[ready.deadline_s]
+    from windfall.sim.studies.fronts import front
+
+    question, made = ready.question, found[ready.own]
+    compared = {variant: found[variant] for variant in ready.others}
     return {
         "name": ready.name,
         "tasks": question.tasks,
@@ -36,7 +42,17 @@ def document(ready: Ready, soonest_s: float, found: dict[float, Forecast | None]
         "first_plan": _first_plan(made),
         "assumed": ready.assumed,
         "warnings": ready.warnings,
-        "what_if": [outlook(deadline_s, found[deadline_s]) for deadline_s in ready.others_s],
+        "what_if": [_compared(row) for row in front(compared)],
+        "nearest": None if nearest is None else outlook(nearest.deadline_s, nearest),
+    }
+
+
+def _compared(row: Row) -> Json:
+    """One row of --what-if; `planned_for`: the deadline and the confidence whose plan it follows, the cheapest."""
+    plan = row.planned_for
+    return outlook(row.variant.deadline_s, row.made) | {
+        "confidence": row.variant.confidence,
+        "planned_for": {"deadline_s": plan.deadline_s, "confidence": plan.confidence},
     }
 
 
@@ -207,18 +223,31 @@ def _why(first: Json | None) -> list[str]:
 
 
 def _front(told: Json) -> list[str]:
-    """Cost against deadline."""
-    found = [f"  {'deadline':<12}{'cost':<10}{'interval':<20}{'done after':<13}in time"]
-    for row in told["what_if"]:
-        when = f"  {show_duration(row['deadline_s']):<12}"
+    """Cost against deadline, or against confidence."""
+    rows = told["what_if"]
+    by_deadline = len({row["confidence"] for row in rows}) == 1
+    heads = f"  {'deadline' if by_deadline else 'confidence':<12}{'cost':<10}{'interval':<20}{'done after':<13}"
+    found = [f"{heads}{'in time':<12}".rstrip()]
+    for row in rows:
+        head = show_duration(row["deadline_s"]) if by_deadline else _percent(row["confidence"])
+        when = f"  {head:<12}"
         if not row["possible"]:
             found.append(f"{when}impossible before {show_duration(told['earliest_s'])}")
             continue
         cost, finish, met = row["cost_usd"], row["finish_s"], row["met"]
         done = "never" if finish is None else show_duration(finish["mean"])
         shown = f"{show_usd(cost['mean']):<10}{_usd_range(cost):<20}{done:<13}{met['runs']} of {row['runs']}"
-        found.append(f"{when}{shown}" + ("   <- yours" if row["deadline_s"] == told["deadline_s"] else ""))
+        yours = (row["deadline_s"], row["confidence"]) == (told["deadline_s"], told["confidence"])
+        found.append(f"{when}{shown}{_as_planned(row)}" + ("   <- yours" if yours else ""))
     return found
+
+
+def _as_planned(row: Json) -> str:
+    """Which other plan is cheaper, and is a plan for this row as well."""
+    plan = row["planned_for"]
+    if plan["deadline_s"] < row["deadline_s"]:
+        return f"   planned for {show_duration(plan['deadline_s'])}"
+    return f"   planned for {_percent(plan['confidence'])}" if plan["confidence"] > row["confidence"] else ""
 
 
 def _usd_range(range: Json) -> str:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from typing import IO, Any
 
-from windfall.units import show_usd
+from windfall.units import show_duration, show_usd
 
 Json = dict[str, Any]
 RUNS = 20
@@ -78,4 +78,6 @@ def words_of(answer: bytes) -> str:
     if not cost or not met:
         return "" if told.get("possible", True) else "simulated at the start: the deadline is impossible"
     chance = f"in time in {met['runs']} of {told['runs']} runs"
+    if nearest := told.get("nearest"):
+        chance += f" (often enough: a deadline {show_duration(nearest['deadline_s'])} after its start)"
     return f"simulated at the start: {show_usd(cost['low'])} to {show_usd(cost['high'])}, {chance}"

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from windfall.sim.studies.forecast import Forecast, Question, bundled, earliest_s, simulated
+from windfall.sim.studies.fronts import Row, Variant, front
 
 Json = dict[str, Any]
 LEAST_RUNS = 3
@@ -43,17 +44,23 @@ def answer(asked: Asked) -> Json:
                 found.setdefault(deadline_s, []).append(run)
             if number + 1 >= LEAST_RUNS and time.monotonic() >= until:
                 break
+    made = {
+        Variant(deadline_s, asked.question.confidence): Forecast(deadline_s, tuple(found[deadline_s]))
+        if deadline_s in found
+        else None
+        for deadline_s in asked.deadlines_s
+    }
     return {
         "earliest_s": soonest_s if soonest_s != float("inf") else None,
         "bundle": size,
-        "deadlines": [_row(deadline_s, found.get(deadline_s)) for deadline_s in asked.deadlines_s],
+        "deadlines": [_row(row) for row in front(made)],
     }
 
 
-def _row(deadline_s: float, runs: list[Any] | None) -> Json:
-    if not runs:
+def _row(row: Row) -> Json:
+    made, deadline_s = row.made, row.variant.deadline_s
+    if made is None:
         return {"deadline_s": deadline_s, "possible": False}
-    made = Forecast(deadline_s, tuple(runs))
     finish = made.finish_s
     return {
         "deadline_s": deadline_s,
@@ -64,6 +71,7 @@ def _row(deadline_s: float, runs: list[Any] | None) -> Json:
         "met": made.met,
         "runs": len(made.runs),
         "machines": made.most_at_once(),
+        "planned_for_s": row.planned_for.deadline_s,
     }
 
 

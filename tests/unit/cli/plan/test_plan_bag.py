@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.clouds.rented_cloud import Cloud
 from tests.support.commands.command import windfall
+from windfall.cli.plan import simulating
 from windfall.cli.plan.bag import Asked, prepare
 from windfall.cli.plan.screen import sparks
 from windfall.core.events import TaskClass
@@ -18,6 +19,7 @@ from windfall.errors import BadInput
 from windfall.planning.contract import Plan
 from windfall.planning.offers import Offer
 from windfall.sim.studies import forecast
+from windfall.sim.studies.fronts import Variant
 from windfall.sim.studies.one_bag import RentedMachine
 from windfall.sim.world import World
 
@@ -69,6 +71,7 @@ def test_the_document_has_exactly_the_published_fields(plan):
     assert list(told) == [
         "name", "tasks", "planner", "confidence", "budget_usd", "earliest_s", "estimate_s", "deadline_s", "possible",
         "runs", "interval", "cost_usd", "finish_s", "met", "machines", "first_plan", "assumed", "warnings", "what_if",
+        "nearest",
     ]  # fmt: skip
     assert list(told["cost_usd"]) == list(told["finish_s"]) == ["mean", "low", "high"]
     assert list(told["met"]) == ["runs", "share", "low", "high"]
@@ -142,6 +145,8 @@ def test_without_on_demand_machines_it_is_said_that_nothing_can_be_promised(plan
         (["--deadline", "0s"], "not in the future", "2h30m"),
         (["--deadline", "2h", "--what-if", "price=3"], "--what-if price=3", "deadline=1h,2h,4h"),
         (["--deadline", "2h", "--confidence", "2"], "--confidence 2", "0.99"),
+        (["--deadline", "2h", "--what-if", "confidence=0.9,2"], "confidence=2", "confidence=0.8"),
+        (["--deadline", "2h", "--what-if", "confidence="], "--what-if confidence=", "confidence=0.8"),
         (["--deadline", "2h", "--trace", "spto=x.json"], "no spot offer 'spto'", "did you mean 'spot'"),
         (["--deadline", "2h", "--trace", "x.json"], "there is no file", "trace"),
         (["--deadline", "2h", "--spread", "-1"], "--spread -1", "--spread 0.3"),
@@ -331,7 +336,8 @@ def rest_of(place, **said):
 
 def test_the_rest_of_a_job_is_planned_with_its_own_deadline_budget_confidence_and_offers():
     ready = rest_of(Remote(), what_if="deadline=1h,2h")
-    assert (ready.name, ready.deadline_s, ready.others_s) == ("fit", 3000.0, [3000.0, 3600.0, 7200.0])
+    assert (ready.name, ready.deadline_s) == ("fit", 3000.0)
+    assert ready.others == [Variant(each_s, 0.9) for each_s in (3000.0, 3600.0, 7200.0)]
     asked = ready.question
     assert (asked.tasks, asked.confidence, asked.budget_usd, asked.planner) == (3, 0.9, 1.5, "windfall")
     assert [supply.offer.name for supply in asked.supplies] == ["steady"]
@@ -384,7 +390,7 @@ def test_ctrl_c_shows_what_there_is(plan, monkeypatch):
                 raise KeyboardInterrupt
             yield each
 
-    monkeypatch.setattr(forecast, "simulated", interrupted)
+    monkeypatch.setattr(simulating, "simulated", interrupted)
     ended = plan("--deadline", "2h", "--spread", "0", "--seeds", "5", "--json")
     told = json.loads(ended.out)
     assert told["runs"] == 2 and "interrupted after 2 of 5 simulated runs" in told["assumed"]
@@ -394,3 +400,19 @@ def test_ctrl_c_shows_what_there_is(plan, monkeypatch):
 def test_what_if_always_shows_ones_own_deadline(plan):
     told = json.loads(plan("--deadline", "2h", "--what-if", "deadline=3h,4h", "--json").out)
     assert [row["deadline_s"] for row in told["what_if"]] == [7200.0, 10800.0, 14400.0]
+
+
+def test_confidences_are_compared_with_the_same_seeds(plan):
+    ended = plan("--deadline", "40m", "--what-if", "confidence=0.5,0.99", "--json", "--spread", "0.3")
+    rows = json.loads(ended.out)["what_if"]
+    assert [row["confidence"] for row in rows] == [0.5, 0.95, 0.99]
+    costs = [row["cost_usd"]["mean"] for row in rows]
+    assert costs == sorted(costs) and rows[1]["planned_for"]["confidence"] >= 0.95
+    assert "confidence  cost" in plan("--deadline", "40m", "--what-if", "confidence=0.5,0.99", "--spread", "0.3").out
+
+
+def test_a_deadline_that_cannot_be_promised_names_the_nearest_that_can(plan):
+    ended = plan("--deadline", "12m", "--spread", "1.5", "--market", "on-demand", "--json")
+    nearest = json.loads(ended.out)["nearest"]
+    assert ended.code == 4 and nearest["deadline_s"] > 720.0 and nearest["met"]["share"] >= 0.95
+    assert f"--deadline {math.ceil(nearest['deadline_s'])}s" in ended.err

@@ -1,0 +1,91 @@
+"""The simulated runs behind `windfall plan` of a bag: one's own question first, then what it is compared with.
+
+Touches the terminal and processes of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from windfall.cli.plan.refine import Refining, found_of
+from windfall.cli.processes import processes
+from windfall.sim.studies.forecast import Forecast, Question, Run, bundled, first_plan, simulated
+from windfall.sim.studies.fronts import Variant, nearest_promised
+
+if TYPE_CHECKING:
+    from windfall.cli.plan.bag import Asked, Ready
+
+RUNS, FEW_RUNS, MANY_TASKS = 20, 10, 5_000
+"""Number of simulated runs by default; FEW_RUNS for larger bags and for what --what-if compares."""
+
+Case = tuple[Variant, int]
+
+
+def simulate(asked: Asked, ready: Ready, soonest_s: float) -> tuple[dict[Variant, Forecast | None], Forecast | None]:
+    """By variant: what the runs came to, or None where it is impossible; and the nearest deadline that is kept as often
+    as asked, if one's own is not."""
+    question, size = bundled(ready.question, min(variant.deadline_s for variant in ready.variants))
+    if size > 1:
+        ready.assumed.append(f"{size} tasks at a time count as one, which takes as long: there are very many")
+    usual = FEW_RUNS if ready.question.tasks > MANY_TASKS else RUNS
+    cases = [
+        (variant, asked.first_seed + number)
+        for variant in ready.variants
+        if variant.deadline_s >= soonest_s
+        for number in range(asked.seeds or (usual if variant == ready.own else FEW_RUNS))
+    ]
+    runs: dict[Variant, list[Run]] = {}
+    nearest, wanted = None, len(cases)
+    if cases:
+        with Refining(ready, soonest_s, len(cases)) as shown, suppress(KeyboardInterrupt), processes(wanted) as pool:
+            if shown.is_seen and ready.deadline_s >= soonest_s:
+                shown.show_first(first_plan(question, ready.deadline_s, asked.first_seed))
+            while cases:
+                for variant, run in _runs(question, cases, pool):
+                    runs.setdefault(variant, []).append(run)
+                    shown.update(found_of(ready, runs))
+                cases = [] if asked.seeds else _more(ready, found_of(ready, runs)[ready.own], asked.first_seed)
+                wanted = shown.total = wanted + len(cases)
+            nearest = _nearest(ready, question, found_of(ready, runs)[ready.own], asked.seeds or usual, pool)
+    if sum(map(len, runs.values())) < wanted:
+        if ready.deadline_s >= soonest_s and ready.own not in runs:
+            raise KeyboardInterrupt
+        ready.assumed.append(f"interrupted after {sum(map(len, runs.values()))} of {wanted} simulated runs")
+    return found_of(ready, runs), nearest
+
+
+def _runs(question: Question, cases: Sequence[Case], pool: Executor | None) -> Iterator[tuple[Variant, Run]]:
+    """The runs of these cases as they are done, those of one confidence after those of another."""
+    for confidence in dict.fromkeys(variant.confidence for variant, _ in cases):
+        asked = [(variant.deadline_s, seed) for variant, seed in cases if variant.confidence == confidence]
+        for deadline_s, run in simulated(replace(question, confidence=confidence), asked, pool):
+            yield Variant(deadline_s, confidence), run
+
+
+def _more(ready: Ready, made: Forecast | None, first_seed: int) -> list[Case]:
+    """Further runs, while those so far leave open what it costs or whether it is in time."""
+    if made is None or ready.question.tasks > MANY_TASKS or made.is_sure_enough(ready.question.confidence):
+        return []
+    first = first_seed + len(made.runs)
+    return [(ready.own, seed) for seed in range(first, first + FEW_RUNS)]
+
+
+def _nearest(
+    ready: Ready, question: Question, made: Forecast | None, most: int, pool: Executor | None
+) -> Forecast | None:
+    """The runs under the nearest deadline that is kept as often as asked, if one's own is not; None: none found."""
+    confidence = ready.question.confidence
+    if made is None or made.met >= confidence * len(made.runs):
+        return None
+    seeds = [run.seed for run in made.runs][:most]
+
+    def again(deadline_s: float) -> Forecast:
+        done = [run for _, run in simulated(question, [(deadline_s, seed) for seed in seeds], pool)]
+        return Forecast(deadline_s, tuple(sorted(done, key=lambda run: run.seed)))
+
+    return nearest_promised(made, confidence, again)

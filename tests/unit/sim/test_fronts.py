@@ -1,0 +1,62 @@
+"""Fronts of deadlines and confidences: they never rise with the deadline, and name deadlines that were simulated."""
+
+from __future__ import annotations
+
+from windfall.sim.studies.forecast import Forecast, Run
+from windfall.sim.studies.fronts import Variant, front, nearest_promised
+
+
+def run(seed, cost_usd, end_s, deadline_s):
+    met = end_s is not None and end_s <= deadline_s
+    return Run(seed, cost_usd, end_s, met, (), 0, 0, 1, None, "")
+
+
+def made_of(*runs):
+    """A forecast of runs (cost, finish)."""
+    return Forecast(100.0, tuple(run(n, cost, end_s, 100.0) for n, (cost, end_s) in enumerate(runs)))
+
+
+def test_a_later_deadline_never_costs_more_and_says_whose_plan_is_cheaper():
+    early, late, latest = Variant(100.0, 0.9), Variant(200.0, 0.9), Variant(300.0, 0.9)
+    rows = front({
+        early: made_of((5.0, 90.0), (5.0, 95.0)),
+        late: made_of((7.0, 190.0), (6.0, 150.0)),
+        latest: made_of((1.0, 290.0), (2.0, 250.0)),
+    })  # fmt: skip
+    assert [row.made.cost_usd.mean for row in rows] == [5.0, 5.0, 1.5]
+    assert [row.planned_for for row in rows] == [early, early, latest]
+    assert rows[1].made.met == 2, "judged by its own deadline"
+
+
+def test_a_plan_that_is_late_too_often_is_no_plan_for_a_later_deadline():
+    early, late = Variant(100.0, 0.9), Variant(200.0, 0.9)
+    rows = front({early: made_of((1.0, 250.0), (1.0, 90.0)), late: made_of((3.0, 150.0), (3.0, 190.0))})
+    assert [row.planned_for for row in rows] == [early, late]
+
+
+def test_a_lower_confidence_never_costs_more():
+    low, high = Variant(100.0, 0.5), Variant(100.0, 0.99)
+    rows = front({low: made_of((5.0, 90.0), (5.0, 90.0)), high: made_of((4.0, 90.0), (4.0, 90.0))})
+    assert [(row.planned_for, row.made.cost_usd.mean) for row in rows] == [(high, 4.0), (high, 4.0)]
+
+
+def test_rows_rest_on_the_seeds_that_all_have_in_common_and_impossible_ones_on_none():
+    early, late, latest = Variant(10.0, 0.9), Variant(200.0, 0.9), Variant(300.0, 0.9)
+    rows = front({
+        early: None, late: made_of((5.0, 90.0), (5.0, 95.0), (50.0, 95.0)), latest: made_of((4.0, 90.0), (5.0, 95.0)),
+    })  # fmt: skip
+    assert rows[0].made is None and [len(row.made.runs) for row in rows[1:]] == [2, 2]
+
+
+def test_the_nearest_deadline_that_is_kept_often_enough_is_simulated_before_it_is_named():
+    asked = []
+
+    def later(deadline_s):
+        asked.append(deadline_s)
+        # Given more time, the planner begins later: only the second try is in time often enough.
+        end_s = deadline_s + 10.0 if len(asked) == 1 else deadline_s
+        return Forecast(deadline_s, tuple(run(n, 1.0, end_s, deadline_s) for n in range(4)))
+
+    found = nearest_promised(made_of((1.0, 90.0), (1.0, 120.0), (1.0, 150.0), (1.0, 400.0)), 0.75, later)
+    assert asked == [150.0, 160.0] and found.deadline_s == 160.0 and found.met == 4
+    assert nearest_promised(Forecast(100.0, (run(1, 1.0, None, 100.0),)), 0.9, later) is None
