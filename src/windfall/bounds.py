@@ -53,6 +53,12 @@ MAX_CLASSES = 10_000
 
 MAX_BODY_BYTES = 64 << 20
 """The body of any request but a blob."""
+MAX_HEAD_BYTES = 64 << 10
+"""Request line and headers of a request."""
+HEAD_PATIENCE_S = 20.0
+"""How long a peer may take for the head of a request, from its first byte or from the connection on."""
+PAUSE_PATIENCE_S = 75.0
+"""How long a peer may pause within the body of a request, or leave an answer unread."""
 MAX_RESULTS = 10_000
 """Results of one exchange, and rows of any other list in it."""
 MAX_WANT = 10_000

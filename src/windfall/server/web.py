@@ -14,6 +14,8 @@ from typing import Any
 
 import uvicorn
 
+from windfall.server.connection import Connection
+
 _TICK_S = 0.1
 _GRACE_S = 3.0
 """Seconds that requests have to end once the server stops."""
@@ -24,7 +26,7 @@ class WebServer(uvicorn.Server):
 
     def __init__(self, app: Any, certificate: str = "", key: str = "") -> None:
         config = uvicorn.Config(
-            app, lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75,
+            app, http=Connection, lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75,
             ssl_certfile=certificate or None, ssl_keyfile=key or None, server_header=False, ws="none",
         )  # fmt: skip
         super().__init__(config)

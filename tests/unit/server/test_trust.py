@@ -41,3 +41,13 @@ def test_a_value_that_a_worker_adds_to_a_command_is_never_unpickled(server, tmp_
     assert not task.is_call
     assert task.result() == "" if task.ok else type(task.error) is TaskFailed
     assert not (tmp_path / "sprung").exists()
+
+
+def test_live_output_of_an_attempt_is_taken_from_its_holder_alone(server):
+    server.submit(1)
+    server.exchange("holder")
+    server.service.live.follow((1, 0, 1))
+    forged, true = b"forged", b"true"
+    server.exchange("other", live=[[1, 0, 1, 0, len(forged), 0, 0]], attachments=forged)
+    server.exchange("holder", live=[[1, 0, 1, 0, len(true), 0, 0]], attachments=true)
+    assert server.service.live.read((1, 0, 1), 0, 0)[1] == true

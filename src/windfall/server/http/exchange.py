@@ -201,11 +201,12 @@ def take_attachments(service: Service, ask: Ask, attachments: memoryview) -> lis
             parts = [attachments[at:a], attachments[a:b], attachments[b : at + total]]
             outputs.append((row[:3], _pack([*map(bytes, parts), more])))
             at += total
+    host = service.state.host(ask.host) if ask.live else None
     for job, task, attempt, out_at, n_out, err_at, n_err in ask.live:
         middle, end = at + n_out, at + n_out + n_err
-        service.live.add(
-            (job, task, attempt), out_at, bytes(attachments[at:middle]), err_at, bytes(attachments[middle:end])
-        )
+        key = (job, task, attempt)
+        if host is not None and key in host.held:
+            service.live.add(key, out_at, bytes(attachments[at:middle]), err_at, bytes(attachments[middle:end]))
         at = end
     if at != len(attachments):
         raise BadInput(f"the attachments have {len(attachments)} bytes, their lengths add up to {at}")
