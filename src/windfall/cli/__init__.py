@@ -56,6 +56,7 @@ SECTIONS: dict[str, Table] = {
     },
     "Deadlines and money": {
         "plan": ("windfall.cli.plan.command", "plan", "Say cost and finish before anything is rented."),
+        "market": ("windfall.cli.market.command", "market", "Show what was learned of offers; import series."),
         "cost": ("windfall.cli.jobs.cost", "cost", "Show the bill of a job, by machine, offer and pool."),
     },
     "Server and hosts": {

@@ -336,6 +336,14 @@ class Client:
         query = {"pool": pool, "job": job, "there": int(there) or ""}
         return dict(self._transport.get("/v1/machines", **query))
 
+    def market(self) -> list[Json]:
+        """What was learned of each offer: see `windfall market show --json`."""
+        return list(self._transport.get("/v1/market")["offers"])
+
+    def import_series(self, body: Json) -> Json:
+        """Add a published series to what is known of an offer: see `POST /v1/market`."""
+        return dict(self._transport.post("/v1/market", body))
+
     def poke(self, pool: str, machine: str, what: str) -> Json:
         """Do to a machine of an emulated cloud what a provider would do: hibernate, resume, terminate, notice."""
         path = f"/v1/pools/{quote(pool, safe='')}/machines/{quote(machine, safe='')}/{what}"

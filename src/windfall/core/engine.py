@@ -45,6 +45,7 @@ from windfall.core.events import (
     PoolSwitched,
     PricesReported,
     ResultsReported,
+    SeriesImported,
     ServerStarted,
     SiteCreated,
     SiteHostReported,
@@ -160,6 +161,7 @@ HANDLERS: dict[type[Event], tuple[Decide, Apply]] = dict(
         handler(MachineResumed, changes.nothing, renting_apply.apply_machine_resumed),
         handler(MachineEnded, machines.on_machine_ended, renting_apply.apply_machine_ended),
         handler(StrangersSeen, changes.nothing, renting_apply.apply_strangers_seen),
+        handler(SeriesImported, changes.nothing, renting_apply.apply_series_imported),
         handler(CheckpointSaved, runtimes.on_checkpoint_saved, renting_apply.apply_checkpoint_saved),
     ]
 )

@@ -14,7 +14,7 @@ from windfall.bounds import MAX_MEMORY_BYTES
 from windfall.core.sites.instances import InstanceEnd, Resources, SiteRules, Wish
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.planning.contract import Plan
-from windfall.planning.counts import CountSettings
+from windfall.planning.counts import CountSettings, PriceCounts, SeriesSource
 from windfall.planning.offers import Offer
 from windfall.timeouts.learning.memory import CountRules
 
@@ -363,6 +363,17 @@ class PricesReported(Event):
     """When they took effect, if that was earlier than now: a provider's history is read now and then."""
 
 
+class SeriesImported(Event):
+    """A published series of an offer was read: (place, ends, hours) of its spells, and its prices of a cycle."""
+
+    offer: str
+    """`Offer.key`."""
+    source: SeriesSource
+    cells: list[tuple[int, float, float]]
+    """Places as in `planning.counts`; weighted by whoever read the series."""
+    prices: PriceCounts | None = None
+
+
 class PlanProposed(Event):
     """A planner has looked at the state as it was at `seq`; `error`: it failed, and another stepped in."""
 
@@ -478,4 +489,5 @@ AnyEvent = (
     | MachineEnded
     | StrangersSeen
     | CheckpointSaved
+    | SeriesImported
 )

@@ -110,6 +110,8 @@ class Market(Struct, frozen=True, kw_only=True):
     """Interruptions, those that came together counted once."""
     counts: SpellCounts | None = None
     """Ends of spells and hours by age and hour of the day; None: only the totals above are known."""
+    imported: SpellCounts | None = None
+    """The same from published series, which the totals above do not hold."""
 
 
 class Later(Struct, frozen=True):

@@ -159,6 +159,31 @@ def priced(prices: PriceCounts, t: float, usd: float) -> None:
     prices.last_usd, prices.last_t = usd, t
 
 
+class SeriesSource(Struct, frozen=True, array_like=True):
+    """A published series that was imported: its name and digest, and what it holds, before it is weighted."""
+
+    name: str
+    digest: str
+    hours: float
+    """Machine hours with capacity."""
+    ends: float
+    """Interruptions."""
+    price_changes: int = 0
+
+
+def add_series(counts: SpellCounts, cells: list[tuple[int, float, float]], prices: PriceCounts | None) -> None:
+    """Add (place, ends, hours) of a published series, and its prices of a cycle."""
+    for place, ends, hours in cells:
+        _add(counts, place, ends, hours)
+        if place < CLASSES * DAY_H:
+            counts.imported_h += hours
+    if prices is not None:
+        sums, low, high = counts.prices, prices.low_usd, prices.high_usd
+        sums.changes, sums.held_s = sums.changes + prices.changes, sums.held_s + prices.held_s
+        sums.sum_usd, sums.squares_usd = sums.sum_usd + prices.sum_usd, sums.squares_usd + prices.squares_usd
+        sums.low_usd, sums.high_usd = min(sums.low_usd, low), max(sums.high_usd, high)
+
+
 def copied(counts: SpellCounts) -> SpellCounts:
     """A copy that later events do not change."""
     return replace(

@@ -80,6 +80,11 @@ name = "b"
 command = "true"
 after = "a"
 """
+PRICES = """timestamp,availability_zone,instance_type,usd_per_hour
+2024-03-01T00:00:00Z,us-east-1a,m5.large,0.04
+2024-03-02T00:00:00Z,us-east-1b,m5.large,0.05
+2024-03-03T00:00:00Z,us-east-1a,m5.large,0.06
+"""
 SCENARIO = """
 name = "small"
 [[pool]]
@@ -115,6 +120,7 @@ def write_files(folder: Path) -> None:
         "host.json": json.dumps({"Name": "node7", "Memory": 4096}),
         "latencies.csv": "latency\n" + "".join(f"{10 + number % 37}\n" for number in range(200)),
         "trace.json": json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 1, 1, 0, 0, 1] * 200}),
+        "prices.csv": PRICES,
         "bids.json": json.dumps([{"id": "b1", "bid_usd_per_h": 0.1, "resources": {"vcpu": 1, "ram_mb": 1000}}]),
         "a.toml": SCENARIO,
         "b.toml": SCENARIO,

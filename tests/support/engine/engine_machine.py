@@ -26,6 +26,7 @@ from windfall.core.events import (
     PoolSwitched,
     Result,
     ResultsReported,
+    SeriesImported,
     ServerStarted,
     Settings,
     TaskClass,
@@ -38,6 +39,7 @@ from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at
+from windfall.planning.counts import PriceCounts, SeriesSource
 from windfall.wire.messages import CAUSES
 
 POLICIES = [{}, {"Concurrency": "5"}, {"ReplicationRequirements": "true", "Deadline": "7"}, {"GridPolicy": "dear"}]
@@ -133,6 +135,13 @@ class EngineMachine(RuleBasedStateMachine):
         answer = self.step(HostAsked(self.t, host.name, str(host.boot), host.n, 5, host.slots)).decided
         assert answer.repeat and not answer.assigned
         assert len(save(self.state)) >= len(before) - 64
+
+    @rule(place=st.integers(0, 527), hours=st.floats(0.0, 200.0), has_prices=st.booleans())
+    def import_a_series(self, place, hours, has_prices):
+        prices = PriceCounts(3, 3600.0, 100.0, 5.0, 0.01, 0.04) if has_prices else None
+        source = SeriesSource("series.json", f"{self.state.seq:064x}", hours, 1.0)
+        self.step(SeriesImported(self.t, "cheap/spot", source, [(place, 1.0, hours)], prices))
+        assert self.state.fleet.markets["cheap/spot"].sources[-1] == source
 
     @rule(index=st.integers(0, 2), count=st.integers(1, 4), cause=st.sampled_from(CAUSES), late=st.booleans())
     def report(self, index, count, cause, late):

@@ -12,7 +12,7 @@ from windfall.cli import COMMANDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
 DESCRIBED = ["run", "submit", "demo", "status", "wait", "tasks", "logs", "results", "events"]
-DESCRIBED += ["retry", "cancel", "change", "host", "token", "plan", "cost", "explain"]
+DESCRIBED += ["retry", "cancel", "change", "host", "token", "plan", "cost", "explain", "market"]
 
 
 def options_of(command: click.Command) -> set[str]:

@@ -19,6 +19,7 @@ from windfall.planning.counts import (
     CountSettings,
     PriceCounts,
     SpellCounts,
+    add_series,
     came_back,
     count,
     launched,
@@ -176,3 +177,16 @@ def test_machines_that_are_still_up_count_with_their_time_so_far():
     few = learned_rates(SPOT, {SPOT.key: Market(up_s=HOUR, counts=SpellCounts())}).interrupts_per_s
     many = learned_rates(SPOT, {SPOT.key: Market(up_s=50 * HOUR, counts=SpellCounts())}).interrupts_per_s
     assert many < few
+
+
+def test_an_imported_series_is_learned_from_however_many_machines_were_rented():
+    """Fifty machines at once count little each; a published series counts in full beside them."""
+    cells = [(place_of(HERE, 1.2, hour), 100.0 / DAY_H, 50.0 / DAY_H) for hour in range(DAY_H)]
+    imported = SpellCounts()
+    add_series(imported, cells, PriceCounts(2, 100.0, 3.0, 0.1, 0.02, 0.04))
+    assert imported.imported_h == pytest.approx(50.0) and imported.prices.changes == 2
+    usual = learned_rates(SPOT, {}).interrupts_per_s
+    alone = learned_rates(SPOT, {SPOT.key: Market(imported=imported)}).interrupts_per_s
+    assert alone > 2 * usual
+    busy = Market(imported=imported, up_s=50 * HOUR, counts=SpellCounts())
+    assert learned_rates(SPOT, {SPOT.key: busy}, since_s=HOUR).interrupts_per_s > 1.5 * usual

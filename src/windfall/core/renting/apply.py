@@ -25,6 +25,7 @@ from windfall.core.events import (
     OffersConfigured,
     PlanProposed,
     PricesReported,
+    SeriesImported,
     StrangersSeen,
     TasksEstimated,
     TimerFired,
@@ -57,6 +58,7 @@ from windfall.core.state.saving import Floats
 from windfall.core.state.state import State
 from windfall.planning import counts
 from windfall.planning.contract import SPOT
+from windfall.planning.counts import SpellCounts
 
 
 def follow(state: State, bag: Bag, decided: JobSettled) -> None:
@@ -190,6 +192,16 @@ def apply_prices_reported(state: State, event: PricesReported, decided: Nothing)
     for job in state.fleet.plans:
         state.touch(job)
         watch(state, job, event.t)
+
+
+def apply_series_imported(state: State, event: SeriesImported, decided: Nothing) -> None:
+    seen = state.fleet.markets.setdefault(event.offer, Seen())
+    if seen.imported is None:
+        seen.imported = SpellCounts()
+    counts.add_series(seen.imported, event.cells, event.prices)
+    seen.sources.append(event.source)
+    for job in state.fleet.plans:
+        state.touch(job)
 
 
 def apply_machine_started(state: State, event: MachineStarted, decided: Nothing) -> None:

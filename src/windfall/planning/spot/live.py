@@ -10,6 +10,7 @@ independent ones.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -82,20 +83,30 @@ NEXT_HOUR_S = (np.arange(12, dtype=np.float64) + 0.5) * (HOUR_S / 12)
 
 def observed_markets(snapshot: Snapshot) -> dict[str, Market]:
     """What was seen of each offer, the present spell of machines that are up or hibernated included."""
-    found = dict(snapshot.markets)
-    up: dict[tuple[str, float], int] = {}
+    up: list[tuple[str, float]] = []
+    hibernated: list[tuple[str, float]] = []
     for machine in snapshot.machines:
-        seen = found.get(machine.offer.key, Market())
         if machine.hibernated_since_t is not None:
-            seen = replace(seen, hibernated_s=seen.hibernated_s + snapshot.t - machine.hibernated_since_t)
+            hibernated.append((machine.offer.key, machine.hibernated_since_t))
         elif machine.up_since_t is not None:
-            seen = replace(seen, up_s=seen.up_s + snapshot.t - machine.up_since_t)
-            alike = machine.offer.key, machine.up_since_t
-            up[alike] = up.get(alike, 0) + 1
-        found[machine.offer.key] = seen
-    for (key, since_t), machines in up.items():
+            up.append((machine.offer.key, machine.up_since_t))
+    return with_machines(snapshot.markets, up, hibernated, snapshot.t)
+
+
+def with_machines(
+    markets: Mapping[str, Market], up: Sequence[tuple[str, float]], hibernated: Sequence[tuple[str, float]], t: float
+) -> dict[str, Market]:
+    """The markets with the time so far of machines that are there: (key of the offer, up or hibernated since)."""
+    found = dict(markets)
+    for key, since_t in hibernated:
+        seen = found.get(key, Market())
+        found[key] = replace(seen, hibernated_s=seen.hibernated_s + t - since_t)
+    for key, since_t in up:
+        seen = found.get(key, Market())
+        found[key] = replace(seen, up_s=seen.up_s + t - since_t)
+    for (key, since_t), machines in Counter(up).items():
         if (counts := found[key].counts) is not None:
-            found[key] = replace(found[key], counts=_censored(counts, since_t, snapshot.t, machines))
+            found[key] = replace(found[key], counts=_censored(counts, since_t, t, machines))
     return found
 
 
@@ -132,7 +143,7 @@ class Learner:
         level = _two_layers(guess / HOUR_S, GUESS_WEIGHT if known else USUAL_WEIGHT, pool.total, seen.total)
         by_age = _by_age(level, _shape(is_flat), pool, seen)
         now_t = self.t if self.t is not None else own.counts.seen_t or 0.0 if own.counts is not None else 0.0
-        by_age = by_age * _now_factor(own.counts, by_age, seen.weight, now_t)
+        by_age = by_age * _now_factor(own, by_age, seen.weight, now_t)
         away_t = None if own.counts is None else own.counts.away_t
         rates = HazardRates(
             0.0, 0.0, tuple(map(float, by_age)), _age_s(own.counts, now_t), self._back(offer.pool),
@@ -171,7 +182,11 @@ class Learner:
         """By age of an absence: the rate per second at which capacity comes back, in this pool."""
         if pool not in self._returns:
             table, weight = PRIOR.table()[AWAY] / HOUR_S, LEARNING.level_weight
-            parts = [by_age_and_hour(market.counts, AWAY) for _, market in self._members(pool)]
+            parts = [
+                by_age_and_hour(counts, AWAY)
+                for _, market in self._members(pool)
+                for counts in (market.counts, market.imported)
+            ]
             ends = sum((part[0].sum(axis=1) for part in parts), np.zeros(CLASSES))
             seconds = sum((part[1].sum(axis=1) for part in parts), np.zeros(CLASSES))
             usual = table * (ends.sum() + weight) / (float(seconds @ table) + weight)
@@ -214,7 +229,10 @@ def _independent(market: Market, since_s: float, shape: Array) -> _Seen:
     ends, up_s = by_age_and_hour(market.counts, HERE)
     by_age = up_s.sum(axis=1)
     exposed_s = max(0.0, market.up_s + float(by_age @ (shape - 1.0)))
-    return _Seen((events * weight, exposed_s * weight), ends.sum(axis=1) * weight, by_age * weight, weight)
+    # Published series follow one machine, so their ends are independent already.
+    more_ends, more_s = (each.sum(axis=1) for each in by_age_and_hour(market.imported, HERE))
+    total = events * weight + float(more_ends.sum()), exposed_s * weight + float(more_s @ shape)
+    return _Seen(total, ends.sum(axis=1) * weight + more_ends, by_age * weight + more_s, weight)
 
 
 def by_age_and_hour(counts: SpellCounts | None, kind: int) -> tuple[Array, Array]:
@@ -246,12 +264,14 @@ def _by_age(level: float, shape: Array, pool: _Seen, own: _Seen) -> Array:
     return found
 
 
-def _now_factor(counts: SpellCounts | None, by_age: Array, weight: float, t: float) -> float:
+def _now_factor(market: Market, by_age: Array, weight: float, t: float) -> float:
     """Factor on the rates at this moment: the hour of the day, and whether interruptions were recently frequent."""
-    if counts is None:
-        return 1.0
+    counts = market.counts or SpellCounts()
     ends, seconds = by_age_and_hour(counts, HERE)
-    daily = by_hour_of(ends.sum(axis=0) * weight, (seconds * by_age[:, None]).sum(axis=0) * weight, LEARNING)
+    more_ends, more_s = by_age_and_hour(market.imported, HERE)
+    by_hour = ends.sum(axis=0) * weight + more_ends.sum(axis=0)
+    expected_by_hour = ((seconds * weight + more_s) * by_age[:, None]).sum(axis=0)
+    daily = by_hour_of(by_hour, expected_by_hour, LEARNING)
     mean = float(seconds.sum(axis=1) @ by_age) / max(1.0, float(seconds.sum()))
     kept: float = weight * 0.5 ** (max(0.0, t - counts.recent_t) / CountSettings().recent_s)
     expected = counts.recent_h * HOUR_S * mean

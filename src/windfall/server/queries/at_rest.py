@@ -52,6 +52,12 @@ class AtRest:
         """The status of every job, the newest first."""
         return [job_status(self, bag) for bag in reversed(self.state.bags.values())]
 
+    def market(self) -> list[Json]:
+        """What was learned of each offer."""
+        from windfall.server.queries.market import market_rows  # not above: it loads the libraries of numbers
+
+        return market_rows(self.state, self._read_t)
+
 
 def at_rest(directory: Path) -> AtRest | None:
     """The jobs of a state directory; None if a server holds it or has to look itself."""

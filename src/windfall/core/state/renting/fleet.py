@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from windfall.core.renting import money
 from windfall.core.renting.money import Meter, Tariff
 from windfall.planning.contract import Market, Plan
-from windfall.planning.counts import SpellCounts, copied
+from windfall.planning.counts import SeriesSource, SpellCounts, copied
 from windfall.planning.offers import Offer
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ class Seen(Struct, array_like=True):
     started: int = 0
     boot_delays_s: list[float] = field(default_factory=list)
     """By how much the newest boots took longer than the offer says."""
+    imported: SpellCounts | None = None
+    """What published series say; they are apart because they count in full, however many machines were rented."""
+    sources: list[SeriesSource] = field(default_factory=list)
 
     def cut(self, t: float, together_s: float) -> bool:
         """A machine was reclaimed or hibernated: is it the first of those that are interrupted together?"""
@@ -103,6 +106,7 @@ class Seen(Struct, array_like=True):
             up_s=self.up_s, reclaimed=self.reclaimed, hibernated=self.hibernated, resumed=self.resumed,
             hibernated_s=self.hibernated_s, refused=self.refused, refused_t=self.refused_t, started_t=self.started_t,
             spells=self.spells, counts=copied(self.counts),
+            imported=None if self.imported is None else copied(self.imported),
         )  # fmt: skip
 
 

@@ -1,0 +1,203 @@
+"""Files of published series: availability, lives of machines, prices. Touches the file that is named.
+
+Four formats are read; `docs/howto/market.md` describes them.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
+from math import isfinite
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from windfall.errors import BadInput
+from windfall.planning.counts import HERE
+from windfall.planning.spot.published import Published, Spell, from_prices, from_spells, spells_of_ticks
+
+MOST_BYTES = 64 << 20
+"""Size of a file, unpacked."""
+MOST_MACHINES = 1000
+MOST_LIFE_H = 1e5
+FORMATS = (
+    'a series is JSON {"metadata": {"gap_seconds": 600}, "data": [1, 0]}, CSV with the columns timestamp and'
+    " usd_per_hour, lines TIME_MS,add|remove,MACHINE, or lines LIFE_IN_HOURS and SHARE"
+)
+
+
+class SeriesFile(Struct, frozen=True):
+    """One file, read and counted."""
+
+    digest: str
+    what: str
+    published: Published
+
+
+class _Head(Struct):
+    gap_seconds: float
+
+
+class _Ticks(Struct):
+    metadata: _Head
+    data: list[float]
+
+
+def read_series(path: Path, of: str = "", since_t: float | None = None) -> SeriesFile:
+    """The series of a file. `of`: the ZONE/TYPE of a table of prices; `since_t`: when a series without times began."""
+    data = _content(path)
+    digest = sha256(data + f"\n{of}".encode()).hexdigest()
+    if data.lstrip()[:1] == b"{":
+        what, published = "availability", _ticks(path, data, since_t)
+    else:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{path}: this is no text: byte {error.start} is not UTF-8", hint=FORMATS) from None
+        what, published = _of_text(path, text, of, since_t)
+    if of and what != "prices":
+        raise BadInput(f"{path}: only tables of prices are of several zones and types", hint="leave --of out")
+    return SeriesFile(digest, what, published)
+
+
+def _of_text(path: Path, text: str, of: str, since_t: float | None) -> tuple[str, Published]:
+    first = text.split("\n", 1)[0]
+    if "usd_per_hour" in first:
+        return "prices", _prices(path, text, of)
+    if ",add," in first or ",remove," in first:
+        return "machines", _comings(path, text, since_t)
+    if len(first.split()) == 2 and "," not in first:
+        return "lives", _lives(path, text)
+    raise BadInput(f"{path}:1: '{first[:60]}' begins no series that is known", hint=FORMATS)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data: bytes = file.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        what = getattr(error, "strerror", None) or error
+        raise BadInput(f"{path}: {what}", hint="name a file with a published series") from None
+    if len(data) > MOST_BYTES:
+        raise BadInput(f"{path}: more than {MOST_BYTES:,} bytes", hint="split it, or leave rows out")
+    if not data.strip():
+        raise BadInput(f"{path}: the file is empty", hint=FORMATS)
+    return data
+
+
+def _ticks(path: Path, data: bytes, since_t: float | None) -> Published:
+    try:
+        content = msgspec.json.decode(data, type=_Ticks)
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{path}: {error}", hint='as in {"metadata": {"gap_seconds": 600}, "data": [1, 0]}') from None
+    tick_s, ticks = content.metadata.gap_seconds, content.data
+    if not 0.1 <= tick_s <= 86400.0:
+        raise BadInput(f"{path}: metadata.gap_seconds is {tick_s:g}", hint="0.1 s to a day")
+    if len(ticks) < 2:
+        raise BadInput(f"{path}: data holds {len(ticks)} ticks", hint="two at least")
+    for place, number in enumerate(ticks):
+        if not 0 <= number <= MOST_MACHINES:
+            raise BadInput(
+                f"{path}: data[{place}] is {number:g}", hint=f"machines that are there: 0 to {MOST_MACHINES}"
+            )
+    machines = max(1, round(max(ticks)))
+    return from_spells(spells_of_ticks(ticks, tick_s, since_t or 0.0), machines, since_t is not None)
+
+
+def _rows(path: Path, text: str, cells: int, form: str) -> Iterator[tuple[int, list[str]]]:
+    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+        if not row:
+            continue
+        if len(row) != cells:
+            raise BadInput(f"{path}:{number}: {len(row)} cells, not {cells}", hint=f"a line is {form}")
+        yield number, row
+
+
+def _comings(path: Path, text: str, since_t: float | None) -> Published:
+    """Lines TIME_MS,add|remove,MACHINE: each machine is up from one to the other."""
+    form = "TIME_MS,add|remove,MACHINE"
+    since: dict[str, float] = {}
+    spells: list[Spell] = []
+    last_t, most = 0.0, 1
+    for number, (time_ms, what, machine) in _rows(path, text, 3, form):
+        t = _number(path, number, "TIME_MS", time_ms, 1e15) / 1e3
+        if t < last_t:
+            raise BadInput(f"{path}:{number}: the time goes back", hint="sort the lines by time")
+        last_t = t
+        if what == "add" and machine not in since:
+            since[machine] = t
+            most = max(most, len(since))
+        elif what == "remove" and machine in since:
+            spells.append(Spell(HERE, since.pop(machine), t, ended=True))
+        else:
+            there = "is there already" if what == "add" else "is not there" if what == "remove" else "?"
+            raise BadInput(f"{path}:{number}: '{what}' of {machine}, which {there}", hint=f"a line is {form}")
+    spells += [Spell(HERE, t, last_t, ended=False) for t in since.values()]
+    moved = [Spell(s.kind, s.from_t + (since_t or 0.0), s.to_t + (since_t or 0.0), s.ended) for s in spells]
+    return from_spells(moved, most, since_t is not None)
+
+
+def _lives(path: Path, text: str) -> Published:
+    """Lines LIFE_IN_HOURS and SHARE: each life is one machine that was reclaimed at its end."""
+    spells = []
+    for number, line in enumerate(text.splitlines(), 1):
+        cells = line.split()
+        if not cells:
+            continue
+        if len(cells) != 2:
+            raise BadInput(f"{path}:{number}: {len(cells)} numbers, not 2", hint="a line is LIFE_IN_HOURS and SHARE")
+        hours = _number(path, number, "LIFE_IN_HOURS", cells[0], MOST_LIFE_H)
+        _number(path, number, "SHARE", cells[1], 1.0)
+        spells.append(Spell(HERE, 0.0, hours * 3600.0, ended=True))
+    return from_spells(spells, 1, has_clock=False)
+
+
+def _prices(path: Path, text: str, of: str) -> Published:
+    """CSV with timestamp and usd_per_hour, and with availability_zone and instance_type if it is of several."""
+    reader = csv.DictReader(io.StringIO(text))
+    columns = reader.fieldnames or ()
+    if "timestamp" not in columns:
+        raise BadInput(f"{path}:1: there is no column timestamp", hint=f"its columns are: {', '.join(columns)}")
+    several = "availability_zone" in columns and "instance_type" in columns
+    steps: list[tuple[float, float]] = []
+    others: dict[str, None] = {}
+    for row in reader:
+        name = f"{row['availability_zone']}/{row['instance_type']}" if several else ""
+        if name != (of if several else ""):
+            others[name] = None
+            continue
+        usd = _number(path, reader.line_num, "usd_per_hour", row["usd_per_hour"] or "", 1e9)
+        steps.append((_moment(path, reader.line_num, row["timestamp"] or ""), usd))
+    if several and not steps:
+        listed = ", ".join(sorted(others)[:6]) + (", ..." if len(others) > 6 else "")
+        text = f"there are no prices of {of}" if of else "it holds prices of several zones and types"
+        raise BadInput(f"{path}: {text}", hint=f"--of ZONE/TYPE, one of: {listed}")
+    if of and not several:
+        raise BadInput(f"{path}: it holds the prices of one type only", hint="leave --of out")
+    if len(steps) < 2:
+        raise BadInput(f"{path}: {len(steps)} prices", hint="two rows at least")
+    return from_prices(sorted(steps))
+
+
+def _number(path: Path, line: int, what: str, text: str, most: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not (isfinite(value) and 0.0 <= value <= most):
+        raise BadInput(f"{path}:{line}: {what} is '{text[:40]}'", hint=f"a number from 0 to {most:g}")
+    return value
+
+
+def _moment(path: Path, line: int, text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"{path}:{line}: timestamp is '{text[:40]}'", hint="as in 2024-03-01T00:17:07Z") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
