@@ -1,4 +1,4 @@
-"""Texts that tasks, hosts or users named, made harmless to look at. Pure.
+"""Texts that tasks, hosts or users named, made harmless: to look at, to compute, to use as a path. Pure.
 
 A terminal obeys sequences of control characters: they move the cursor, change the title, type into the keyboard's
 buffer. Invisible characters reorder what is read. Both are shown as signs instead.
@@ -25,6 +25,23 @@ def for_terminal(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _ON_TERMINALS.sub(lambda found: _sign(found["sign"]) if found["sign"] else found[0], text)
+
+
+def for_spreadsheet(text: str) -> str:
+    """A cell that a spreadsheet shows and does not compute. Numbers stay numbers."""
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
+def as_folder(name: str) -> str:
+    """The name of one folder, which lies in the folder where it is made."""
+    safe = visible(name).replace("/", "_")
+    return f"_{safe}" if safe in ("", ".", "..") else safe
 
 
 def harmless(document: Any) -> Any:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis.strategies import text
 
 from windfall.cli.show.terminal import Terminal
-from windfall.escaping import for_terminal, harmless, visible
+from windfall.escaping import as_folder, for_spreadsheet, for_terminal, harmless, visible
 
 TRICKS = [
     "\x1b]0;title\x07",
@@ -45,6 +45,19 @@ def test_a_visible_text_is_one_line_without_control_characters(said):
 def test_every_text_of_a_document_becomes_visible():
     document = {"a": ["x\x1b", {"b": "y\n"}], "n": 3, "none": None}
     assert harmless(document) == {"a": ["x␛", {"b": "y␊"}], "n": 3, "none": None}
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "/", "../../x", "a/../..", "/etc", "x\0y"])
+def test_the_folder_of_a_task_lies_below_the_folder_that_the_user_named(name, tmp_path):
+    made = tmp_path / "out" / as_folder(name)
+    made.mkdir(parents=True)
+    assert made.resolve().parent == (tmp_path / "out").resolve()
+
+
+def test_a_spreadsheet_computes_nothing_that_a_host_wrote():
+    assert for_spreadsheet('=HYPERLINK("x")') == '\'=HYPERLINK("x")'
+    assert for_spreadsheet("@SUM(A1)") == "'@SUM(A1)" and for_spreadsheet("-1+cmd") == "'-1+cmd"
+    assert [for_spreadsheet(text) for text in ("-1.5\n", "+3", "plain", "")] == ["-1.5\n", "+3", "plain", ""]
 
 
 def test_a_guarded_stream_cleans_texts_and_lets_rich_pass():

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from windfall.client.results import Task
 from windfall.errors import BadInput
+from windfall.escaping import for_spreadsheet
 
 if TYPE_CHECKING:
     from windfall.client.job import Job
@@ -23,6 +24,9 @@ AFTER = (
     "command", "state", "exit_code", "cause", "attempt", "host", "start_s", "end_s", "run_s", "cpu_s",
     "peak_memory_bytes", "outputs", "stdout", "stderr",
 )  # fmt: skip
+
+FROM_HOSTS = ("host", "stdout", "stderr")
+"""Columns whose texts come from hosts: in a spreadsheet none of them may be a formula."""
 
 
 def rows(job: Job, tasks: Iterable[Task] | None = None) -> Iterator[Json]:
@@ -73,7 +77,8 @@ def write_csv(found: Iterable[Json], file: IO[str]) -> int:
         if writer is None:
             writer = csv.DictWriter(file, list(each), lineterminator="\n")
             writer.writeheader()
-        writer.writerow(each | {"outputs": ";".join(each["outputs"])})
+        said = {name: for_spreadsheet(each[name]) for name in FROM_HOSTS if each.get(name)}
+        writer.writerow(each | said | {"outputs": for_spreadsheet(";".join(each["outputs"]))})
     if writer is None:
         csv.writer(file, lineterminator="\n").writerow([BEFORE[0], *AFTER])
     return count

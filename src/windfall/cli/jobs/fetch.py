@@ -26,6 +26,7 @@ from windfall.cli.show.values import shown_value
 from windfall.client import Client, Job, Task, table
 from windfall.client.results import cause_text
 from windfall.errors import BadInput
+from windfall.escaping import as_folder
 from windfall.units import show_duration
 
 Json = dict[str, Any]
@@ -286,7 +287,7 @@ def _download(client: Client, rows: Any, folder: Path, as_json: bool) -> None:
     for task in rows:
         for name, sha256, size, mode in task.outputs:
             check_relative(name, f"task {task.task}: output")
-            target = folder / (task.name or str(task.task)).replace("/", "_") / name
+            target = folder / as_folder(task.name or str(task.task)) / name
             _write_file(target, client.blob(sha256), mode)
             count += 1
             if as_json:
