@@ -149,6 +149,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     total: int = 0
     """How many tasks the job has, finished ones included."""
     is_workflow: bool = False
+    run_time_quantile: float | None = None
+    """The quantile of run times that `Task.runtime_s` is; None: that of `confidence`."""
     last_later: tuple[Later, ...] = ()
     """What the last plan intended to rent later and has not rented yet."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -33,6 +34,10 @@ MIN_TAIL = 1e-9
 MIN_FREEDOM_FOR_MANY = 8.0
 """With fewer degrees of freedom than this the quantile of a single task is used for each of many tasks: few samples
 say nothing of a quantile beyond that."""
+
+
+SPREAD_NODES, MEAN_NODES = 48, 9
+"""Points at which the joint chance of many tasks is averaged over what is not known of their law."""
 
 
 class Prior(Struct, frozen=True):
@@ -109,7 +114,12 @@ class Estimates(Struct):
         record = self.classes.get(task_class)
         if record is None or not (record.seconds or record.guess_s):
             return chance
-        return quantile_of_each(chance, tasks if self._law(task_class, record).freedom >= MIN_FREEDOM_FOR_MANY else 1)
+        law = self._law(task_class, record)
+        if law.freedom < MIN_FREEDOM_FOR_MANY:
+            return chance
+        if len(record.seconds) >= MIN_SAMPLES_FOR_QUANTILE:
+            return quantile_of_each(chance, tasks)
+        return _joint_quantile(chance, tasks, round(law.freedom, 1), round(law.count, 1))
 
     def mean(self, task_class: str, speed: float = 1.0) -> float | None:
         """The mean run time in seconds, running attempts at their expected length; None if nothing is known."""
@@ -135,6 +145,30 @@ class Estimates(Struct):
 def quantile_of_each(chance: float, tasks: int) -> float:
     """The quantile that each of `tasks` independent run times must keep so that all keep it with this chance."""
     return float(chance ** (1.0 / max(1, tasks)))
+
+
+@lru_cache(maxsize=512)
+def _joint_quantile(chance: float, tasks: int, freedom: float, count: float) -> float:
+    """The same under a fitted law, as a quantile of Student's t.
+
+    Mean and spread of the law are uncertain, but they are the same for all tasks. So the tasks are not independent:
+    that all of them keep a quantile is likelier than the power of the chance of one. The chance is averaged over the
+    spread (`SPREAD_NODES` quantiles of its law) and the mean (Gauss-Hermite nodes), and the quantile is bisected.
+    """
+    if tasks <= 1:
+        return chance
+    import numpy as np
+    from scipy.special import chdtri, log_ndtr, stdtr
+
+    spreads = np.sqrt(freedom / chdtri(freedom, 1.0 - (np.arange(SPREAD_NODES) + 0.5) / SPREAD_NODES))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(MEAN_NODES)
+    offsets, weights = nodes / math.sqrt(count), weights / weights.sum()
+    low, high = 0.0, 60.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        kept = np.exp(tasks * log_ndtr(middle / spreads[:, None] - offsets[None, :])) @ weights
+        low, high = (middle, high) if float(kept.mean()) < chance else (low, middle)
+    return max(chance, float(stdtr(freedom, low / math.sqrt(1.0 + 1.0 / count))))
 
 
 def _survival(at: float) -> float:
@@ -173,7 +207,8 @@ def _fitted(record: Record, running: Sequence[float]) -> RunTimeLaw:
         # So many say themselves how far they spread.
         record = replace(record, guess_s=None, prior=Prior(0.0, 0.0))
     if record.guess_s:
-        logs += [math.log(max(record.guess_s, MIN_RUN_S))] * GUESS_SAMPLES
+        # The guess is a mean; that of a log-normal law lies above its median.
+        logs += [math.log(max(record.guess_s, MIN_RUN_S)) - record.prior.spread**2 / 2] * GUESS_SAMPLES
     law = _law(logs, 0.0, record.prior)
     # A few rounds suffice: the error shrinks each time by at least the share of running attempts.
     for _ in range(EM_ROUNDS if running else 0):

@@ -328,3 +328,16 @@ def test_spot_is_not_rented_if_a_rescue_would_begin_before_it_has_done_anything(
     assert set(markets(tight)) == {ONDEMAND}
     mean_cores = PLANNERS[DEFAULT](Snapshot(t=0.0, deadline_t=7200.0, tasks=tasks, machines=(), offers=(spot, steady)))
     assert set(markets(mean_cores)) == {SPOT}
+
+
+def test_on_demand_machines_share_one_queue_where_tasks_of_unknown_length_can_begin_in_time():
+    """Forty tasks of 23 minutes, of which one in four hundred takes longer than 83: two hours are left."""
+    sure = replace(DEAR, cores=1, limit=60, lag_s=240.0, price_usd=3.06, cycle_s=3600.0)
+    tasks = {number: Task(number, 5000.0, mean_s=1360.0) for number in range(40)}
+    shot = replace(snapshot(tasks=tasks, offers=(sure,), deadline_t=7200.0), run_time_quantile=0.9975)
+    plan = PLANNERS["on-demand"](shot)
+    assert 14 <= len(plan.start) <= 34, "a machine for each task is far too many"
+    assert sum(len(queue) for queue in plan.assign.values()) == 40
+    # Whatever has not begun by then moves to a machine that is rented then.
+    assert plan.replan_t <= 7200.0 - 5000.0 - 240.0
+    assert len(PLANNERS["greedy"](shot).start) == 40

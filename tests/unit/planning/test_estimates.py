@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from windfall.planning.estimates import MAX_SAMPLES, Estimates
+from windfall.planning.estimates import GUESSED, MAX_SAMPLES, Estimates
 
 
 def learned(times, speed=1.0):
@@ -20,10 +22,36 @@ def test_nothing_is_said_of_a_class_that_was_never_seen():
     assert Estimates().mean("fit") is None
 
 
-def test_a_guess_is_the_median_until_samples_come():
+def test_a_guess_is_the_mean_until_samples_come():
     estimates = Estimates()
     estimates.guess("fit", 100.0)
-    assert estimates.quantile("fit", 0.5) == pytest.approx(100.0)
+    assert estimates.mean("fit") == pytest.approx(100.0)
+    # A log-normal law with that mean and the prior spread has its median below.
+    assert estimates.quantile("fit", 0.5) == pytest.approx(100.0 * math.exp(-(GUESSED.spread**2) / 2))
+
+
+@pytest.mark.parametrize("tasks", [5, 40, 400])
+def test_what_is_unknown_of_a_law_is_shared_by_all_tasks_that_are_to_keep_a_quantile(tasks):
+    """Drawn from the law of what is not known: all tasks of a job keep the quantile with the chance asked for."""
+    estimates, freedom, count = Estimates(), GUESSED.weight + 1.0, 2.0
+    estimates.guess("fit", 1.0)
+    q = estimates.quantile_of_each("fit", 0.9, tasks)
+    assert 0.9 < q < 0.9 ** (1 / tasks), "independent tasks would need a higher one"
+    longest = estimates.quantile("fit", q)
+    rng = np.random.default_rng(7)
+    fitted = GUESSED.spread * math.sqrt(GUESSED.weight / freedom)
+    spreads = fitted * np.sqrt(freedom / rng.chisquare(freedom, 4000))
+    centres = -(GUESSED.spread**2) / 2 + rng.normal(size=4000) * spreads / np.sqrt(count)
+    logs = centres[:, None] + spreads[:, None] * rng.normal(size=(4000, tasks))
+    assert (logs.max(axis=1) <= math.log(longest)).mean() == pytest.approx(0.9, abs=0.02)
+
+
+def test_of_many_samples_and_of_one_task_the_quantile_is_that_of_independent_tasks():
+    many = learned([10.0 + place for place in range(60)])
+    assert many.quantile_of_each("fit", 0.9, 40) == pytest.approx(0.9 ** (1 / 40))
+    guessed = Estimates()
+    guessed.guess("fit", 10.0)
+    assert guessed.quantile_of_each("fit", 0.9, 1) == 0.9
 
 
 def test_a_guess_fades_as_samples_come():

@@ -80,6 +80,7 @@ def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
         spent_usd=money.usd(machines.spent_microusd(state, job, t)),
         budget_usd=None if bag.rules.budget_microusd is None else money.usd(bag.rules.budget_microusd),
         confidence=bag.rules.confidence,
+        run_time_quantile=max(look.quantile for look in looks),
         is_workflow=bag.shape is not None,
         last_later=tuple(planned.plan.later) if (planned := state.fleet.plans[job]).plan is not None else (),
         after={} if finished or not names_tasks else _parents(bag, open_),

@@ -152,7 +152,7 @@ class Outlook:
         together: int | None = None,
     ) -> None:  # fmt: skip
         self.rules: TaskClass = bag.classes[index]
-        self._key, self._quantile = bag.class_key(index), confidence
+        self._key, self.quantile = bag.class_key(index), confidence
         first_s = 1.0 if bag.progress.estimates else self.rules.estimate_s
         self.is_unknown = False
         self._given: dict[int, tuple[float, float]] = {}
@@ -168,10 +168,10 @@ class Outlook:
         self._estimates = Estimates({self._key: RunTimes(seconds, len(seconds), guess_s, prior)}, {self._key: running})
         self.mean_s = self._estimates.mean(self._key) or UNKNOWN_S
         together = bag.counts[WAITING] + bag.counts[HELD] if together is None else together
-        self._quantile = self._estimates.quantile_of_each(self._key, confidence, together)
+        self.quantile = self._estimates.quantile_of_each(self._key, confidence, together)
         # While nothing is known, the mean: a high quantile would rent every machine for a bag of short tasks.
         self.runtime_s = (
-            self.mean_s if self.is_unknown else self._estimates.quantile(self._key, self._quantile) or UNKNOWN_S
+            self.mean_s if self.is_unknown else self._estimates.quantile(self._key, self.quantile) or UNKNOWN_S
         )
 
     def given(self, ran_s: float, unit_s: float = 1.0) -> tuple[float, float]:
@@ -182,7 +182,7 @@ class Outlook:
         step = math.ceil(math.log(units) / math.log(STEP))
         if step not in self._given:
             sure, middle = (
-                self._estimates.quantile(self._key, q, 1.0, STEP**step) or 0.0 for q in (self._quantile, 0.5)
+                self._estimates.quantile(self._key, q, 1.0, STEP**step) or 0.0 for q in (self.quantile, 0.5)
             )
             self._given[step] = sure, min(sure, max(self.mean_s, middle))
         sure, mean = self._given[step]

@@ -303,21 +303,39 @@ class PlanningPass:
                     break
 
     def _share_queue(self, left: list[int]) -> None:
-        """If the cores of spot machines begin all tasks that are left in time, place each where it begins soonest."""
+        """If the cores of machines begin all tasks that are left in time, place each where it begins soonest.
+
+        Spot machines alone are tried first, then all machines.
+        """
         waiting = sum(left)
         items = [item for item, count in zip(self.items, left, strict=True) if count]
-        bins = [bin for bin in self.bins if bin.offer.market == SPOT]
-        if not self.shares_queue or self.ondemand_only or not bins or not 0 < waiting <= MAX_TASKS_PACKED_EXACTLY:
+        if not self.shares_queue or not 0 < waiting <= MAX_TASKS_PACKED_EXACTLY:
             return
-        if any(item.slack_s <= 0.0 or width(item.task, bin.offer) != 1 for item in items for bin in bins):
+        if any(item.slack_s <= 0.0 or width(item.task, bin.offer) != 1 for item in items for bin in self.bins):
             return
         mean_s = math.fsum(item.task.runtime_s * n for item, n in zip(self.items, left, strict=True)) / waiting
         quantile_s = mean_s + max(item.slack_s for item in items)
-        due_t = min(item.due_t for item in items)
-        law = run_times(mean_s, quantile_s, self.snapshot.confidence)
-        placed = sum(entry.count for bin in bins for entry in bin.placed)
-        if waiting + placed > begun_in_time(self._cores(bins, mean_s, due_t - quantile_s), law):
-            return
+        law = run_times(mean_s, quantile_s, self.snapshot.run_time_quantile or self.snapshot.confidence)
+        begin_by_t = self._begin_by(items, quantile_s)
+        for markets in ({SPOT}, {SPOT, ONDEMAND}):
+            bins = [bin for bin in self.bins if bin.offer.market in markets and begin_by_t[bin.offer.market] > self.t]
+            placed = sum(entry.count for bin in bins for entry in bin.placed)
+            cores = self._cores(bins, mean_s, begin_by_t)
+            if bins and waiting + placed <= begun_in_time(cores, law):
+                self._place_soonest(bins, left)
+                self.begin_by_t = min([self.begin_by_t, *(begin_by_t[bin.offer.market] for bin in bins)])
+                return
+
+    def _begin_by(self, items: Sequence[Item], quantile_s: float) -> dict[str, float]:
+        """By market: the last moment at which each of these tasks may begin there and still be moved to a new
+        on-demand machine, or be rescued, if it has not begun or is lost."""
+        lag_s = min((o.lag_s for o in self.safety_net.offers if self.left[market_key(o)] > 0), default=0.0)
+        return {
+            SPOT: min(item.due_t for item in items) - quantile_s,
+            ONDEMAND: self.by_t - self.margin_s - lag_s - quantile_s,
+        }
+
+    def _place_soonest(self, bins: Sequence[Bin], left: list[int]) -> None:
         for place, item in enumerate(self.items):
             for _ in range(left[place]):
                 bin = min(bins, key=lambda bin: (min(bin.free_t), bin.name))
@@ -327,16 +345,15 @@ class PlanningPass:
             left[place] = 0
         for bin in bins:
             bin.keep_t = self._kept(bin, bin.keep_t)
-        self.begin_by_t = min(self.begin_by_t, due_t - quantile_s)
 
-    def _cores(self, bins: Sequence[Bin], mean_s: float, begin_by_t: float) -> Iterator[Core]:
+    def _cores(self, bins: Sequence[Bin], mean_s: float, begin_by_t: dict[str, float]) -> Iterator[Core]:
         """The cores of these machines as they are now, without what this pass has placed on them."""
         for bin in bins:
             machine, speed = self.awake.get(bin.name), self.prices.speed(bin.offer)
             now = bin if machine is None else existing(machine, self.snapshot)
             busy = 0 if machine is None else len(machine.running)
             # Only in time that is paid for: whether to pay for more is decided elsewhere.
-            until_t = min(begin_by_t, bin.keep_t - mean_s / speed)
+            until_t = min(begin_by_t[bin.offer.market], bin.keep_t - mean_s / speed)
             for place, free_t in enumerate(now.free_t if machine is not None else [bin.since_t] * bin.offer.cores):
                 yield Core(max(0.0, free_t - self.t), place < busy, until_t - self.t, speed)
 
