@@ -20,10 +20,12 @@ HOUR_S = 3600.0
 DAY_S = 86400.0
 
 _BYTES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": MINUTE_S, "min": MINUTE_S, "h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
+_WORDS = r"(ms|w(?:eeks?)?|d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)(?![a-z])"
 _DECIMAL = r"(\d+(?:\.\d+)?|\.\d+)"
 _SIZE = re.compile(_DECIMAL + r"\s*([kmgtp]?)(i?b)?\Z", re.IGNORECASE)
-_PART = re.compile(r"\s*" + _DECIMAL + r"\s*(ms|min|s|m|h|d|w)", re.IGNORECASE)
+_PART = re.compile(r"\s*" + _DECIMAL + r"\s*" + _WORDS, re.IGNORECASE)
+_DOTTED_CLOCK = re.compile(r"([01]?\d|2[0-3])\.([0-5]\d)\Z")
 _NUMBER = re.compile(_DECIMAL + r"\Z")
 _MONEY = re.compile(r"(?:\$\s*)?(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?:\s*(?:usd|\$))?\Z", re.IGNORECASE)
 _TIME_OF_DAY = re.compile(r"(?:(today|tomorrow)\s+)?(\d{1,2}):(\d{2})(?::(\d{2}))?\Z", re.IGNORECASE)
@@ -40,7 +42,7 @@ _CLOCK_TIMES = "18:00, tomorrow 6:00, 2026-12-01 18:00"
 
 
 def parse_duration(text: str | float, field: str = "duration") -> float:
-    """Seconds from `90`, `90s`, `250ms`, `35m`, `2h30m`, `1.5h`, `2d`, `1w`. Raises BadInput for `2:00`."""
+    """Seconds from `90`, `90s`, `250ms`, `35m`, `2h30m`, `1.5h`, `2 hours`, `2d`, `1w`. BadInput for `2:00`."""
     plain = str(text).strip()
     if _NUMBER.match(plain):
         return _finite(float(plain), text, field)
@@ -51,7 +53,8 @@ def parse_duration(text: str | float, field: str = "duration") -> float:
         )
     seconds, position = 0.0, 0
     while part := _PART.match(plain, position):
-        seconds += float(part[1]) * _SECONDS[part[2].lower()]
+        unit = part[2].lower()
+        seconds += float(part[1]) * _SECONDS["ms" if unit == "ms" else unit[0]]
         position = part.end()
     if position == 0 or position != len(plain):
         raise BadInput(f"{field}: '{text}' is no duration", hint=f"write a number of seconds, or as in {_DURATIONS}")
@@ -118,6 +121,11 @@ def parse_deadline(text: str | float, now_s: float, zone: tzinfo | None = None, 
                 code=IN_THE_PAST,
             )
         return Deadline(at_s - now_s, at_s)
+    if isinstance(text, str) and (dotted := _DOTTED_CLOCK.match(plain)):
+        raise BadInput(
+            f"{field}: {plain} may mean a clock time or seconds",
+            hint=f"write {dotted[1]}:{dotted[2]}, or {plain}s",
+        )
     try:
         seconds = parse_duration(plain, field)
     except BadInput:

@@ -52,6 +52,11 @@ def test_sizes_are_counted_in_powers_of_1024(text, count):
         ("2d", 172_800),
         ("10min", 600),
         ("2h 5s", 7205),
+        ("2 hours 30 minutes", 9000),
+        ("1hr", 3600),
+        ("10mins 5 secs", 605),
+        ("2 Days", 172_800),
+        ("1 week", 604_800),
     ],
 )
 def test_durations_are_seconds_or_sums_of_units(text, seconds):
@@ -72,7 +77,7 @@ def test_what_is_no_size_is_refused_with_an_example(text):
     assert "2G" in error.value.hint
 
 
-@pytest.mark.parametrize("text", ["", "h", "2x", "-5m", "1h2", "inf"])
+@pytest.mark.parametrize("text", ["", "h", "2x", "-5m", "1h2", "inf", "2 months", "2 sm"])
 def test_what_is_no_duration_is_refused_with_an_example(text):
     with pytest.raises(BadInput, match="is no duration") as error:
         parse_duration(text)
@@ -169,6 +174,16 @@ def test_what_is_no_clock_time_is_refused_with_an_example(text):
     with pytest.raises(BadInput, match="is no clock time") as error:
         parse_deadline(text, NOON, BERLIN)
     assert "tomorrow 6:00" in error.value.hint
+
+
+@pytest.mark.parametrize("text", ["18.00", "6.30"])
+def test_a_clock_time_with_a_dot_is_not_taken_for_seconds(text):
+    with pytest.raises(BadInput, match="clock time or seconds") as error:
+        parse_deadline(text, NOON, BERLIN)
+    assert text.replace(".", ":") in error.value.hint
+    assert (
+        parse_deadline(f"{text}s", NOON, BERLIN).in_s == parse_deadline(float(text), NOON, BERLIN).in_s == float(text)
+    )
 
 
 @pytest.mark.parametrize("text", ["soon", "2x", ""])

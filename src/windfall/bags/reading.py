@@ -25,6 +25,7 @@ from windfall.errors import BadInput
 
 _BLOCK_BYTES = 4 << 20
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)(?::(\d+))?\Z")
+_TABLE = re.compile(r"\[job\]|\[\[task\]\]")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -128,6 +129,8 @@ def read_lines(stream: BinaryIO, where: str, *, commands: bool) -> Parameters:
         rows = block.text.split("\n")
         if commands:
             kept = [row for row in map(str.strip, rows) if row and row[0] != "#"]
+            if not chunker.count:
+                _refuse_tables(kept[:1], where)
             _refuse_unbalanced(block, kept, where)
         else:
             kept = [row for row in rows if row and not row.isspace()]
@@ -142,6 +145,15 @@ def _parameters(source: Source, chunker: Chunker, blocks: Blocks, where: str) ->
     if chunker.count > MAX_TASKS:
         raise BadInput(f"{where} holds {chunker.count:,} tasks; the limit is {MAX_TASKS:,}", hint="submit it in parts")
     return Parameters(source, chunker.count, chunks, blocks.digest, where)
+
+
+def _refuse_tables(first: list[str], where: str) -> None:
+    """Refuse a job or workflow file that would be run line by line."""
+    if first and _TABLE.fullmatch(first[0]):
+        raise BadInput(
+            f"{where} begins with {first[0]}: it is a job or workflow file, not a list of commands",
+            hint="name it with the ending .toml, or -f FILE or --workflow FILE.  Nothing was started.",
+        )
 
 
 def _refuse_unbalanced(block: Block, kept: list[str], where: str) -> None:

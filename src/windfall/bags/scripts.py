@@ -2,13 +2,17 @@
 
 `sh -c 'echo {}'` becomes `sh -c 'echo "${WINDFALL_ARG_1}"'` with WINDFALL_ARG_1 = {} in the task's environment. Where a
 quote is open, the variable is written so that it stays one word: `"a {}"` becomes `"a ${WINDFALL_ARG_1}"`. If the
-script is misread, its text may come out wrong, but a value is still never run as code.
+script is misread, its text may come out wrong, but this shell still never runs a value as code.
+
+What hands text on to be run (`eval`, a shell in the shell, `ssh`, arithmetic of bash) and programs in other languages
+(`python3 -c 'print({})'`) are beyond this; a warning names them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from windfall.bags.template import BRACES
@@ -17,27 +21,56 @@ from windfall.errors import BadInput
 SHELLS = frozenset(["sh", "bash", "dash", "ash", "ksh", "zsh"])
 PREFIX = "WINDFALL_ARG_"
 _TAKES_VALUE = frozenset(["-o", "+o", "-O", "+O", "--rcfile", "--init-file"])
+_HANDS_ON = re.compile(r"(?:^|[\s;&|(`])(eval|ssh|(?:\S*/)?(?:sh|bash|dash|ash|ksh|zsh)\s+-\w*c)(?=\s)")
+_OPTIONS = {"python": "-c", "perl": "-e", "ruby": "-e", "node": "-e", "Rscript": "-e", "julia": "-e", "php": "-r"}
+_LANGUAGES = re.compile(rf"({'|'.join(_OPTIONS)})[\d.]*")
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([\w.-]+))")
 
 
 class Guarded(NamedTuple):
-    """A command whose scripts read their values from `env`. `runs_values`: a script is nothing but a value."""
+    """A command whose scripts read their values from `env`. `warning`: how values can be run as code all the same."""
 
     command: list[str]
     env: dict[str, str]
-    runs_values: bool
+    warning: str
 
 
 def guard(command: Sequence[str], is_placeholder: Callable[[str], bool]) -> Guarded:
     """The command with the values of its scripts moved to variables. `is_placeholder("x")`: is `{x}` filled in?"""
-    words, names, runs_values = list(command), dict[str, str](), False
-    for at in script_positions(words):
+    words, names, warning = list(command), dict[str, str](), ""
+    scripts = script_positions(words)
+    for at in scripts:
         whole = BRACES.fullmatch(words[at].strip())
         if whole is not None and whole[2] is not None and is_placeholder(whole[2]):
-            runs_values = True  # `sh -c {}`: the values are scripts, and are meant to be run
+            # `sh -c {}`: the values are scripts, and are meant to be run
+            warning = "each value is run as a shell script, because the script is nothing but the value"
             continue
-        words[at] = _Script(words[at], is_placeholder, names).guarded()
-    return Guarded(words, {name: f"{{{inner}}}" for inner, name in names.items()}, runs_values)
+        script = _Script(words[at], is_placeholder, names)
+        words[at] = script.guarded()
+        warning = warning or script.warning
+    if not scripts:
+        warning = _in_other_languages(words, is_placeholder)
+    return Guarded(words, {name: f"{{{inner}}}" for inner, name in names.items()}, warning)
+
+
+def _in_other_languages(words: Sequence[str], is_placeholder: Callable[[str], bool]) -> str:
+    """A warning if a value becomes part of a program in another language, or of a command for `ssh`."""
+    for at, word in enumerate(words[:-1]):
+        name = word.rpartition("/")[2]
+        language = _LANGUAGES.fullmatch(name)
+        if name == "ssh":
+            program, shown = " ".join(words[at + 1 :]), "ssh"
+        elif language is not None and (option := _OPTIONS[language[1]]) in _options_behind(words, at):
+            program, shown = words[words.index(option, at) + 1], f"{word} {option}"
+        else:
+            continue
+        if any(match[2] is not None and is_placeholder(match[2]) for match in BRACES.finditer(program)):
+            return f"a value becomes part of what {shown} runs as code; safer is a value that the program reads as data"
+    return ""
+
+
+def _options_behind(words: Sequence[str], at: int) -> list[str]:
+    return list(takewhile(lambda word: word.startswith("-"), words[at + 1 : -1]))
 
 
 def script_positions(words: Sequence[str]) -> list[int]:
@@ -73,6 +106,7 @@ class _Script:
         self._made: list[str] = []
         self._open = ["plain"]
         self._here: list[tuple[str, bool, bool]] = []  # delimiter, tabs are stripped, quoted
+        self.warning = ""
 
     def guarded(self) -> str:
         while self._at < len(self._text):
@@ -95,12 +129,22 @@ class _Script:
         match = BRACES.match(self._text, self._at + skip)
         if match is None or match[2] is None or not self._is_placeholder(match[2]):
             return False
+        self._warn()
         name = self._names.setdefault(match[2], f"{PREFIX}{len(self._names) + 1}")
         variable = f"${{{{{name}}}}}"  # doubled braces: no placeholder
         around = {"single": "'\"{}\"'", "ansi": "'\"{}\"$'", "plain": '"{}"', "paren": '"{}"', "backtick": '"{}"'}
         self._made.append(around.get(self._open[-1], "{}").replace("{}", variable))
         self._at = match.end()
         return True
+
+    def _warn(self) -> None:
+        """Note what would run the value that stands here."""
+        if handed := _HANDS_ON.search(self._text[: self._at]):
+            self.warning = (
+                f"the script hands a value to {handed[1]}, which runs it as code; safer: sh -c SCRIPT sh {{}}"
+            )
+        elif "arithmetic" in self._open:
+            self.warning = "a value in $(( )) must be a number: bash runs what stands in brackets there"
 
     def _in_single(self) -> None:
         if self._take() == "'":

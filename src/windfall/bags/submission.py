@@ -121,7 +121,7 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
         classes=whole.classes,
         command=command,
     )
-    spec, runs_values = _with_templates(spec, settings, parameters, where)
+    spec, warning = _with_templates(spec, settings, parameters, where)
     identity = identity_of(spec, settings)
     return Submission(
         spec,
@@ -130,14 +130,14 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
         uploads | whole.uploads,
         hashlib.sha256(identity + parameters.digest.encode()).hexdigest(),
         identity=hashlib.sha256(identity).hexdigest(),
-        remarks=_remarks(spec, command, runs_values),
+        remarks=_remarks(spec, command, warning),
     )
 
 
-def _remarks(spec: JobSpec, typed: list[str], runs_values: bool) -> list[str]:
-    """Remarks on a command that contains a shell script."""
-    if runs_values:
-        return ["each value is run as a shell script, because the script is nothing but the value"]
+def _remarks(spec: JobSpec, typed: list[str], warning: str) -> list[str]:
+    """Remarks on a command that contains a script."""
+    if warning:
+        return [warning]
     if any(name.startswith(PREFIX) for name in spec.task_env) and typed != spec.command:
         return ["values reach the script of sh -c as quoted data, never as code; one value is one word"]
     return []
@@ -186,7 +186,7 @@ def _read(
     if origin.range is not None:
         return read_range(origin.range, "--range" if where == "the command line" else f"{where}: range")
     if origin.params is not None:
-        return from_values(origin.params, f"{where}: params")
+        return from_values(origin.params, "params" if where == "the command line" else f"{where}: params")
     if origin.stdin:
         if standard_input is None:
             raise BadInput("standard input is not there to be read")
@@ -271,10 +271,10 @@ def _default_name(command: list[str], request: Request) -> str:
     return f"job-{name}" if name.isdecimal() or name == "last" else name[:200] or "job"
 
 
-def _with_templates(spec: JobSpec, settings: Settings, parameters: Parameters, where: str) -> tuple[JobSpec, bool]:
+def _with_templates(spec: JobSpec, settings: Settings, parameters: Parameters, where: str) -> tuple[JobSpec, str]:
     """The specification with its templates found to be right, `{}` put behind a command that does not say where.
 
-    And whether a value is run as a script.
+    And a warning if values are run as code.
     """
     scope = scope_of(spec, parameters.where)
     spec = _with_own_place(spec, settings, scope)
@@ -288,7 +288,7 @@ def _with_templates(spec: JobSpec, settings: Settings, parameters: Parameters, w
     compile_texts([spec.stdin or ""], scope, "stdin")
     if compile_texts(spec.outputs, scope, "outputs").has_placeholders:
         _check_outputs(spec, parameters)
-    return spec, guarded.runs_values
+    return spec, guarded.warning
 
 
 def _with_own_place(spec: JobSpec, settings: Settings, scope: Scope) -> JobSpec:

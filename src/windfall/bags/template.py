@@ -156,5 +156,5 @@ def with_parameter(command: Sequence[str], scope: Scope, elsewhere: Sequence[str
     columns = ", ".join(f"{{{column}}}" for column in scope.columns)
     raise BadInput(
         f"the command uses no column of {scope.where or 'the source'}: {' '.join(command)}",
-        hint=f"say where they go: {columns} (or {{#}} for the task's number).  Nothing was started.",
+        hint=f"its columns are {columns}; {{#}} is the number of the task.  Nothing was started.",
     )

@@ -134,10 +134,21 @@ def cli() -> None:
     """Finish a bag of tasks or a workflow by a deadline, at the least cost, on machines that may vanish."""
 
 
+ELSEWHERE = {
+    "--jobs": "--slots", "-j": "--slots", "--retries": "--max-failures", "--timeout": "--wall", "--time": "--wall",
+    "--mem": "--memory", "--cores": "--cpus", "--threads": "--cpus", "--workdir": "--cwd", "--tasks": "--range",
+}  # fmt: skip
+"""What options of other programs (GNU parallel, HyperQueue, Slurm) are called here."""
+
+
 def usage_message(error: click.ClickException) -> str:
     """Click's complaint in our form: what, and in a second line where to look."""
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption) and context:
+        ours = ELSEWHERE.get(error.option_name, "")
+        if any(ours in parameter.opts for parameter in context.command.params):
+            message = f"No such option '{error.option_name}': here it is called {ours}."
     return f"{message}\n  see: {context.command_path} --help" if context else message
 
 

@@ -10,11 +10,12 @@ import atexit
 import contextlib
 import os
 import sys
+import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote
@@ -79,6 +80,7 @@ class Client:
         else:
             self._local = local or _local_server(state, slots, pools)
             self._transport = Transport(*self._local.address(), patience_s=patience_s, renew=self._local.address)
+            _close_before_threads_end()
         _clients.add(self)
         if self._local is not None and local is None:
             self._begin_work(self._local)
@@ -405,6 +407,17 @@ def _close_all() -> None:
     for client in list(_clients):
         with contextlib.suppress(Exception):
             client.close(now=True)
+
+
+@cache
+def _close_before_threads_end() -> None:
+    """Have `_close_all` called while a server in this process can still write: `atexit` comes after the end of thread
+    pools, so that the last records, and with them the end of an executor's job, would be lost."""
+    import concurrent.futures.thread  # noqa: F401  what is registered last is called first
+
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(_close_all)
 
 
 def _local_server(

@@ -191,6 +191,9 @@ class Job:
                     hint="continue it with job.resume(), or see what it has so far: job.results(wait=False)",
                 )
             self.wait(timeout)
+        return self._chosen(tasks)
+
+    def _chosen(self, tasks: Sequence[int | str] | None) -> Iterator[Task]:
         if tasks is None:
             yield from self._results(None)
             return

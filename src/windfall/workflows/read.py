@@ -14,7 +14,7 @@ def read(path: str | Path) -> WorkflowSpec:
     """The workflow in a WfFormat JSON or a workflow.toml; BadInput names the file, the task and the field."""
     path = Path(path)
     text = read_bytes(path, "a workflow: WfFormat JSON or workflow.toml")
-    if path.suffix == ".toml":
+    if path.suffix.lower() == ".toml":
         return tomlformat.parse(text, str(path), exists=lambda name: (path.parent / name).exists())
     return wfformat.parse(text, str(path))
 
@@ -22,7 +22,7 @@ def read(path: str | Path) -> WorkflowSpec:
 def is_workflow_file(path: str | Path) -> bool:
     """Does a .toml or .json describe a workflow, and not a job? A file that cannot be read is none."""
     path = Path(path)
-    if path.suffix == ".json":
+    if path.suffix.lower() == ".json":
         return path.is_file()
     try:
         document = tomllib.loads(path.read_text())

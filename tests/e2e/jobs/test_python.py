@@ -6,6 +6,8 @@ import concurrent.futures
 import io
 import operator
 import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -201,7 +203,7 @@ def test_results_of_a_paused_job_are_refused_instead_of_being_empty(client):
     job = client.submit("sleep 30", name="held")
     job.change(paused=True)
     with pytest.raises(BadInput, match="is paused"):
-        next(job.results())
+        job.results()
     assert list(job.results(wait=False)) == []
     job.cancel()
 
@@ -366,6 +368,14 @@ def test_unfinished_jobs_of_an_earlier_program_are_paused_and_named(tmp_path):
         assert client.job("old").status()["state"] == "paused"
         assert client.job("old").resume()["state"] == "running"
         client.job("old").cancel()
+
+
+def test_the_job_of_an_executor_ends_with_a_program_that_closes_nothing(tmp_path):
+    program = "from windfall import Client; print(Client(state='state', slots=1).executor().submit(abs, -3).result())"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n", "")
+    with Client(state=tmp_path / "state", slots=1) as client:
+        assert client.job("calls").status()["state"] == "done"
 
 
 def test_the_job_of_an_executor_that_was_not_shut_down_ends_with_its_client(tmp_path):

@@ -98,6 +98,41 @@ def test_a_script_that_is_nothing_but_the_value_is_run_and_that_is_said():
     assert "run as a shell script" in bag.remarks[0]
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["sh", "-c", "eval echo {}"], "to eval, which runs it"),
+        (["sh", "-c", "sh -c 'echo {}'"], "to sh -c, which runs it"),
+        (["bash", "-c", "ls | xargs -I% /bin/bash -ec 'echo {}'"], "to /bin/bash -ec, which runs it"),
+        (["sh", "-c", "ssh node 'echo {}'"], "to ssh, which runs it"),
+        (["bash", "-c", "echo $(( 1 + {} ))"], "must be a number"),
+        (["python3", "-c", "print({})"], "what python3 -c runs as code"),
+        (["nice", "/usr/bin/perl", "-e", "print {}"], "what /usr/bin/perl -e runs as code"),
+        (["ssh", "node", "echo {}"], "what ssh runs as code"),
+    ],
+)
+def test_a_value_that_something_else_runs_as_code_is_warned_about(command, said):
+    assert said in read_job(Request(params=["1"], command=command)).remarks[0]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python3", "-c", "import sys; print(sys.argv)", "{}"],
+        ["python3", "fit.py", "-c", "{}"],
+        ["./evaluate", "{}"],
+        ["ssh-keygen", "-f", "{}"],
+    ],
+)
+def test_a_value_that_stays_data_is_not_warned_about(command):
+    assert read_job(Request(params=["1"], command=command)).remarks == []
+
+
+def test_a_value_before_an_inner_shell_is_plain_data():
+    remark = read_job(Request(params=["1"], command=["sh", "-c", "echo {}; sh -c 'echo done'"])).remarks[0]
+    assert "never as code" in remark
+
+
 def test_a_value_in_a_quoted_here_document_is_refused():
     with pytest.raises(BadInput, match="here-document"):
         guard(["sh", "-c", "cat <<'E'\n{}\nE\n"], ONE)

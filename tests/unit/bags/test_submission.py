@@ -244,6 +244,18 @@ def test_a_line_beyond_the_limit_is_refused_with_the_limit(write, length):
     assert "the limit is 1,048,576" in message
 
 
+@pytest.mark.parametrize("first", ["[job]", "[[task]]", "# mine\n\n[job]"])
+def test_a_job_file_is_never_run_line_by_line(write, first):
+    with pytest.raises(BadInput, match="not a list of commands"):
+        read_job(Request(tasks=write("jobfile", f'{first}\nname = "x"\n')))
+    with pytest.raises(BadInput, match="standard input begins with"):
+        read_job(Request(stdin=True), io.BytesIO(f"{first}\n".encode()))
+
+
+def test_a_shell_test_is_no_job_file(write):
+    assert read_job(Request(tasks=write("list", "[ -e job ] && echo yes\n"))).count == 1
+
+
 def test_an_open_quote_is_refused_with_its_line(write):
     assert refused(write, "a\n# it's a comment\necho it's\n").startswith(
         "tasks.txt line 3: a quote or backslash is not closed"

@@ -124,6 +124,14 @@ def test_a_bad_option_is_refused(run, command, arguments, words):
     refused(run(command, *arguments), *words)
 
 
+@pytest.mark.parametrize(
+    ("typed", "ours"),
+    [("-j", "--slots"), ("--jobs", "--slots"), ("--timeout", "--wall"), ("--retries", "--max-failures")],
+)
+def test_an_option_of_another_program_is_named_as_it_is_called_here(run, typed, ours):
+    refused(run("run", typed, "4", "--range", "1-2", "--", "echo"), f"'{typed}': here it is called {ours}")
+
+
 OTHER_CASES = [
     ["runn"],
     ["wait", "--until", "later"],

@@ -31,6 +31,10 @@ def test_the_parameters_of_a_task_make_no_groups():
     assert pattern("bad x=lo", {"x": "lo", "y": "2"}) == pattern("bad x=hi", {"x": "hi", "y": "3"})
 
 
+def test_a_parameter_that_is_part_of_a_number_makes_no_group():
+    assert pattern("rate 1.5 at 1", "1") == pattern("rate 3.0 at 2", "2") == pattern("rate 4.5 at 3", {"x": "3"})
+
+
 def test_other_words_make_other_groups():
     assert pattern("No module named 'numpy'") != pattern("No module named 'scipy'")
 

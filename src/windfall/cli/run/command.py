@@ -183,13 +183,13 @@ def _client_for(place: Place, state: StateLocation | None) -> Client:
 def recognised(request: Request) -> Request:
     """The request with a job.toml or a workflow taken for what it is, however it was named."""
     file = request.tasks or request.job_file
-    if file is None or request.workflow or not file.endswith((".toml", ".json")):
+    if file is None or request.workflow or not file.lower().endswith((".toml", ".json")):
         return request
     from windfall.workflows.read import is_workflow_file
 
     if is_workflow_file(file):
         return msgspec.structs.replace(request, tasks=None, job_file=None, workflow=file)
-    if file.endswith(".toml") and not request.job_file:
+    if file.lower().endswith(".toml") and not request.job_file:
         return msgspec.structs.replace(request, tasks=None, job_file=file)
     return request
 

@@ -19,12 +19,13 @@ LEAST_READ_PER_KIND = 20
 MOST_LISTED = 10
 _LINE_CHARS = 200
 _TAIL_CHARS = 1000
+_NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?", re.I)
 _SAME = [
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.I), "ID"),
     (re.compile(r"\b0x[0-9a-f]+\b", re.I), "ADDRESS"),
     (re.compile(r"(?:~|\.{1,2})?(?:/[^\s'\":,;()]+)+"), "PATH"),
     (re.compile(r"[^\s'\":,;()=/]+(?:/[^\s'\":,;()]+)+"), "PATH"),
-    (re.compile(r"[-+]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?", re.I), "N"),
+    (_NUMBER, "N"),
     (re.compile(r"\s+"), " "),
 ]
 
@@ -33,7 +34,7 @@ def pattern(line: str, parameters: str | dict[str, str] | None = None) -> str:
     """What stays of a line without its numbers, paths, addresses and the parameters of its task."""
     values = [parameters] if isinstance(parameters, str) else list((parameters or {}).values())
     for value in sorted(values, key=len, reverse=True):
-        if value.strip():
+        if value.strip() and not _NUMBER.fullmatch(value):  # numbers go below, whole: the 1 of 1.5 is no parameter
             line = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "VALUE", line)
     for found, word in _SAME:
         line = found.sub(word, line)
