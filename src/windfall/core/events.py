@@ -392,7 +392,7 @@ class MachineStarted(Event):
 
 
 class MachineRefused(Event):
-    """It could not be had: for want of capacity, or for a reason that will not pass by itself."""
+    """It could not be had. `capacity`: the provider refused it, and its offer is left alone for a while."""
 
     machine: int
     error: str

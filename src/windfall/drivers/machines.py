@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
@@ -21,7 +21,7 @@ from windfall.core import events as ev
 from windfall.core.decisions import PoolSettled
 from windfall.core.records import Record
 from windfall.core.state.hosts.pools import ENDING
-from windfall.core.state.renting.fleet import MachineState, awake_since
+from windfall.core.state.renting.fleet import GIVEN_UP, MachineState, awake_since
 from windfall.core.state.state import State
 from windfall.core.supply import modes
 from windfall.core.wishes import wishes
@@ -112,7 +112,11 @@ class MachineKeeper:
         self._called_t: dict[str, float] = {}
         self._changed = {name: asyncio.Event() for name in self.pools}
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="machines")
+        self._refused: dict[str, str] = {}
+        """Why each offer was refused last: the same reason is logged once."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._under_way: set[asyncio.Future[Any]] = set()
+        """Calls of pools: a thread cannot be cancelled, so neither are they."""
 
     async def start(self) -> None:
         """Say what can be rented, and begin to keep it. A pool that is configured no more rents nothing."""
@@ -177,18 +181,25 @@ class MachineKeeper:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        pools, self.pools = self.pools, {}
-        for name, pool in pools.items():
+        # What a call that is under way starts must be listed below, so it is waited for.
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        for name, pool in self.pools.items():
             if release:
                 await self._release(name, pool)
             await self._call(pool.close)
+        self.pools = {}
         self._threads.shutdown()
 
     async def _release(self, name: str, pool: Pool) -> None:
         found = await self._find(name, pool)
         for id in found.ids.values() if found is not None else ():
             await self._call(pool.stop, id)
-        await self._find(name, pool)
+        left = await self._find(name, pool)
+        if left is not None:
+            ordered = [machine for machine in _machines(self._driver.state, name) if not machine.id]
+            for machine in ordered:
+                if machine.host_name not in left.ids:
+                    await self._give_up(machine)
 
     def _committed(self, records: list[Record]) -> None:
         wanted = wishes(self._driver.state)
@@ -272,8 +283,13 @@ class MachineKeeper:
                 log.warning("pool %s cannot start a machine: %s", name, answer.error)
             return False
         if isinstance(answer, PoolError):
-            await self._driver.submit([ev.MachineRefused(now, machine.number, answer.error, answer.is_capacity)])
+            # Whatever the reason, the same order would be refused again at once: its offer is left alone for a while.
+            if self._refused.get(machine.offer.key) != answer.error:
+                log.warning("pool %s refuses %s (%s error): %s", name, machine.offer.name, answer.kind, answer.error)
+            self._refused[machine.offer.key] = answer.error
+            await self._driver.submit([ev.MachineRefused(now, machine.number, answer.error)])
         else:
+            self._refused.pop(machine.offer.key, None)
             await self._driver.submit([ev.MachineStarted(now, machine.number, answer, at)])
         return True
 
@@ -285,8 +301,11 @@ class MachineKeeper:
                 found.told.add(id)
                 await self._spaced(name, self.pools[name].stop, id)
         elif not machine.id and not found.is_old:
-            error = "given up before it was ordered"
-            await self._driver.submit([ev.MachineRefused(self._driver.clock(), machine.number, error, False)])
+            await self._give_up(machine)
+
+    async def _give_up(self, machine: MachineState) -> None:
+        """Of an order that the provider has not got: it is never carried out."""
+        await self._driver.submit([ev.MachineRefused(self._driver.clock(), machine.number, GIVEN_UP, False)])
 
     async def _spaced(self, name: str, call: Callable[..., T], *args: object) -> T | PoolError:
         """Call `start` or `stop` as far from the last such call as the pool wants."""
@@ -296,4 +315,7 @@ class MachineKeeper:
         return await self._call(call, *args)
 
     async def _call(self, call: Callable[..., T], *args: object) -> T | PoolError:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, guarded, call, *args)
+        under_way = asyncio.get_running_loop().run_in_executor(self._threads, guarded, call, *args)
+        self._under_way.add(under_way)
+        under_way.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(under_way)

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 LONGEST_WAIT_S = 300.0
 _POLL_S = 0.1
 _END_S = 15.0
+_STOPS = PoolError("the server stops", TRANSIENT)
 T = TypeVar("T")
 
 
@@ -171,6 +172,7 @@ class OrderedWorkers:
         """Ids of the living workers by name, as last listed."""
         self._lock = threading.Lock()  # a pool is called from one thread at a time
         self._called_t = -math.inf
+        self._stops = False
 
     @property
     def interval_s(self) -> float:
@@ -180,6 +182,8 @@ class OrderedWorkers:
 
     def order(self, order: Order) -> str | PoolError:
         with self._lock:
+            if self._stops:
+                return _STOPS
             self._keep_apart()
             return guarded(self.pool.start, order)
 
@@ -214,7 +218,7 @@ class OrderedWorkers:
         if len(orders) > 1 and isinstance(self.pool, StartsMany):
             with self._lock:
                 self._keep_apart()
-                answers = guarded(self.pool.start_many, orders)
+                answers = _STOPS if self._stops else guarded(self.pool.start_many, orders)
             yield from zip(orders, [answers] * len(orders) if isinstance(answers, PoolError) else answers, strict=True)
             return
         for order in orders:
@@ -251,6 +255,8 @@ class OrderedWorkers:
             self.end_id(id, gently)
 
     def stop(self, grace_s: float) -> None:
+        """End all workers, and start none any more: a thread may be in the middle of starting several."""
+        self._stops = True
         if self._end(True, grace_s) and self._end(False, _END_S):
             log.warning("workers of pool %s could not be ended; without work they end by themselves", self.name)
         guarded(self.pool.close)

@@ -66,7 +66,8 @@ class Run:
     def start(self) -> None:
         command = [*WINDFALL, "run", "--pools", "pools.toml", "--pool", "cloud", "--deadline", DEADLINE]
         command += ["--estimate", f"{SECONDS}s", "--range", f"0-{TASKS - 1}", "--json", "--cwd", "/", "--"]
-        command += ["sh", "-c", f"sleep {SECONDS}; echo {{}}"]
+        # No task ends before the faults: whatever is hit holds some.
+        command += ["sh", "-c", f"while [ ! -e {self.directory}/go ]; do sleep 0.2; done; sleep {SECONDS}; echo {{}}"]
         with open(self.directory / "out", "wb") as out, open(self.directory / "err", "wb") as err:
             self.process = subprocess.Popen(
                 command, cwd=self.directory, stdout=out, stderr=err, env={**os.environ, **self.cloud.environment}
@@ -150,6 +151,7 @@ def test_a_run_with_a_deadline_uses_all_pools_at_once_through_a_fault_in_each(ru
     with run.client() as client:
         until(lambda: all(busy(client, pool) for pool in ("here", "cluster", "lab", "cloud")), run)
         faults(run, client)
+        (run.directory / "go").touch()
     told = run.ended()
     assert told["state"] == "done" and told["tasks"]["done"] == TASKS, told
     outputs = sorted(int(json.loads(line)["stdout"]) for line in run.said("results", "last", "--json").splitlines())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,11 @@ def pool(client: Client, name: str = "here") -> dict:
 
 def alive(client: Client) -> list[str]:
     return [row["host"] for row in client.hosts() if row["state"] == "live"]
+
+
+def gated(state: Path) -> list[str]:
+    """A task that ends when there is a file `go`."""
+    return ["sh", "-c", f"while [ ! -e {state}/go ]; do sleep 0.1; done"]
 
 
 def test_a_pool_that_was_added_works_at_once_and_on_the_next_server(state):
@@ -59,9 +65,10 @@ def test_a_paused_pool_starts_nothing_across_a_restart_and_goes_on_when_it_is_re
 def test_a_drained_pool_finishes_what_it_runs_loses_nothing_and_its_workers_end(state):
     with embedded.start(state) as server, Client(server.url, server.token) as client:
         client.add_pools([HERE])
-        job = client.submit(["sleep", "3"], range(4))
+        job = client.submit(gated(state), range(4))
         until(lambda: job.status()["tasks"]["running"] == 2)
         client.tell_pool("here", "drain")
+        (state / "go").touch()
         until(lambda: alive(client) == [])
         counts = job.status()["tasks"]
         assert (counts["done"], counts["waiting"], counts["failed"]) == (2, 2, 0)
@@ -73,13 +80,14 @@ def test_a_drained_pool_finishes_what_it_runs_loses_nothing_and_its_workers_end(
 def test_a_pool_in_use_is_removed_only_with_now_and_its_tasks_run_elsewhere(state):
     with embedded.start(state) as server, Client(server.url, server.token) as client:
         client.add_pools([HERE])
-        job = client.submit(["sleep", "2"], range(2))
+        job = client.submit(gated(state), range(2))
         until(lambda: job.status()["tasks"]["running"] == 2)
         with pytest.raises(WindfallError) as refused:
             client.remove_pool("here")
         assert refused.value.code == "pool-busy" and "2 workers" in refused.value.message
         until(lambda: client.remove_pool("here", now=True)["removed"] if pool(client) else True)
         assert alive(client) == [] and not pool(client)
+        (state / "go").touch()
         client.add_pools([HERE])
         assert job.wait(60)["tasks"]["done"] == 2
 

@@ -40,10 +40,11 @@ def jobs(slurm: Any) -> list[list[str]]:
     return [line.split("|") for line in slurm.said("squeue", "-h", "-o", "%i|%T|%j").splitlines()]
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 60.0, seen: Callable[[], object] = str) -> None:
+    """Wait for a condition; `seen` says what there is instead when the time is over."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not come"
+        assert time.monotonic() < end, f"it did not come: {seen()}"
         time.sleep(0.1)
 
 
@@ -69,8 +70,18 @@ def _toml(value: Any) -> str:
 
 
 def noting(tmp_path: Path, seconds: float) -> list[str]:
-    """A task that notes its number when it has done its work."""
-    return ["sh", "-c", f"sleep {seconds}; echo {{}} >> {tmp_path}/done"]
+    """A task that notes its number when it has done its work; one whose `sleep` is killed has not."""
+    return ["sh", "-c", f"sleep {seconds} && echo {{}} >> {tmp_path}/done"]
+
+
+def gated(tmp_path: Path, seconds: float = 0.1) -> list[str]:
+    """The same, but no task does its work before there is a file `go`: what the test does in between comes in time."""
+    wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.1 || exit 1; done"
+    return ["sh", "-c", f"{wait}; sleep {seconds} && echo {{}} >> {tmp_path}/done"]
+
+
+def let_go(tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
 
 
 def noted(tmp_path: Path) -> list[int]:
@@ -119,8 +130,7 @@ def test_allocations_are_as_large_as_the_work_and_no_more_wait_than_the_backlog(
 
 def test_workers_asked_for_together_are_one_array_and_each_element_is_ended_and_replaced_singly(tmp_path, slurm):
     with served(tmp_path, limit=3, slots=1) as client:
-        command = ["sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo {{}} >> {tmp_path}/done"]
-        job = client.submit(command, range(6), name="bag", max_failures=1)
+        job = client.submit(gated(tmp_path), range(6), name="bag", max_failures=1)
         until(lambda: len(begun(client)) == 3)
         first = {id: name for id, _, name in jobs(slurm)}
         assert {id.partition("_")[2] for id in first} == {"1", "2", "3"} and len(set(first.values())) == 1
@@ -129,7 +139,7 @@ def test_workers_asked_for_together_are_one_array_and_each_element_is_ended_and_
         until(lambda: hosts(client)["cluster-1-2"]["state"] == "gone" and len(begun(client)) == 3)
         assert {hosts(client)[name]["state"] for name in ("cluster-1-1", "cluster-1-3")} == {"live"}
         assert [id for id in first if id in {id for id, _, _ in jobs(slurm)}] == [id for id in first if id[-2:] != "_2"]
-        (tmp_path / "go").touch()
+        let_go(tmp_path)
         assert job.wait(60)["tasks"]["done"] == 6
     assert noted(tmp_path) == [*range(6)]
 
@@ -139,9 +149,11 @@ def test_workers_asked_for_together_are_one_array_and_each_element_is_ended_and_
 
 def test_a_worker_whose_job_is_cancelled_is_replaced_and_its_tasks_have_not_failed(tmp_path, slurm):
     with served(tmp_path, limit=1) as client:
-        job = client.submit(noting(tmp_path, 1.5), range(4), name="bag", max_failures=1)
+        job = client.submit(gated(tmp_path), range(4), name="bag", max_failures=1)
         until(lambda: begun(client))
         slurm.said("scancel", jobs(slurm)[0][0])
+        until(lambda: hosts(client)["cluster-1-1"]["state"] == "gone")
+        let_go(tmp_path)
         assert job.wait(60)["tasks"]["done"] == 4
         seen = hosts(client)
         assert (seen["cluster-1-1"]["left"], seen["cluster-1-1"]["failed"]) == ("signal", 0)
@@ -150,7 +162,7 @@ def test_a_worker_whose_job_is_cancelled_is_replaced_and_its_tasks_have_not_fail
 
 def test_a_worker_whose_job_is_requeued_comes_again_under_its_name(tmp_path, slurm):
     with served(tmp_path, limit=1, native=["--requeue"]) as client:
-        job = client.submit(noting(tmp_path, 1), range(24), name="bag", max_failures=1)
+        job = client.submit(gated(tmp_path), range(6), name="bag", max_failures=1)
         until(lambda: begun(client))
         id = jobs(slurm)[0][0]
         slurm.said("scontrol", "requeue", id)
@@ -159,15 +171,18 @@ def test_a_worker_whose_job_is_requeued_comes_again_under_its_name(tmp_path, slu
         time.sleep(2)
         until(lambda: again() or slurm.said("scontrol", "update", f"JobId={id}", "StartTime=now"))
         until(lambda: hosts(client)["cluster-1-1"]["state"] == "live")
-        assert job.wait(60)["tasks"]["done"] == 24
-        assert noted(tmp_path) == list(range(24))
+        let_go(tmp_path)
+        assert job.wait(60)["tasks"]["done"] == 6
+        assert noted(tmp_path) == list(range(6)) and [*hosts(client)] == ["cluster-1-1"]
 
 
 def test_a_preempted_worker_hands_its_tasks_back_and_another_waits_its_turn(tmp_path, slurm):
     with served(tmp_path, limit=1, slots=8, least_slots=8, partition="spare") as client:
-        job = client.submit(noting(tmp_path, 1.5), range(12), name="bag", max_failures=1)
+        job = client.submit(gated(tmp_path), range(12), name="bag", max_failures=1)
         until(lambda: begun(client))
         slurm.said("sbatch", "-p", "main", "-n", "4", "-o", "/dev/null", "--wrap", "sleep 1")
+        until(lambda: hosts(client)["cluster-1-1"]["state"] == "gone")
+        let_go(tmp_path)
         assert job.wait(60)["tasks"]["done"] == 12
         seen = hosts(client)["cluster-1-1"]
         assert (seen["left"], seen["failed"]) == ("signal", 0) and noted(tmp_path) == list(range(12))
@@ -204,11 +219,12 @@ def test_checkpoints_are_written_on_the_warning_signal_and_at_the_walltime(tmp_p
         soon = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 40))
         slurm.said("scontrol", "update", f"JobId={by_pool['warned']}", f"EndTime={soon}")
         slurm.said("scontrol", "update", f"JobId={by_pool['cut']}", "EndTime=now")
-        until(lambda: {hosts(client)[name]["state"] for name in ("warned-1-1", "cut-2-1")} == {"gone"}, 90)
+        gone = lambda: {hosts(client)[name]["state"] for name in ("warned-1-1", "cut-2-1")} == {"gone"}  # noqa: E731
+        until(gone, 150, lambda: (hosts(client), jobs(slurm), (slurm.folder / "slurmctld.log").read_text()[-3000:]))
         left = {name: hosts(client)[name]["left"] for name in ("warned-1-1", "cut-2-1")}
         assert left == {"warned-1-1": "notice", "cut-2-1": "signal"}
         until(lambda: len(list(tmp_path.glob("began-*-2"))) == 2)
-        (tmp_path / "go").touch()
+        let_go(tmp_path)
         assert job.wait(60)["tasks"]["done"] == 2
     assert all(int(path.read_text()) > 0 for path in tmp_path.glob("began-*-2")), "they began where they had saved"
     assert "DUE TO TIME LIMIT" in next((tmp_path / "state").rglob("cut-2-1/batch.log")).read_text()
@@ -219,12 +235,13 @@ def test_checkpoints_are_written_on_the_warning_signal_and_at_the_walltime(tmp_p
 
 def test_a_killed_controller_leads_to_no_flood_of_jobs_and_to_nothing_twice(tmp_path, slurm):
     with served(tmp_path, limit=3, slots=1) as client:
-        job = client.submit(noting(tmp_path, 0.4), range(90), name="bag", max_failures=1)
+        job = client.submit(gated(tmp_path, 0.4), range(90), name="bag", max_failures=1)
         until(lambda: len(begun(client)) == 3)
         # It writes down what it knows every few seconds. What it forgets it kills later: leases are tested elsewhere.
         now = time.time()
         slurm.said("scontrol", "update", f"JobId={jobs(slurm)[0][0]}", "Comment=noted")
         until(lambda: (slurm.folder / "state" / "job_state").stat().st_mtime > now + 0.1)
+        let_go(tmp_path)
         slurm.kill_controller()
         more = client.submit(noting(tmp_path, 0.3), range(90, 100), name="more", max_failures=1)
         until(lambda: client.pools()[0]["last_error"])

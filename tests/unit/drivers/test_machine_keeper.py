@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+
+import pytest
 
 from tests.support.clouds.providers import OFFERS, SPOT, STEADY, Account, FakeCloud
 from windfall.core.engine import Engine
@@ -16,12 +19,14 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
+from windfall.core.explain.plan import last_refusal
 from windfall.core.records import decode_record
-from windfall.core.state.renting.fleet import ENDED, FAILED, HIBERNATED, PENDING, REFUSED, RELEASED, TAKEN
+from windfall.core.renting.machines import shut_until_t
+from windfall.core.state.renting.fleet import ENDED, FAILED, GIVEN_UP, HIBERNATED, PENDING, REFUSED, RELEASED, TAKEN
 from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.planning.contract import Plan, Start
-from windfall.pools.contract import Order, PoolError
+from windfall.pools.contract import CAPACITY, CREDENTIALS, INVALID, QUOTA, Order, PoolError
 from windfall.store.memory import MemoryStore
 
 
@@ -108,6 +113,24 @@ def test_a_refusal_ends_the_machine_and_costs_nothing():
             "no capacity",
         )
         assert world.driver.state.fleet.markets["cloud/spot"].refused == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize("kind", [CAPACITY, QUOTA, CREDENTIALS, INVALID])
+def test_whatever_the_reason_a_refused_offer_is_left_alone_and_the_reason_is_told(kind):
+    async def story(world):
+        world.cloud.error = PoolError("no such image", kind)
+        await world.plan(SPOT)
+        await world.look()
+        state = world.driver.state
+        seen = state.fleet.markets["cloud/spot"]
+        assert shut_until_t(seen, SPOT) > seen.refused_t, "the next plan would order the same at once"
+        assert last_refusal(state, state.bags[1]) == "cloud refuses spot: no such image"
+        world.cloud.error = None
+        await world.plan(STEADY)
+        await world.look()
+        assert last_refusal(state, state.bags[1]) == "", "the provider has taken another order since"
 
     play(story)
 
@@ -252,6 +275,43 @@ def test_released_at_the_end_nothing_is_left_and_the_engine_knows():
         await world.keeper.stop(release=True)
         assert sorted(world.cloud.stops) == ["i-1", "i-2"]
         assert {world.machine(number).cause for number in (1, 2)} == {RELEASED}
+        world.keeper = MachineKeeper(world.driver, {})
+
+    play(story)
+
+
+def test_an_order_that_was_not_carried_out_when_all_is_released_never_is():
+    async def story(world):
+        await world.plan(SPOT)
+        await world.keeper.stop(release=True)
+        assert (world.machine(1).cause, world.machine(1).error) == (REFUSED, GIVEN_UP)
+        assert last_refusal(world.driver.state, world.driver.state.bags[1]) == "", "nobody has refused it"
+        await world.begin()
+        await world.look()
+        assert world.cloud.orders == []
+
+    play(story)
+
+
+def test_a_start_that_is_under_way_when_the_server_stops_is_waited_for_and_ended():
+    async def story(world):
+        started, go, start = asyncio.Event(), threading.Event(), world.cloud.start
+        loop = asyncio.get_running_loop()
+
+        def slow(order):
+            loop.call_soon_threadsafe(started.set)
+            assert go.wait(60)
+            return start(order)
+
+        world.cloud.start = slow
+        await world.plan(SPOT)
+        world.keeper._tasks.append(asyncio.create_task(world.look()))
+        await started.wait()
+        stopping = asyncio.create_task(world.keeper.stop(release=True))
+        await asyncio.sleep(0)
+        go.set()
+        await stopping
+        assert world.cloud.stops == ["i-1"] and world.machine(1).cause == RELEASED
         world.keeper = MachineKeeper(world.driver, {})
 
     play(story)

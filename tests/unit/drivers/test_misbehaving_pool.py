@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
@@ -177,6 +179,26 @@ def test_a_request_whose_answer_was_lost_is_repeated_under_the_same_names():
     for _ in range(2):
         OrderedWorkers("p", 1, pool).start(AskWish("p", 7, 2))
     assert pool.starts == ["p-7-1", "p-7-2", "p-7-1", "p-7-2"] and len(pool.there) == 2
+
+
+def test_of_several_workers_that_are_being_started_when_the_server_stops_none_is_left():
+    pool, begun = Misbehaving(), threading.Event()
+    start, end = pool.start, time.monotonic() + 60
+
+    def slow(order: Order) -> str | PoolError:
+        begun.set()
+        while not source._stops and time.monotonic() < end:
+            time.sleep(0.001)
+        return start(order)
+
+    pool.start = slow
+    source = OrderedWorkers("p", 1, pool)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(source.start, AskWish("p", 1, 3))
+        assert begun.wait(60)
+        source.stop(1.0)
+        assert asked.result(60).error == "the server stops"
+    assert pool.starts == ["p-1-1"] and pool.there == {}
 
 
 def test_a_worker_that_came_and_vanished_is_asked_for_again():

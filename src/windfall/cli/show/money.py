@@ -78,6 +78,8 @@ def trouble_words(status: Json) -> str:
         return f"stopped by its budget: {plan['refused'][0]}"
     if plan.get("error"):
         return str(plan["error"])
+    if refusal := (money.get("machines") or {}).get("last_refusal"):
+        return str(refusal)
     return f"not done: {plan['refused'][0]}" if plan.get("refused") else ""
 
 

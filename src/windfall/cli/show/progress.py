@@ -113,7 +113,7 @@ class Progress:
         if pace := self._pace.per_second:
             said += [rate(pace), f"{show_duration((total - ended) / pace)} to go"]
         if status.get("money"):
-            said.append(standing_lines(status)[0].strip())
+            said += [line.strip() for line in standing_lines(status)]
         return ", ".join(said)
 
     def picture(self, status: Json) -> Group:

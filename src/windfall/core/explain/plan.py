@@ -12,7 +12,7 @@ from windfall.core.events import PlanProposed
 from windfall.core.renting import free_hosts, money
 from windfall.core.renting.machines import after_stop_microusd, machines_of, spent_microusd
 from windfall.core.state.jobs.bags import Bag
-from windfall.core.state.renting.fleet import HIBERNATED, PENDING, MachineState
+from windfall.core.state.renting.fleet import GIVEN_UP, HIBERNATED, PENDING, REFUSED, MachineState
 from windfall.core.state.state import State
 from windfall.planning.contract import Plan
 from windfall.units import show_duration
@@ -49,8 +49,8 @@ def coming(state: State, bag: Bag, t: float) -> Coming | None:
     if is_held_by_budget(state, bag):
         raised = f"windfall change {bag.number} --budget USD"
         return Coming(f"no machine is rented: {planned.refused[0]}", [], True, [raised])
-    if planned.refused or planned.error:
-        return Coming(f"no machine is rented: {[*planned.refused, planned.error][0]}", [], False, tries)
+    if reason := last_refusal(state, bag) or [*planned.refused, planned.error][0]:
+        return Coming(f"no machine is rented: {reason}", [], False, tries)
     offered = any(state.fleet.offers.get(pool) for pool in bag.rules.rent_from)
     return Coming("no machine is rented" if offered else "its pools offer no machines", [], not offered, [])
 
@@ -62,6 +62,16 @@ def is_held_by_budget(state: State, bag: Bag) -> bool:
         return False
     nothing = not any(machine.there for machine in machines_of(state, bag.number))
     return nothing and any(BUDGET in text for text in planned.refused)
+
+
+def last_refusal(state: State, bag: Bag) -> str:
+    """Why a provider refused the newest order that it answered; empty if it took that one, or there was none."""
+    for machine in reversed(machines_of(state, bag.number)):
+        if machine.id:
+            return ""
+        if machine.cause == REFUSED and machine.error != GIVEN_UP:
+            return f"{machine.offer.pool} refuses {machine.offer.name}: {machine.error}"
+    return ""
 
 
 def _counted(there: list[MachineState]) -> str:
@@ -146,7 +156,7 @@ def _forecast(bag: Bag, spent_usd: float, predicted_usd: float | None) -> float 
 
 def fleet_of(state: State, bag: Bag) -> Json:
     """Its machines: how many of what there are and were, and what they do."""
-    machines = [machine for machine in machines_of(state, bag.number) if machine.cause != "refused"]
+    machines = [machine for machine in machines_of(state, bag.number) if machine.cause != REFUSED]
     there = [machine for machine in machines if machine.there]
     offers: dict[tuple[str, str], list[int]] = {}
     for machine in machines:
@@ -159,6 +169,7 @@ def fleet_of(state: State, bag: Bag) -> Json:
         "pending": sum(machine.phase == PENDING for machine in there),
         "hibernated": sum(machine.phase == HIBERNATED for machine in there),
         "idle": sum(machine.idle and machine.phase not in (PENDING, HIBERNATED) for machine in there),
+        "last_refusal": last_refusal(state, bag),
         "offers": [
             {"offer": name, "market": market, "there": here, "rented": ever}
             for (name, market), (here, ever) in offers.items()

@@ -28,7 +28,7 @@ from windfall.core.state.state import State
 from windfall.planning.offers import Offer
 
 REFUSED_PAUSE_CYCLES = 1 / 60
-"""Seconds for which an offer refused for want of capacity is not asked again; doubles with every refusal."""
+"""Time for which an offer that was refused is not asked for again, in cycles; doubles with every refusal."""
 LONGEST_PAUSE_CYCLES = 1 / 2
 LEAST_PAUSE_S = 1.0
 PAUSE_BOOTS = 10.0
@@ -114,7 +114,7 @@ def complete(state: State, event: MachineEnded, settled: MachineSettled) -> None
 
 
 def on_machine_refused(state: State, event: MachineRefused, policies: Any) -> OfferJudged:
-    """A start was refused. For want of capacity: several at once are one answer, so they count once."""
+    """A start was refused: for want of capacity, by a quota, or as invalid. Several at once count once."""
     machine = state.fleet.machines.get(event.machine)
     seen = None if machine is None else state.fleet.markets.get(machine.offer.key)
     if machine is None or seen is None:

@@ -145,7 +145,7 @@ class Provider:
     def _order(self, number: int) -> None:
         ordered = self.driver.state.fleet.machines[number]
         if ordered.stopping:
-            self._tell(lambda t: MachineRefused(t, number, "given up before it was ordered", False))
+            self._tell(lambda t: MachineRefused(t, number, fleet.GIVEN_UP, False))
             return
         offer = ordered.offer
         now, market, books = self.driver.now, self._markets[offer.key], self.books[offer.pool]

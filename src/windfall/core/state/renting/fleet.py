@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PENDING, RUNNING, HIBERNATED, ENDED = "pending", "running", "hibernated", "ended"
 RELEASED, TAKEN, FAILED, REFUSED = "released", "taken", "failed", "refused"
+GIVEN_UP = "given up before it was ordered"
+"""Error of a machine that was refused by nobody."""
 
 
 class MachineState(Struct, array_like=True):
