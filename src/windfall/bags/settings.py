@@ -15,6 +15,9 @@ from windfall.errors import BadInput
 from windfall.units import parse_bytes, parse_deadline, parse_duration, parse_money
 
 Text = str | int | float
+AUTO = "auto"
+AUTO_CHECKPOINT_S = 600.0
+"""Seconds between two looks at a checkpoint file whose job leaves that to the engine, until the engine says more."""
 
 
 class Verbatim(str):
@@ -94,7 +97,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "estimate": ("estimate_s", parse_duration),
         "deadline": ("deadline_s", lambda text, field: parse_deadline(text, time.time(), field=field).in_s),
         "grace": ("grace_s", parse_duration),
-        "checkpoint": ("checkpoint_s", parse_duration),
+        "checkpoint": ("checkpoint_s", _checkpoint_s),
         "checkpoint_size": ("checkpoint_mb", _megabytes),
         "budget": ("budget_microusd", parse_money),
         "output_cap": ("output_cap_bytes", parse_bytes),
@@ -102,12 +105,18 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
     for name, (target, parse) in converted.items():
         value = getattr(settings, name)
         said[target] = None if value is None else parse(value, name)
+    said["checkpoint_auto"] = True if settings.checkpoint == AUTO else None
     return {name: value for name, value in said.items() if value is not None}
 
 
 def deadline_identity(settings: Settings) -> float | None:
     """What stands for the deadline in a job's fingerprint: `18:00` typed again a minute later is the same job."""
     return None if settings.deadline is None else parse_deadline(settings.deadline, time.time()).identity
+
+
+def _checkpoint_s(value: Any, what: str) -> float:
+    """How often the file is looked at; with `auto`, until the engine says how often."""
+    return AUTO_CHECKPOINT_S if value == AUTO else parse_duration(value, what)
 
 
 def _megabytes(value: str | int, what: str) -> float:

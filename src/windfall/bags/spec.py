@@ -131,6 +131,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     estimate_s: float | None = None  # a first guess of a task's run time, on a machine of speed 1
     checkpoint_s: float | None = None  # seconds between two copies of the checkpoint file to the server
     checkpoint_mb: float = 0.0  # about how large they are: for plans
+    checkpoint_auto: bool = False  # the engine says how often, by what it knows of the host
     classes: list[TaskClass] = []  # of tasks with needs of their own: class 1, 2, ...; class 0 is the job's
 
     max_failed_tasks: int | None = None

@@ -279,7 +279,7 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     ),
     click.option("--planner", metavar="NAME", help="Planner that decides what to rent.  [default: windfall]"),
     click.option("--confidence", type=float, metavar="P", help="Wanted chance of being in time.  [default: 0.95]"),
-    click.option("--checkpoint", metavar="TIME", help="Save the checkpoint file this often.  [default: never]"),
+    click.option("--checkpoint", metavar="TIME", help="Save checkpoints this often, or `auto`.  [default: never]"),
     click.option("--estimate", metavar="TIME", help="First guess of a task's run time.  [default: 1m, then learned]"),
     click.option("--env", multiple=True, metavar="K[=V]", help="Set a variable, or pass on yours. Repeatable."),
     click.option(

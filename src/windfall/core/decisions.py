@@ -34,6 +34,8 @@ class Assigned(Struct, array_like=True, gc=False):
     attempt: int
     deadline: float | None = None
     why: int = 0
+    checkpoint_s: float | None = None
+    """How often to save, where the job leaves that to the engine."""
 
 
 FRESH, AGAIN, DEADLINE_REPLICA, TAIL_REPLICA, TEST = range(5)

@@ -41,6 +41,8 @@ class TaskClass(Struct, frozen=True, array_like=True):
     """It checkpoints, in files of this size; an attempt that moves goes on from there."""
     executable: str = ""
     """The program that its tasks run, for policies; empty where tasks differ."""
+    checkpoint_auto: bool = False
+    """How often it saves is left to the engine (`core.renting.checkpoints`)."""
 
     def memory_for(self, attempt: int) -> int:
         if not self.memory_per_attempt:

@@ -120,6 +120,7 @@ class Bag(Struct, frozen=True, kw_only=True):
     told: str
     checkpoint_mb: float
     checkpoint_every_s: float
+    checkpoint_auto: bool
     run_times_s: tuple[float, ...] = ()
     memory_bytes_of: tuple[int, ...] = ()
     """Classes by task, where they differ."""

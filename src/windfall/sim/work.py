@@ -99,6 +99,7 @@ class Work:
             estimate_s=estimate_s if bag.planner else None,
             estimate_is_exact=bag.told == "each" and self.exact,
             checkpoint_mb=bag.checkpoint_mb or None,
+            checkpoint_auto=bag.checkpoint_auto,
         )
 
     def estimates(self) -> bytes:

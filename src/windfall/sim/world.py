@@ -381,6 +381,8 @@ class World:
         for piece in answer.assigned:  # type: ignore[union-attr]
             for task in range(piece.first, piece.first + piece.count):
                 host.queue.append((piece.job, task, piece.attempt))
+                if piece.checkpoint_s is not None:
+                    host.every_s[piece.job, task, piece.attempt] = piece.checkpoint_s
         if answer.hand_back:  # type: ignore[union-attr]
             self._hand_back(host, answer.hand_back)  # type: ignore[union-attr]
         if host.queue and len(host.running) < ground.pool.slots:
@@ -500,9 +502,8 @@ class World:
         if work.bag.checkpoint_mb and cpu_s > 0:
             saved_s = self.saved.get((job, task), 0.0)
             bag = work.bag
-            cpu_s, saves = checkpoints.begin(
-                work.run_s(task), cpu_s, saved_s, bag.checkpoint_mb, bag.checkpoint_every_s
-            )
+            every_s = host.every_s.pop(key, bag.checkpoint_every_s)
+            cpu_s, saves = checkpoints.begin(work.run_s(task), cpu_s, saved_s, bag.checkpoint_mb, every_s)
         cause = DONE_CODE
         if host.errors and work.luck(task, attempt) < host.errors:
             cause = EXIT_CODE
@@ -530,6 +531,21 @@ class World:
         if self.driver.now >= self.cut_off_until:
             self.driver.submit(CheckpointSaved(self.driver.now, *key, progress_s))
         self._plan_save(host, key, running)
+
+    def notice(self, host: Host, left_s: float) -> None:
+        """The provider will reclaim the host: running tasks that checkpoint save once more, if there is time."""
+        now = self.driver.now
+        for key, running in host.running.items():
+            saves = running.saves
+            if saves is not None and saves.dump_s <= left_s:
+                progress_s = saves.progress_s(now - running.start_s - running.slept_s)
+                self.driver.after(saves.dump_s, self._save_at_notice, host, host.epoch, key, progress_s)
+
+    def _save_at_notice(self, host: Host, epoch: int, key: Key, progress_s: float) -> None:
+        if host.epoch == epoch and key in host.running and progress_s > self.saved.get(key[:2], 0.0):
+            self.saved[key[:2]] = progress_s
+            if self.driver.now >= self.cut_off_until:
+                self.driver.submit(CheckpointSaved(self.driver.now, *key, progress_s))
 
     def _end(self, host: Host, epoch: int, key: Key) -> None:
         if host.epoch != epoch:

@@ -93,3 +93,13 @@ def test_a_task_that_failed_begins_at_its_beginning(made, tmp_path):
     made.start_worker("one", slots=1)
     assert job.wait(timeout=90)["tasks"]["done"] == 1
     assert began(tmp_path, 2) == 0
+
+
+def test_a_task_is_told_how_often_to_save(made):
+    client = made.client()
+    say = ["sh", "-c", "echo $WINDFALL_CHECKPOINT_EVERY_S"]
+    jobs = [client.submit(say, checkpoint="90s"), client.submit(say, checkpoint="auto", estimate="10h")]
+    made.start_worker("one", slots=1)
+    said = [float(job.wait(timeout=90) and job.output(0)["stdout"]) for job in jobs]
+    # A host that nobody interrupts is lost once a day: sqrt(2 * 13 s * 86,400 s), and a little more.
+    assert said == [90.0, 1500.0]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clouds.ledger import recounted
-from windfall.core.events import CheckpointSaved, PricesReported, ResultsReported, TasksEstimated
+from windfall.core.events import CheckpointSaved, HostAsked, PricesReported, ResultsReported, TasksEstimated
 from windfall.core.records import encode_record
 from windfall.core.state.invariants import problems
 from windfall.core.state.renting import fleet
@@ -240,6 +240,35 @@ def test_a_task_that_checkpoints_goes_on_from_there_on_another_machine():
     assert saved == [600.0, 1200.0, 1800.0, 2400.0]
     assert outcome.lost == 1 and outcome.done == 1
     assert outcome.finish_s == pytest.approx(2060.0 + 60.0 + 14.0 + 1200.0 + 14.0)
+
+
+def test_a_notice_of_a_reclaim_triggers_a_checkpoint():
+    offer = Offer(name="spot", price_usd=0.3, cycle_s=600.0, market="spot", limit=1)
+    task = Task(0, 3000.0, checkpoint_mb=25.0)
+    taken = [Supply(offer=offer, boot=fixed(60.0), life=fixed(2060.0), once=True, notice_s=120.0)]
+    _, records = one_machine([task], taken)
+    saved = [record.event.saved_s for record in records if isinstance(record.event, CheckpointSaved)]
+    # At 1,880 s of its 2,000 s: three checkpoints of 14 s have been written by then.
+    assert saved == [600.0, 1200.0, 1800.0, 1880.0 - 3 * 14.0, 1838.0 + 600.0]
+    short = [Supply(offer=offer, boot=fixed(60.0), life=fixed(2060.0), once=True, notice_s=10.0)]
+    _, records = one_machine([task], short)
+    saved = [record.event.saved_s for record in records if isinstance(record.event, CheckpointSaved)]
+    assert saved == [600.0, 1200.0, 1800.0, 2400.0], "ten seconds are too short to write it"
+
+
+def test_a_bag_that_leaves_the_interval_to_the_engine_saves_as_it_is_told():
+    bag = {"checkpoint_mb": 10.0, "checkpoint_auto": True, "run": "40m", "tasks": 6, "deadline": "8h"}
+    made = scenario({"interruptions_per_h": 6.0, "told": True}, bag)
+    world, records, broken = watched(made, 1)
+    assert broken == [] and world.driver.state.bags[1].counts[2] == 6
+    told = {
+        (piece.job, piece.first): piece.checkpoint_s
+        for record in records if isinstance(record.event, HostAsked)
+        for piece in record.decided.assigned
+    }  # fmt: skip
+    assert all(told.values())
+    saved = [record.event.saved_s for record in records if isinstance(record.event, CheckpointSaved)]
+    assert saved and min(told.values()) < 600.0, "six interruptions an hour ask for more than one save in ten minutes"
 
 
 def test_the_speed_of_an_offer_may_depend_on_the_class_of_the_task():

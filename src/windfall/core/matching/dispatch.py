@@ -20,6 +20,7 @@ from windfall.core.matching.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, q
 from windfall.core.matching.policy import BagPolicy, Seen
 from windfall.core.matching.ranking import UNLIMITED, Known, Wants
 from windfall.core.matching.tail import TailRule, in_tail
+from windfall.core.renting.checkpoints import set_intervals
 from windfall.core.renting.free_hosts import may_help
 from windfall.core.renting.machines import free_slots, reserved_for
 from windfall.core.state.hosts.hosts import Host
@@ -146,6 +147,8 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if answer.test:
         for assigned in answer.assigned:
             assigned.why = TEST
+    if any(state.bags[piece.job].classes[0].checkpoint_auto for piece in answer.assigned):
+        set_intervals(state, host, machine, answer.assigned, event.t)
     if answer.assigned or state.bags.tails:
         answer.tails = _tail_changes(state, host, answer.assigned)
     return answer

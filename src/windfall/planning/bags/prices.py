@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.planning.bags.packing import lease_usd
+from windfall.planning.checkpoints import best_interval_s, save_s, share_left
 from windfall.planning.contract import ONDEMAND, SPOT, Market, Snapshot
 from windfall.planning.offers import Offer
 from windfall.planning.spot.live import USUAL_INTERRUPTIONS_PER_H as USUAL_INTERRUPTIONS_PER_H
@@ -61,7 +62,17 @@ class Prices:
         self.spot = self._worthwhile([o for o in snapshot.offers if o.market == SPOT], snapshot)
         self.ondemand = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
         self.rescue_s = min((o.lag_s + self.seconds / self.speed(o) for o in self.ondemand), default=0.0)
+        self.share_left = {offer.key: self._share_left(offer, snapshot) for offer in self.spot}
         self._solve()
+
+    def _share_left(self, offer: Offer, snapshot: Snapshot) -> float:
+        """The share of an interrupted task that has to run again: all of it, unless every task checkpoints."""
+        tasks = [*snapshot.tasks.values(), *(group.task for group in snapshot.groups)]
+        sizes_mb = [task.checkpoint_mb for task in tasks if task.checkpoint_mb is not None]
+        if not tasks or len(sizes_mb) < len(tasks):
+            return 1.0
+        cost_s, run_s = save_s(math.fsum(sizes_mb) / len(sizes_mb)), self.seconds / self.speed(offer)
+        return share_left(cost_s, best_interval_s(cost_s, run_s, self.rates[offer.key].ahead), run_s)
 
     def _solve(self) -> None:
         cells = CELLS + 1
@@ -146,7 +157,7 @@ class Prices:
         if not most:
             return math.inf
         after = self.hibernated_usd if offer.when_taken != "terminate" else self.waiting_usd
-        later = after[cell + 1 : cell + 1 + ends[most - 1]]
+        later = after[cell + 1 : cell + 1 + ends[most - 1]] * self.share_left[offer.key]
         losses = np.concatenate([ZERO, (chances[: len(later)] * later).cumsum()])
         mean_loss = losses[np.minimum(ends[:most], len(later))].cumsum() / np.arange(1.0, most + 1.0)
         return float((leases[:most] + mean_loss).min())
@@ -168,7 +179,8 @@ class Prices:
         after = self.hibernated_usd if offer.when_taken != "terminate" else self.waiting_usd
         first = max(0, int((from_t - self.t) / self.cell_s)) + 1
         places = np.minimum(first + np.arange(cells), len(after) - 1)
-        result: Array = np.concatenate([ZERO, np.cumsum(self._chances(offer, cells) * after[places])])
+        share = self.share_left.get(offer.key, 1.0)
+        result: Array = np.concatenate([ZERO, np.cumsum(self._chances(offer, cells) * after[places] * share)])
         return result
 
     def cell(self, t: float) -> int:

@@ -51,6 +51,8 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
                 argv, payload, overrides = renderer.task(task, attempt)
                 if task in checkpoints:
                     overrides = {**(overrides or {}), "checkpoint": checkpoints[task]}
+                if piece.checkpoint_s is not None:
+                    overrides = {**(overrides or {}), "checkpoint_s": piece.checkpoint_s}
                 if overrides:
                     _encode(overrides)  # what cannot be sent must fail here, not with the whole answer
             except StoreError:

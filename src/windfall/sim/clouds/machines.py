@@ -194,6 +194,7 @@ class Provider:
     def _notice(self, rented: Rented, epoch: int, until: float) -> None:
         if rented.epoch == epoch:
             self._tell(lambda t: MachineNoticed(t, rented.number, until))
+            self.world.notice(rented.host, until - self.driver.now)
 
     def _interrupt(self, rented: Rented, epoch: int) -> None:
         """The provider interrupts it: hibernates it or reclaims it."""

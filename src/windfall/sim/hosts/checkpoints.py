@@ -28,6 +28,15 @@ class Saves(Struct, gc=False):
         """Seconds of running until the next checkpoint is written."""
         return self.restore_s + (self.done + 1) * (self.every_s + self.dump_s)
 
+    def progress_s(self, ran_s: float) -> float:
+        """The progress of an attempt that has run for `ran_s` seconds: what a save at this moment would hold."""
+        worked_s, turn_s = max(0.0, ran_s - self.restore_s), self.every_s + self.dump_s
+        turns = min(self.count, int(worked_s / turn_s))
+        part_s = worked_s - turns * turn_s
+        if turns < self.count:
+            part_s = min(part_s, self.every_s)
+        return round(self.base_s + (turns * self.every_s + part_s) * self.rate, 6)
+
     def save(self) -> float:
         """Write a checkpoint; return the progress in it."""
         self.done += 1

@@ -76,7 +76,7 @@ class Host:
 
     __slots__ = (
         "ad", "ask_again", "asked", "asking", "away_s", "black_hole", "boot", "boots", "durations", "epoch",
-        "errors", "here", "idle_since", "index", "last_s", "n", "name", "offer", "polling", "polls", "pool",
+        "errors", "every_s", "here", "idle_since", "index", "last_s", "n", "name", "offer", "polling", "polls", "pool",
         "presence", "queue", "rented_s", "results", "retries", "retrying", "running", "since_s", "speed",
     )  # fmt: skip
     ad: dict[str, Any]
@@ -101,6 +101,8 @@ class Host:
         self.idle_since = inf
         self.running: dict[Key, Running] = {}
         self.queue: list[Key] = []
+        self.every_s: dict[Key, float] = {}
+        """How often attempts save, where the engine says so."""
         self.results: list[Result] = []
         self.durations = Durations()
         pool.describe(self)

@@ -152,6 +152,7 @@ BAG = (
     ),
     Field("checkpoint_mb", "number", "size of a task's checkpoint; 0: no checkpoints", 0.0),
     Field("checkpoint_every", "duration", "how often it saves one", "10m"),
+    Field("checkpoint_auto", "flag", "it saves as often as the engine suggests, by what was learned", False),
 )  # fmt: skip
 
 CLOUD = (

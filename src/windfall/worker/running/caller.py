@@ -97,6 +97,7 @@ class Caller:
         os.environ["WINDFALL_TASK"] = task
         os.environ["WINDFALL_ATTEMPT"] = str(attempt)
         if spec["checkpoints"] is not None:
+            os.environ["WINDFALL_CHECKPOINT_EVERY_S"] = f"{spec['checkpoint_s']:g}"
             os.environ["WINDFALL_CHECKPOINT"] = f"{spec['checkpoints']}.{task}"
         folder: str
         try:

@@ -52,6 +52,8 @@ class Spec:
         self.env[b"WINDFALL_HOST"] = os.fsencode(fields["host"])
         self.notice_signal = _signal_named(self.env.get(b"WINDFALL_NOTICE_SIGNAL", b"TERM").decode(errors="replace"))
         self.checkpoints: str | None = fields["checkpoints"]
+        if fields["checkpoint_s"] is not None:
+            self.env[b"WINDFALL_CHECKPOINT_EVERY_S"] = f"{fields['checkpoint_s']:g}".encode()
         self.programs: dict[str, str] = {}
 
 

@@ -46,6 +46,7 @@ class JobSpec:
             "grace_s": self.grace_s,
             "output_cap_bytes": int(fields.get("output_cap_bytes", 1 << 20)),
             "checkpoints": None,
+            "checkpoint_s": self.checkpoint_s,
         }
         self.warm_key = (fields.get("python") or python, fields.get("memory_bytes")) if self.is_call else None
         self.failure: str | None = None
