@@ -50,9 +50,10 @@ bench: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python tools/docs.py
 
-# Records the screens of the documentation; needs tmux.
+# Records the screens of the documentation; needs tmux and chromium.
 screens: $(STAMP)
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/screens.py
+	$(BIN)/python tools/console_shots.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache

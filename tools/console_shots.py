@@ -1,7 +1,7 @@
 """Records the pictures of the console in docs/images/console: every page, in light, in dark and on a phone.
 
-Needs chromium and the Python package playwright (`make shots` sets both up). Starts a server on an emulated cloud in a
-temporary directory, runs a bag with a deadline, a bag with failures and a workflow, and looks at them.
+Needs chromium (`make system`). Starts a server on an emulated cloud in a temporary directory, runs a bag with a
+deadline, a bag with failures and a workflow, and looks at them.
 
   python tools/console_shots.py [FOLDER]
 """
@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
@@ -81,6 +82,7 @@ command = "true"
 after = "join"
 """
 SIZES = {"light": (1280, 900), "dark": (1280, 900), "phone": (390, 844)}
+MOST_HEIGHT = 1500
 PAGES = ("overview", "job", "tasks", "task", "pools", "hosts", "machines", "money", "decisions", "policies", "plan")
 
 
@@ -120,10 +122,20 @@ class Stage:
         python = sys.executable
         self.type("submit", "--name", "fit", "--range", "1-60", "--max-failures", "1", "--", python, "-c", FAILS, "{}")
         self.type("submit", "--workflow", "wf.toml")
-        rented = ("--pool", "cloud", "--deadline", "4m", "--budget", "2", "--estimate", "20s")
+        rented = ("--pool", "cloud", "--deadline", "12m", "--budget", "2", "--estimate", "4s")
         require = ("--require", "Host.Memory >= 512 && Host.ErrorRate < 0.5")
         self.type(
-            "submit", "--name", "sweep", "--range", "1-300", *rented, *require, "--", "sh", "-c", "echo run {}; sleep 3"
+            "submit",
+            "--name",
+            "sweep",
+            "--range",
+            "1-1500",
+            *rented,
+            *require,
+            "--",
+            "sh",
+            "-c",
+            "echo run {}; sleep 3",
         )
         until(lambda: json.loads(self.type("status", "1", "--json"))["state"] == "failed")
         until(lambda: json.loads(self.type("status", "3", "--json"))["tasks"]["done"] >= 60)
@@ -135,6 +147,16 @@ class Stage:
         self.type("cancel", "3")
         self.server.terminate()
         self.server.wait(30)
+
+
+def shoot(page: Any, path: Path, width: int) -> None:
+    """The upper part of a page, in few colours: the repository keeps it."""
+    from PIL import Image
+
+    page.screenshot(path=str(path), full_page=True)
+    with Image.open(path) as image:
+        small = image.convert("RGB").crop((0, 0, width, min(image.height, MOST_HEIGHT))).quantize(160)
+    small.save(path, optimize=True)
 
 
 def record(stage: Stage, folder: Path) -> list[str]:
@@ -164,16 +186,17 @@ def record(stage: Stage, folder: Path) -> list[str]:
                     page.click("text=Try >> nth=-1")
                     page.wait_for_selector("section[aria-label=Outcome]")
                 if name == "plan":
-                    page.fill("input[name=deadlines]", "30m, 1h, 2h")
+                    page.fill("input[name=tasks]", "40")
+                    page.fill("input[name=deadlines]", "20m, 40m, 1h")
                     page.click("button[type=submit]")
-                    page.wait_for_selector("section[aria-label=Forecast]", timeout=90_000)
+                    page.wait_for_selector("section[aria-label=Forecast] svg", timeout=90_000)
                 if name == "task":
                     page.wait_for_selector("text=no convergence")
-                page.screenshot(path=str(folder / f"{name}-{look}.png"), full_page=True)
+                shoot(page, folder / f"{name}-{look}.png", width)
             if look == "light":
                 page.goto(f"{base}#/job/2", wait_until="domcontentloaded")
                 page.wait_for_selector("text=nightly")
-                page.screenshot(path=str(folder / "workflow-light.png"), full_page=True)
+                shoot(page, folder / "workflow-light.png", width)
             context.close()
         browser.close()
     return wrong

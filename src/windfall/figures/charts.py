@@ -72,7 +72,8 @@ def histogram_chart(
     for place in range(5):
         value = low + (high - low) * place / 4
         parts.append(
-            f'<text x="{x(value):.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{html.escape(show_x(value))}</text>'
+            f'<text x="{x(value):.1f}" y="{bottom + 18:.1f}" text-anchor="{"end" if place == 4 else "middle"}">'
+            f"{html.escape(show_x(value))}</text>"
         )
     if far:
         parts.append(

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from windfall.escaping import visible
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760.0, 112.0, 20.0, 18.0, 34.0
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760.0, 126.0, 20.0, 18.0, 34.0
 LANE, GAP = 14.0, 8.0
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 FAR = 1.25
@@ -27,8 +27,8 @@ STYLE = """
 .boot{fill:var(--wait)}.hibernated{fill:var(--soft)}.impossible{fill:var(--bad);opacity:.12}.dot{fill:var(--main)}
 .fan{fill:var(--main);opacity:.22}.middle{stroke:var(--main);stroke-width:1.5;stroke-dasharray:4 3}
 .mark{stroke:var(--odd);stroke-width:1.5;stroke-dasharray:2 3}.chart .mark-name{fill:var(--odd)}
-.spot{fill:var(--good)}.on-demand{fill:var(--main)}.cancelled{fill:var(--line)}
-.key.done,.key.spot{background:var(--good)}.key.failed{background:var(--bad)}.key.lost{background:var(--odd)}
+.spot{fill:#2f8f9d}.on-demand{fill:var(--main)}.cancelled{fill:var(--line)}
+.key.done{background:var(--good)}.key.spot{background:#2f8f9d}.key.failed{background:var(--bad)}.key.lost{background:var(--odd)}
 .key.boot{background:var(--wait)}.key.hibernated{background:var(--soft)}
 .key.on-demand{background:var(--main)}
 .hue0{fill:#3b7dd8}.hue1{fill:#3f9a68}.hue2{fill:#d08a1c}.hue3{fill:#9a62c7}.hue4{fill:#c8514a}.hue5{fill:#3f9aa8}
@@ -111,7 +111,7 @@ def rows_chart(
     for name, bars in groups:
         rows = lanes(bars)
         height = LANE * max(1, len(rows))
-        short = name if len(name) <= 15 else f"{name[:7]}…{name[-7:]}"
+        short = name if len(name) <= 15 else f"{name[:6]}…{name[-7:]}"
         parts.append(
             f'<text class="name" x="{LEFT - 8}" y="{y + height / 2 + 4.5:.1f}" text-anchor="end">'
             f"{escaped(short)}<title>{escaped(name)}</title></text>"

@@ -46,6 +46,7 @@ def test_a_token_becomes_a_cookie_that_no_script_and_no_other_site_can_use(serve
     assert ask(server, "GET", "/v1/jobs", cookie=cookie)[0] == 200
     assert ask(server, "GET", "/v1/jobs", cookie=cookie[:-1] + "x")[0] == 401
     assert ask(server, "GET", "/v1/jobs")[0] == 401
+    assert json.loads(ask(server, "GET", "/v1/console/session")[2])["role"] == ""
 
 
 def test_a_role_allows_the_same_with_a_cookie_as_with_its_token(server):

@@ -16,6 +16,8 @@ const PAGES = [
 const ROUTES = { ...Object.fromEntries(PAGES.map(([name, , page]) => [name, page])), job: job.page, tasks: tasks.list, task: tasks.one };
 
 const main = document.getElementById("main"), header = document.getElementById("top"), banner = document.getElementById("banner");
+// The first page after a load leaves the focus at the top, before the link that skips the navigation.
+let moved = false;
 let who = null, current = null, source = null, loading = false, again = false, timer = 0;
 
 // --- where we are: #/job/7?state=failed ---
@@ -64,7 +66,7 @@ class Shown {
     morph(main, fresh);
     document.title = `${title} · Windfall`;
     document.documentElement.dataset.page = this.where.name;
-    if (first) main.focus({ preventScroll: false }), window.scrollTo(0, 0);
+    if (first && moved) main.focus({ preventScroll: false }), window.scrollTo(0, 0);
   }
 
   // After something was done, or when news came.
@@ -95,6 +97,7 @@ async function show() {
   showHeader();
   if (!who) return;
   current?.left.abort();
+  moved ||= current !== null;
   const mine = current = new Shown(place());
   say("");
   main.setAttribute("aria-busy", "true");
@@ -105,7 +108,8 @@ async function show() {
     if (current !== mine) return;
     if (error instanceof Problem && error.status !== 401) {
       main.replaceChildren(h("h1", {}, error.status === 404 ? "Not found" : "That did not work"), h("p", {}, error.message), h("p", { class: "soft" }, error.hint));
-      document.title = "Not found · Windfall";
+      document.title = `${error.status === 404 ? "Not found" : "Error"} · Windfall`;
+      document.documentElement.dataset.page = "error";
     }
     fail(error);
   } finally {
@@ -136,9 +140,11 @@ async function away() {
   timer = setTimeout(async () => {
     if (!who || document.documentElement.dataset.live !== "away") return;
     try {
-      who = await get("/v1/console/session");
+      const still = await get("/v1/console/session");
+      if (!still.role) { signedOut("your sign-in has ended"); return; }
+      who = still;
       if (source?.readyState === EventSource.CLOSED) listen();
-    } catch (error) { if (error instanceof Away) away(); }
+    } catch (error) { if (error.status !== 401) away(); }
   }, 2000);
 }
 
@@ -162,6 +168,7 @@ function signedOut(why = "") {
 
 async function signIn(body) {
   who = await post("/v1/console/session", body);
+  moved = true;
   say("");
   if (location.hash.startsWith("#signin=") || !location.hash) history.replaceState(null, "", "#/overview");
   listen();
@@ -194,6 +201,7 @@ async function start() {
   try {
     if (code) { await signIn({ code }); return; }
     who = await get("/v1/console/session");
+    if (!who.role) { signedOut(); return; }
     listen();
     await show();
   } catch (error) {

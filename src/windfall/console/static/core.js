@@ -31,8 +31,8 @@ function append(node, children) {
   }
 }
 
-export const lines = (text) => {
-  const node = h("pre", { tabindex: "0", role: "region", "aria-label": "output" });
+export const lines = (text, label) => {
+  const node = h("pre", { tabindex: "0", role: "region", "aria-label": clean(label) });
   node.append(document.createTextNode(clean(text, true)));
   return node;
 };
@@ -56,6 +56,12 @@ export function pictures(list) {
 export const num = (value, digits = 0) => value === null || value === undefined ? "-" : Number(value).toLocaleString("en", { maximumFractionDigits: digits });
 export const usd = (value) => value === null || value === undefined ? "-" : value !== 0 && Math.abs(value) < 0.1 ? `$${value.toPrecision(2)}` : `$${Number(value).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 export const many = (count, word) => `${num(count)} ${word}${count === 1 ? "" : "s"}`;
+// Equal texts once, with how many there are of each.
+export function tally(texts, always = false) {
+  const seen = new Map();
+  for (const text of texts) seen.set(text, (seen.get(text) ?? 0) + 1);
+  return [...seen].map(([text, count]) => count > 1 || always ? `${num(count)} × ${text}` : text);
+}
 export const share = (value) => value === null || value === undefined ? "-" : `${(100 * value).toLocaleString("en", { maximumFractionDigits: 1 })} %`;
 
 export function dur(seconds) {
@@ -95,7 +101,7 @@ export function table(caption, heads, rows, empty = "None.") {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     h("table", {}, h("caption", {}, caption),
       h("thead", {}, h("tr", {}, heads.map(([name, of]) => name ? h("th", { scope: "col", class: of }, name) : h("td", {})))),
-      h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, place) => h("td", { class: kind(place) }, cell)))))));
+      h("tbody", {}, rows.map((cells) => h("tr", { "data-key": cells[0] instanceof Node ? cells[0].textContent : cells[0] }, cells.map((cell, place) => h("td", { class: kind(place) }, cell)))))));
 }
 
 export const badge = (state) => h("span", { class: `badge ${String(state).replace(/[^a-z-]/g, "")}` }, state);
@@ -170,6 +176,20 @@ export function ask(title, text, action, fields = []) {
 
 // --- keeping what is on the page while it is drawn again ---
 
+// Rows are the same if their first cells are: a row that is new above the others does not move the focus to another one.
+function reorder(old, mine, theirs) {
+  const known = new Map();
+  for (const node of mine) if (node.dataset?.key && !known.has(node.dataset.key)) known.set(node.dataset.key, node); else node.remove();
+  const wanted = new Set(theirs.map((node) => node.dataset?.key));
+  for (const [key, node] of known) if (!wanted.has(key)) node.remove(), known.delete(key);
+  let at = old.firstChild;
+  for (const node of theirs) {
+    const same = known.get(node.dataset?.key);
+    if (same) known.delete(node.dataset.key), morph(same, node);
+    if (same && same === at) at = at.nextSibling; else old.insertBefore(same ?? node, at);
+  }
+}
+
 // Make `old` like `fresh` and leave alone what is equal, so that focus, scroll positions and inputs stay.
 export function morph(old, fresh) {
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) { old.replaceWith(fresh); return; }
@@ -181,6 +201,7 @@ export function morph(old, fresh) {
   if (old.nodeName === "PROGRESS" || old.nodeName === "METER") old.value = fresh.value;
   if (keeps && old.nodeName !== "SELECT") return;
   const mine = [...old.childNodes], theirs = [...fresh.childNodes];
+  if (mine.length && theirs.some((node) => node.dataset?.key)) { reorder(old, mine, theirs); return; }
   theirs.forEach((node, place) => place < mine.length ? morph(mine[place], node) : old.append(node));
   mine.slice(theirs.length).forEach((node) => node.remove());
 }

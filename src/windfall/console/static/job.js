@@ -1,7 +1,8 @@
 // One job: state, actions, pictures, why it waits, errors in groups, what each pool did.
 
-import { badge, button, clock, dur, facts, get, h, lines, link, num, pictures, post, q, seconds, share, table, usd } from "./core.js";
+import { badge, button, clock, dur, facts, get, h, lines, link, num, pictures, post, q, seconds, table, tally, usd } from "./core.js";
 import { slack, spent } from "./overview.js";
+import { predicted, reasons } from "./planning.js";
 
 const ENDED = ["done", "failed", "cancelled"];
 
@@ -31,7 +32,7 @@ export const page = {
         ["deadline", status.deadline_s === null ? "none" : clock(status.deadline_s)], status.deadline_s !== null && ["slack", slack(status)],
         status.money && ["spent", spent(status)], status.money && ["expected in the end", usd(status.money.forecast_usd)],
         ["submitted", clock(status.submitted_s)], ["took", dur(status.elapsed_s)], ["mean run time", dur(status.mean_run_s)],
-        ["attempts", num(status.attempts)], ["owner", status.owner || "-"], status.tail && ["phase", "tail"],
+        ["attempts", num(status.attempts)], ["owner", status.owner || "-"], status.tail && !ENDED.includes(status.state) && ["phase", "tail"],
       ]),
       waiting(data.told),
       pictures(data.pictures),
@@ -103,17 +104,16 @@ function waiting(told) {
 
 function errors(groups, job) {
   if (!groups.length) return "";
-  return h("section", { "aria-label": "Errors" }, h("h2", {}, "Errors"), groups.slice(0, 20).map((group) =>
+  return h("section", { "aria-label": "Errors" }, h("h2", {}, "Errors"), groups.slice(0, 20).map((group, place) =>
     h("details", { class: "card", open: true }, h("summary", {}, `${num(group.count)} × ${group.cause}${group.exit_code === null ? "" : ` (exit code ${group.exit_code})`}${group.final ? "" : ", tried again"}`),
       h("p", {}, "tasks ", group.tasks.map((task) => [link(String(task), `#/task/${job}/${task}`), " "]), group.count > group.tasks.length ? "…" : ""),
-      group.stderr_tail || group.last_line || group.text ? lines(group.stderr_tail || group.last_line || group.text) : "")));
+      group.stderr_tail || group.last_line || group.text ? lines(group.stderr_tail || group.last_line || group.text, `last lines of error ${place + 1}`) : "")));
 }
 
 function plan(status) {
   const { plan: made } = status;
-  const because = [made.because].flat().filter(Boolean);
   return h("section", { "aria-label": "Plan" }, h("h2", {}, "Plan"),
     h("p", {}, `${made.planner}, plan number ${num(made.plans)}, made ${clock(made.planned_s)}; next review ${clock(made.look_again_s)}.`),
-    h("p", {}, `Predicted: ${usd(made.cost_usd)}, done ${clock(made.finish_s)}.`), h("ul", {}, because.map((line) => h("li", {}, line))),
-    made.refused.length ? h("p", { class: "bad" }, made.refused.join("; ")) : "");
+    predicted(made), reasons(made.because),
+    made.refused.length ? h("p", { class: "bad" }, tally(made.refused).join("; ")) : "");
 }

@@ -1,6 +1,6 @@
 // Why money was spent, which hosts a policy matches, and what another deadline would cost.
 
-import { badge, clock, dur, facts, get, h, link, num, pictures, post, q, seconds, table, usd } from "./core.js";
+import { badge, clock, dur, facts, get, h, link, num, pictures, post, q, seconds, table, tally, usd } from "./core.js";
 
 export const decisions = {
   title: () => "Decisions",
@@ -15,22 +15,23 @@ export const decisions = {
     table("The first plan of each job beside what came of it", [["job", "num"], ["name", "wide"], ["state"], ["planner"], ["first said", "num"], ["spent", "num"], ["first said done by"], ["done or now expected"], ["deadline"]],
       Object.entries(data.jobs).map(([number, row]) => [number, link(row.name || `job ${number}`, `#/job/${number}`), badge(row.state), row.planner, usd(row.first_forecast_usd), usd(row.spent_usd), clock(row.first_finish_s), clock(row.finished_s ?? row.finish_s), clock(row.deadline_s)]), "No plan has been made."),
     h("h2", {}, "Plans, the newest first"),
-    data.decisions.map((each) => h("section", { class: "card", "aria-label": `plan of job ${each.job}` },
+    data.decisions.map((each) => h("article", { class: "card" },
       h("h3", {}, `${clock(each.t)}: `, link(`job ${each.job}`, `#/job/${each.job}`)),
-      h("ul", {}, [each.because].flat().filter(Boolean).map((line) => h("li", {}, line))),
+      reasons(each.because),
       h("p", {}, [each.started.length ? `ordered ${counted(each.started)}` : "", each.stopped.length ? `gave back ${each.stopped.map((m) => `m${m}`).join(", ")}` : "", each.moved ? `moved ${num(each.moved)} tasks` : ""].filter(Boolean).join("; ") || "changed nothing"),
-      h("p", { class: "soft" }, `Predicted: ${usd(each.cost_usd)}, done ${clock(each.finish_s)}.`),
+      predicted(each),
       each.rejected.length ? h("p", {}, "Rejected: ", each.rejected.map((other) => `${other.what}${other.cost_usd === null ? "" : ` (${usd(other.cost_usd)})`}`).join("; ")) : "",
-      each.refused.length ? h("p", { class: "bad" }, `Refused: ${each.refused.join("; ")}`) : "",
+      each.refused.length ? h("p", { class: "bad" }, `Refused: ${tally(each.refused).join("; ")}`) : "",
       each.error ? h("p", { class: "bad" }, each.error) : "")),
   ],
 };
 
-function counted(started) {
-  const offers = {};
-  for (const { offer } of started) offers[offer] = (offers[offer] ?? 0) + 1;
-  return Object.entries(offers).map(([offer, count]) => `${count} × ${offer}`).join(", ");
-}
+const counted = (started) => tally(started.map(({ offer }) => offer), true).join(", ");
+
+// Plans say when in Unix seconds; people read a clock.
+export const reasons = (because) => h("ul", {}, [because].flat().filter(Boolean).map((line) => h("li", {}, line.replace(/^safe until (\d+)/, (_, t) => `safe until ${clock(Number(t))}`))));
+
+export const predicted = (plan) => plan.finish_s === null && plan.cost_usd === null ? "" : h("p", { class: "soft" }, `Predicted: ${usd(plan.cost_usd)}, done ${clock(plan.finish_s)}.`);
 
 const POLICIES = ["JobRequirements", "Rank", "Concurrency", "Deadline", "ReplicationRequirements", "GridPolicy"];
 

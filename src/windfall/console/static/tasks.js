@@ -43,24 +43,24 @@ export const one = {
   watches: (where, jobs, data) => jobs === null || jobs.includes(data.job),
   async load(where, shown) {
     const [job, task] = where.args.map(q);
-    const [told, rendered, row] = await Promise.all([get(`/v1/jobs/${job}/explain?task=${task}`), get(`/v1/jobs/${job}/render/${task}`).catch(() => null), get(`/v1/jobs/${job}/tasks?after=${task}&limit=1`)]);
+    const [told, rendered, row] = await Promise.all([get(`/v1/jobs/${job}/explain?task=${task}`), get(`/v1/jobs/${job}/render/${task}`).catch(() => null), get(`/v1/jobs/${job}/tasks?after=${task}&limit=2`)]);
     shown.state.stdout ??= "";
     shown.state.stderr ??= "";
-    return { job: told.job, told, rendered, row: row.tasks[0] };
+    return { job: told.job, told, rendered, row: row.tasks[0], more: row.tasks.length > 1 };
   },
-  view({ told, rendered, row }, where, shown) {
+  view({ told, rendered, row, more }, where, shown) {
     const number = Number(where.args[1]);
     return [
       h("h1", {}, `${told.task_name ?? `Task ${number}`} of `, link(told.name || `job ${told.job}`, `#/job/${told.job}`), " ", badge(told.state)),
-      h("p", {}, number > 0 ? [link("previous task", `#/task/${told.job}/${number - 1}`), " · "] : "", link("next task", `#/task/${told.job}/${number + 1}`), " · ", link("all tasks", `#/tasks/${told.job}`)),
+      h("p", {}, number > 0 ? [link("previous task", `#/task/${told.job}/${number - 1}`), " · "] : "", more ? [link("next task", `#/task/${told.job}/${number + 1}`), " · "] : "", link("all tasks", `#/tasks/${told.job}`)),
       facts([["attempts", num(row?.attempts)], ["failures", num(row?.failures)], ["losses", num(row?.losses)], ["host", row?.host ?? (row?.hosts ?? []).join(", ") ?? "-"],
         ["took", row?.end_s ? dur(row.end_s - row.start_s) : "-"], ["exit code", row?.exit_code ?? "-"], ["cause", row?.cause ?? "-"]]),
-      rendered?.argv ? [h("h2", {}, "Command"), lines(rendered.argv.map((word) => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`).join(" "))] : "",
+      rendered?.argv ? [h("h2", {}, "Command"), lines(rendered.argv.map((word) => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`).join(" "), "command")] : "",
       told.waiting?.waits ? h("section", { class: "card" }, h("h2", {}, "Why it waits"), h("p", {}, told.waiting.because)) : "",
       h("h2", {}, "Story"),
       table("What happened to this task", [["when"], ["attempt", "num"], ["what", "wide"]], (told.story ?? []).map((step) => [clock(step.t), step.attempt ?? "", words(step)]), "Nothing has happened to it yet."),
-      h("h2", {}, "Standard output"), shown.state.stdout ? lines(shown.state.stdout) : h("p", { class: "soft" }, "Nothing."),
-      h("h2", {}, "Standard error"), shown.state.stderr ? lines(shown.state.stderr) : h("p", { class: "soft" }, "Nothing."),
+      h("h2", {}, "Standard output"), shown.state.stdout ? lines(shown.state.stdout, "standard output") : h("p", { class: "soft" }, "Nothing."),
+      h("h2", {}, "Standard error"), shown.state.stderr ? lines(shown.state.stderr, "standard error") : h("p", { class: "soft" }, "Nothing."),
     ];
   },
   shown: follow,
@@ -74,7 +74,8 @@ function words(step) {
 
 // Output is asked for from where we are, for as long as the page is shown and the attempt runs.
 async function follow(shown) {
-  const [job, task] = shown.where.args.map(q), text = new TextDecoder();
+  const [job, task] = shown.where.args.map(q);
+  const fromOut = new TextDecoder(), fromErr = new TextDecoder();
   let attempt = 0, out = 0, err = 0;
   while (!shown.signal.aborted) {
     let header, bytes;
@@ -86,8 +87,8 @@ async function follow(shown) {
       continue;
     }
     attempt = header.attempt;
-    shown.state.stdout = (shown.state.stdout + text.decode(bytes.subarray(0, header.n_stdout))).slice(-KEPT);
-    shown.state.stderr = (shown.state.stderr + text.decode(bytes.subarray(header.n_stdout))).slice(-KEPT);
+    shown.state.stdout = (shown.state.stdout + fromOut.decode(bytes.subarray(0, header.n_stdout), { stream: true })).slice(-KEPT);
+    shown.state.stderr = (shown.state.stderr + fromErr.decode(bytes.subarray(header.n_stdout), { stream: true })).slice(-KEPT);
     out = header.stdout_at + header.n_stdout;
     err = header.stderr_at + header.n_stderr;
     shown.draw();

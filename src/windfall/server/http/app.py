@@ -198,7 +198,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/", "GET", console.page, "", False),
     ("/console/{file}", "GET", console.static, "", False),
     ("/v1/console/session", "POST", sessions.sign_in, "", False),
-    ("/v1/console/session", "GET", sessions.session, "read", False),
+    ("/v1/console/session", "GET", sessions.session, "", False),
     ("/v1/console/session", "DELETE", sessions.sign_out, "", False),
     ("/v1/console/links", "POST", sessions.make_link, "read", False),
     ("/v1/stream", "GET", console.stream, "read", False),

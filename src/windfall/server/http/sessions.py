@@ -122,10 +122,13 @@ async def sign_in(service: Service, request: Request) -> Response | tuple[int, d
 
 
 async def session(service: Service, request: Request) -> Response:
-    """Who is signed in, and what that allows."""
+    """Who is signed in, and what that allows; an empty role for a request without cookie and token."""
+    value = cookie_of(request)
+    if not value and not request.headers.get("authorization"):
+        return _answer("", "")
     bearer = require(service, request, "read")
     name = ""
-    if value := cookie_of(request):
+    if value:
         ident, _ = read_cookie(service.tokens, value, service.driver.clock())
         row = service.tokens.row(ident)
         name = row.name if row is not None else ""

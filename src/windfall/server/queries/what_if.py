@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 from math import ceil
 from typing import Annotated, Any
@@ -121,7 +120,7 @@ async def _simulated(question: bytes) -> Json:
     """Ask a process, and end it when it takes too long or when nobody waits for it any more."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "windfall.sim.studies.what_if", stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=os.environ,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         async with asyncio.timeout(LIMIT_S):

@@ -1,0 +1,218 @@
+"""The console in a real browser, at a real server with a worker and an emulated cloud."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from tests.support.clouds import cloud_server
+from tests.support.clouds.cloud_server import until
+from tests.support.server.browser import Visitor, chromium
+from tests.support.server.cluster import cluster
+
+pytestmark = pytest.mark.slow
+
+PAGES = ("overview", "pools", "hosts", "machines", "money", "decisions", "policies", "plan")
+LOOKED_AT = ("machines", "job/1")
+NASTY = "<img src=x onerror=document.title='hacked'>&amp;"
+FAILS = "printf '\\033[31mred\\033[0m\\n'; echo '<b>bold</b>' >&2; exit 3"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as made:
+        yield made
+
+
+@pytest.fixture
+def visit(browser):
+    """Makes visitors; in the end no browser may have complained."""
+    visitors = []
+
+    def make(*words, **said):
+        visitors.append(Visitor(browser, *words, **said))
+        return visitors[-1]
+
+    yield make
+    for visitor in visitors:
+        visitor.close()
+    assert [line for visitor in visitors for line in visitor.wrong] == []
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A job that failed, one that runs, one of a million tasks that waits, one that rented machines."""
+    folder = tmp_path_factory.mktemp("console")
+    with cloud_server.served(folder, cloud_server.pool()) as made:
+        client = made.client()
+        made.start_worker("desk", slots=4)
+        failed = client.submit(["sh", "-c", FAILS], range(4), name=NASTY, max_failures=1)
+        rented = cloud_server.submit(made, 4, 0.2, name="rented")
+        until(lambda: failed.status()["state"] == "failed" and rented.status()["state"] == "done")
+        running = client.submit(["sh", "-c", "echo begun; sleep 600"], range(2), name="running")
+        client.submit(["true"], range(1_000_000), name="million", policies={"JobRequirements": "Host.Slots > 99"})
+        until(lambda: running.status()["tasks"]["running"])
+        yield made
+        for job in client.jobs():
+            client.job(job["job"]).cancel()
+
+
+def test_every_page_of_an_empty_server_is_shown(tmp_path, visit):
+    with cluster(tmp_path) as made:
+        made.start_server()
+        visitor = visit(made, "read")
+        for name in PAGES:
+            assert visitor.open(name)
+        assert visitor.judged() == []
+        assert "Not found" in visitor.open("job/1")
+        visitor.wrong.clear()  # the answer 404
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_page_is_shown_and_fits_a_phone_and_a_screen_reader(served, visit, dark):
+    width = 390 if dark else 1280
+    visitor = visit(served, "admin", dark=dark, width=width)
+    for where in (*PAGES, "job/1", "job/2", "job/3", "job/4", "tasks/1", "tasks/4", "task/1/0", "task/3/0"):
+        text = visitor.open(where)
+        assert not visitor.page.title().startswith("hacked") and "\x1b" not in text
+        assert (dark and where not in LOOKED_AT) or visitor.judged() == [], where
+        assert not visitor.sideways(), where
+
+
+def test_what_users_named_is_text(served, visit):
+    visitor = visit(served, "read")
+    visitor.open("task/1/0")
+    visitor.sees("<b>bold</b>")
+    visitor.sees("\u241b[31mred")
+    assert "<img src=x onerror=" in visitor.open("job/1")
+    assert visitor.page.locator("main img").count() == 0
+
+
+def test_a_million_tasks_come_in_pages(served, visit):
+    visitor = visit(served, "read")
+    assert "1,000,000" in visitor.open("overview")
+    assert "0 of 1,000,000" in visitor.open("job/4")
+    visitor.open("tasks/4?after=999950")
+    assert visitor.page.locator("tbody tr").count() == 50
+    assert visitor.page.get_by_text("next page").count() == 0
+
+
+def test_pages_change_by_themselves_and_focus_stays(served, visit):
+    visitor = visit(served, "read")
+    visitor.open("overview")
+    visitor.page.get_by_role("link", name="running", exact=True).focus()
+    job = served.client().submit(["true"], range(1), name="came later")
+    visitor.sees("came later")
+    assert visitor.page.evaluate("document.activeElement.textContent") == "running"
+    visitor.open(f"task/{job.id}/0")
+    visitor.page.locator("h1 .badge.done").wait_for()
+
+
+def test_actions_are_asked_for_once_more(served, visit):
+    client = served.client()
+    job = client.submit(["sh", "-c", "sleep 600"], range(3), name="mine")
+    visitor = visit(served, "admin")
+    page = visitor.page
+    visitor.open(f"job/{job.id}")
+    page.get_by_role("button", name="Cancel…").click()
+    page.keyboard.press("Escape")
+    page.locator("dialog").wait_for(state="hidden")
+    assert job.status()["state"] == "running"
+    for button, answer in (("Pause…", "Pause"), ("Continue…", "Continue"), ("Cancel…", "Cancel the job")):
+        page.get_by_role("button", name=button).click()
+        page.locator("dialog").get_by_role("button", name=answer, exact=True).click()
+    until(lambda: job.status()["state"] == "cancelled")
+
+    visitor.open("job/1")
+    page.get_by_role("button", name="Retry failed…").click()
+    page.locator("dialog").get_by_role("button", name="Retry").click()
+    visitor.sees("4 tasks of job 1 run again.")
+    visitor.open("hosts")
+    page.get_by_role("button", name="block host desk", exact=True).click()
+    page.fill("dialog input", "smokes")
+    page.keyboard.press("Enter")
+    visitor.sees("blocked: smokes")
+    page.get_by_role("button", name="unblock host desk").click()
+    page.locator("dialog").get_by_role("button", name="unblock").click()
+    page.get_by_role("button", name="block host desk", exact=True).wait_for()
+    visitor.open("pools")
+    page.get_by_role("button", name="pause pool cloud").click()
+    page.locator("dialog").get_by_role("button", name="pause").click()
+    page.get_by_role("button", name="resume pool cloud").wait_for()
+
+
+def test_somebody_who_only_looks_is_offered_no_action(served, visit):
+    visitor = visit(served, "read")
+    for where in ("job/3", "hosts", "pools"):
+        visitor.open(where)
+        assert [text.strip() for text in visitor.page.locator("button").all_inner_texts()] == ["Sign out"], where
+
+
+def test_an_expression_is_tried_and_a_wrong_one_is_said(served, visit):
+    visitor = visit(served, "read")
+    visitor.open("policies")
+    visitor.page.fill("textarea", "Host.Slots == 2")
+    visitor.page.get_by_role("button", name="Try").click()
+    visitor.sees("hosts match.")
+    visitor.page.fill("textarea", "Host.Slots ==")
+    visitor.page.get_by_role("button", name="Try").click()
+    visitor.page.locator("section[aria-label=Outcome] .bad").first.wait_for()
+    assert visitor.page.input_value("textarea") == "Host.Slots =="
+
+
+def test_other_deadlines_are_simulated_with_the_offers_of_the_server(served, visit):
+    visitor = visit(served, "read")
+    visitor.open("plan")
+    visitor.page.fill("input[name=tasks]", "5")
+    visitor.page.fill("input[name=deadlines]", "20m, 1h")
+    visitor.page.get_by_role("button", name="Simulate").click()
+    visitor.page.locator("section[aria-label=Forecast] svg").wait_for()
+    assert visitor.page.locator("section[aria-label=Forecast] tbody tr").count() == 2
+
+
+def test_the_keyboard_reaches_the_content_and_the_pages(served, visit):
+    visitor = visit(served, "read")
+    page = visitor.page
+    visitor.open("overview")
+    page.reload(wait_until="domcontentloaded")
+    page.wait_for_selector("html[data-page=overview]")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main:focus")
+    page.locator("nav a", has_text="Money").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Money").wait_for()
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_a_wrong_token_is_refused_and_a_revoked_one_signs_out(served, visit):
+    visitor = visit(served)
+    visitor.page.fill("input[name=token]", "wf_00000000_wrong")
+    visitor.page.keyboard.press("Enter")
+    visitor.sees("the server does not know this token")
+    visitor.sign_in(served.client().create_token("read", "short")["token"])
+    visitor.open("overview")
+    client = served.client()
+    client.revoke_token(next(row["id"] for row in client.tokens() if row["name"] == "short"))
+    client.submit(["true"], range(1), name="news")
+    visitor.sees("You are signed out")
+    assert visitor.page.locator("input[name=token]").is_visible()
+    visitor.wrong = [line for line in visitor.wrong if "401" not in line]
+
+
+def test_a_server_that_goes_away_and_returns_is_shown_again(tmp_path, visit):
+    with cluster(tmp_path) as made, contextlib.ExitStack() as later:
+        made.start_server()
+        made.client().submit(["true"], range(2), name="before")
+        visitor = visit(made, "read")
+        later.callback(visitor.wrong.clear)  # connections that failed
+        visitor.open("overview")
+        made.kill_server()
+        visitor.sees("The server does not answer")
+        assert "before" in visitor.page.inner_text("main")
+        made.start_server()
+        visitor.sees("The server is back")
+        made.client().submit(["true"], range(2), name="after")
+        visitor.sees("after")
