@@ -65,6 +65,8 @@ MAX_WANT = 10_000
 """Tasks that one exchange hands out; a worker that wants more asks again."""
 MAX_HELD = 1 << 16
 """Attempts that one host holds; beyond that it is given nothing more."""
+MAX_REPLICAS = 1000
+"""Replicas of one task at a time that a job or a server may ask for."""
 MAX_OUTPUT_FILES = 100_000
 """Output files of one attempt."""
 MAX_WAIT_S = 30.0

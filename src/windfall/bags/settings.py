@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -50,6 +50,8 @@ class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
     python: str | None = None
     max_failed_tasks: int | None = None
     priority: float | None = None
+    replication: Literal["idle-slots", "queued"] | None = None
+    max_replicas: int | None = None
     deadline: Text | None = None
     budget: Text | None = None
     pools: list[str] = []
@@ -89,7 +91,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "tags": settings.tags,
     }
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
-                 "planner", "confidence"):  # fmt: skip
+                 "planner", "confidence", "replication", "max_replicas"):  # fmt: skip
         said[name] = getattr(settings, name)
     converted: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
         "memory": ("memory", parse_memory),

@@ -20,6 +20,7 @@ from windfall.bounds import (
     MAX_MEMORY_BYTES,
     MAX_MICROUSD,
     MAX_NAME_CHARS,
+    MAX_REPLICAS,
     MAX_SECONDS,
     MAX_TASKS,
     MAX_TEXT_CHARS,
@@ -136,6 +137,8 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
 
     max_failed_tasks: int | None = None
     priority: float = 0.0
+    replication: Literal["", "idle-slots", "queued"] = ""  # where replicas come from; empty: as the server says
+    max_replicas: int | None = None  # of one task at a time; None: as the server says
     deadline_s: float | None = None  # from submission
     budget_microusd: int | None = None
     pools: list[str] = []  # whose offers may be rented for it
@@ -330,6 +333,8 @@ def _check_numbers(spec: JobSpec, where: str) -> None:
         )
     if spec.checkpoint_s is not None and not 0 < spec.checkpoint_s <= MAX_SECONDS:
         raise BadInput(f"{where}: checkpoint must be more than 0 seconds, not {spec.checkpoint_s:g}", hint="as in 5m")
+    if spec.max_replicas is not None and not 1 <= spec.max_replicas <= MAX_REPLICAS:
+        raise BadInput(f"{where}: max_replicas must be 1 to {MAX_REPLICAS:,}, not {_short(spec.max_replicas)}")
     if not 0 < spec.confidence < 1:
         raise BadInput(f"{where}: confidence must be between 0 and 1, not {spec.confidence:g}", hint="as in 0.99")
     if not abs(spec.priority) <= MAX_AMOUNT:

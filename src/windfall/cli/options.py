@@ -199,7 +199,7 @@ class BehindDashes(SectionedCommand):
         "Resources of a task": ("cpus", "memory", "wall", "estimate", "slots"),
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
         "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "planner", "confidence"),
-        "Policies": ("priority", *POLICY_NAMES, "attributes"),
+        "Policies": ("priority", *POLICY_NAMES, "replication", "max_replicas", "attributes"),
         "Server and output": ("server", "token", "token_file", "cafile", "patience_s", "directory", "tail",
                               "max_wait_s", "as_json", "help"),
     }  # fmt: skip
@@ -307,6 +307,14 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
         "--max-failed-tasks", type=int, metavar="N", help="Stop the job when more tasks fail.  [default: no limit]"
     ),
     click.option("--priority", type=float, metavar="P", help="Jobs with a higher number go first.  [default: 0]"),
+    click.option(
+        "--replication",
+        type=click.Choice(["idle-slots", "queued"]),
+        help="Make replicas for idle slots, or queue them by rank.  [default: as the server says]",
+    ),
+    click.option(
+        "--max-replicas", type=int, metavar="N", help="Replicas of a task at a time.  [default: as the server says]"
+    ),
     click.option("--grace", metavar="TIME", help="Time from SIGTERM to SIGKILL.  [default: 10s]"),
     click.option("--output-cap", metavar="SIZE", help="Output kept per task.  [default: 1M]"),
     *POLICY_OPTIONS,
@@ -335,7 +343,7 @@ _BAG_NAMES = [
     "tasks", "csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "name",
     "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd", "stdin_text",
     "inputs", "outputs", "cpus", "memory", "wall", "max_failures", "max_losses", "max_failed_tasks", "priority",
-    "grace", "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
+    "replication", "max_replicas", "grace", "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip
 
 

@@ -168,6 +168,8 @@ class TimeJudged(Decision):
     """Its places count `lost` and then `expired`."""
     given_back: list[int] = []
     """Machines that end before a billing cycle that would exceed the budget of their job."""
+    replicated: list[tuple[int, list[int]]] = []
+    """(job, tasks of which one more replica enters the queue) of jobs whose replication cycle is over."""
 
 
 class ClientsAsked(Decision):

@@ -18,6 +18,8 @@ from windfall.planning.counts import CountSettings, PriceCounts, SeriesSource
 from windfall.planning.offers import Offer
 from windfall.timeouts.learning.memory import CountRules
 
+IDLE_SLOTS, QUEUED = REPLICATION = ("idle-slots", "queued")
+"""Where replicas come from: made for a host that asks and finds nothing unsent, or waiting in their bag's queue."""
 Key = tuple[int, int, int]
 """(job, task, attempt): the fencing pair of an attempt, with its job."""
 
@@ -72,6 +74,9 @@ class JobRules(Struct, frozen=True, array_like=True):
     """Jobs of one class have the same tasks in the same shape: what is learned or planned for one holds for all."""
     like: int = 0
     """The first job of the class, which brought the tasks; 0: this one has brought its own."""
+    replication: str = IDLE_SLOTS
+    max_replicas: int = 0
+    """Replicas of one of its tasks at a time; 0: as many as the server allows."""
 
 
 class Bookkeeping(Struct, frozen=True, array_like=True):
@@ -113,6 +118,10 @@ class Settings(Struct, frozen=True, array_like=True):
     bookkeeping: Bookkeeping = Bookkeeping()
     spread_bundles: bool = True
     """Near the end of a bag hosts hold no more than an equal share, and idle ones get what has not begun elsewhere."""
+    replication: str = IDLE_SLOTS
+    """Of jobs that do not say it themselves."""
+    replication_cycle_s: float = 60.0
+    """Seconds between two looks at the running tasks of a bag that queues its replicas."""
 
 
 class Event(Struct, tag=True, array_like=True, gc=False):

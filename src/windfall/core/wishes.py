@@ -23,6 +23,7 @@ from windfall.core.decisions import (
 )
 from windfall.core.events import AnyEvent, OverlayDue, ResultsReported, SiteLooked, TimerFired
 from windfall.core.liveness.leases import is_due
+from windfall.core.matching.replica_queue import next_cycle_t
 from windfall.core.records import Record
 from windfall.core.state.renting.fleet import MachineState
 from windfall.core.state.state import State
@@ -104,6 +105,8 @@ def wake_at(state: State) -> float:
             lost_t = hosts[number].times.seen_t + 2 * lease_s
             at = lost_t if lost_t < at else at
             break
+    if state.bags.cycled:
+        at = min(at, next_cycle_t(state))
     if state.sites:
         at = min(at, *(site.look_t for site in state.sites.values()))
     return at

@@ -134,6 +134,11 @@ class ClassAdPolicy:
             return default_replication(bag)
         return is_true(self._replication.value(scopes))
 
+    def replicates(self, job: Ad, bag: Ad, queue: Ad, now: float) -> bool:
+        if self._replication is None:
+            return default_replication(bag)
+        return is_true(self._replication.value((NOTHING, job, bag, queue, NOTHING, now)))
+
     def deadline_s(self, host: Ad, job: Ad, bag: Ad, pool: Ad, now: float, queue: Ad = NOTHING) -> float | None:
         """An undefined deadline is none; so is one that has passed already, which would fail every attempt at once."""
         if self._deadline is None:

@@ -66,7 +66,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("Host", "Blocked", "boolean", "turned away as a black hole", "!Host.Blocked"),
     Attribute("Job", "Name", "string", "the task as commands name it: JOB.TASK", 'Job.Name == "fit.17"'),
     Attribute("Job", "Executable", "string", "program of the bag's command", 'Job.Executable == "/usr/bin/blastp"'),
-    Attribute("Job", "NumberOfReplicas", "integer", "replicas that are running", "Job.NumberOfReplicas < 3"),
+    Attribute("Job", "NumberOfReplicas", "integer", "replicas that run or are queued", "Job.NumberOfReplicas < 3"),
     Attribute("Job", "Attempts", "integer", "attempts begun so far", "Job.Attempts < 5"),
     Attribute("Job", "Failures", "integer", "attempts that the task itself failed", "Job.Failures == 0"),
     Attribute("Job", "Losses", "integer", "attempts that were lost with their host", "Job.Losses < 3"),

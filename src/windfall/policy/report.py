@@ -14,6 +14,7 @@ from windfall.core.matching.policy import POLICIES, BagPolicy, Clause, default_c
 from windfall.policy.compiled import ClassAdPolicy, compile_policies, named_policies
 from windfall.policy.evaluate import Scopes, expression
 from windfall.policy.explain import clauses_of, plain
+from windfall.policy.names import ADS
 
 CONDITIONS = ("JobRequirements", "ReplicationRequirements", "GridPolicy")
 DEFAULTS = {
@@ -40,7 +41,8 @@ class PolicyResult(Struct, frozen=True):
 def outcomes(texts: Mapping[str, object], scopes: Scopes) -> list[PolicyResult]:
     """All six, in the order of `POLICIES`. Raises BadInput for texts that do not compile."""
     policies = named_policies(texts)
-    effects = _effects(compile_policies(texts), scopes)
+    told = {ad: list(scope) for ad, scope in zip(ADS, scopes[:5], strict=True)}
+    effects = _effects(compile_policies(texts, told), scopes)
     found = []
     for policy in POLICIES:
         text = policies.get(policy)

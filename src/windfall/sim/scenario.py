@@ -112,6 +112,8 @@ class Bag(Struct, frozen=True, kw_only=True):
     max_failures: int
     max_losses: int
     policy: dict[str, Any]
+    replication: str
+    max_replicas: int
     planner: str
     clouds: tuple[str, ...]
     budget_usd: float

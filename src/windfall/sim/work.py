@@ -55,7 +55,7 @@ class Work:
         named_s = self.named_s(task) if self.bag.run_times_s else self._law(self._length(task))
         return named_s * self._constant if self._factor is None else named_s * self._factor(self._wrong(task))
 
-    def rules(self, clouds: list[str]) -> JobRules:
+    def rules(self, clouds: list[str], replication: str) -> JobRules:
         bag = self.bag
         return JobRules(
             name=self.name,
@@ -66,6 +66,8 @@ class Work:
             rent_from=(list(bag.clouds) or clouds) if bag.planner else [],
             planner=bag.planner,
             confidence=bag.confidence,
+            replication=bag.replication or replication,
+            max_replicas=bag.max_replicas,
         )
 
     def classes(self) -> tuple[list[TaskClass], list[tuple[int, int]]]:

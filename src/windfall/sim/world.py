@@ -173,7 +173,7 @@ class World:
             driver.at(self.cut_off_until, self._submit, work)
             return
         classes, parts = work.classes()
-        rules = work.rules([cloud.name for cloud in self.scenario.clouds])
+        rules = work.rules([cloud.name for cloud in self.scenario.clouds], self.scenario.settings.replication)
         job = driver.submit(JobSubmitted(driver.now, rules, classes)).decided.job  # type: ignore[union-attr]
         self.jobs[job] = work
         shape = work.shape()

@@ -56,6 +56,24 @@ MOST_SIGNALS = 2
     metavar="X",
     help="It leaves its tail when more than X wait for each slot.  [default: never]",
 )
+@click.option(
+    "--replication",
+    type=click.Choice(["idle-slots", "queued"]),
+    default="idle-slots",
+    show_default=True,
+    help="Replicas of jobs that do not say it: made for idle slots, or queued by rank.",
+)
+@click.option(
+    "--max-replicas",
+    type=click.IntRange(1, 1000),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Replicas of a task at a time, of jobs that do not say it.",
+)
+@click.option(
+    "--replication-cycle", default="60s", show_default=True, metavar="TIME", help="Time between two looks for replicas."
+)
 @click.option("--failover-pool", default="", metavar="NAME", help="Where tasks go that fail or are lost repeatedly.")
 @click.option("--max-blob", default="64G", show_default=True, metavar="SIZE", help="The largest file that is taken.")
 @click.option("--json", "as_json", is_flag=True, help="Say where it serves as JSON.")
@@ -69,6 +87,9 @@ def server(
     time_scale: float | None,
     tail_enter: float,
     tail_leave: float | None,
+    replication: str,
+    max_replicas: int,
+    replication_cycle: str,
     failover_pool: str,
     max_blob: str,
     as_json: bool,
@@ -95,7 +116,13 @@ def server(
             raise BadInput(f"{option} {file}: no such file, or it may not be read")
     if tail_leave is not None and tail_leave < tail_enter:
         raise BadInput(f"--tail-leave {tail_leave:g} is less than --tail-enter {tail_enter:g}", hint="it would flap")
-    settings = Settings(tail_enter=tail_enter, tail_leave=tail_leave, failover_pool=failover_pool)
+    cycle_s = parse_duration(replication_cycle, "--replication-cycle")
+    if cycle_s < 1:
+        raise BadInput(f"--replication-cycle {replication_cycle}: at least one second", hint="a minute does for most")
+    settings = Settings(
+        tail_enter=tail_enter, tail_leave=tail_leave, failover_pool=failover_pool, max_replicas=max_replicas,
+        replication=replication, replication_cycle_s=cycle_s,
+    )  # fmt: skip
     configured = read_pools(Path(pools), time_scale) if pools else []
     location = state_location(state)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")

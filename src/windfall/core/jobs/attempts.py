@@ -26,6 +26,8 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
             queues.by_class[klass].take(first, count)
         counts[WAITING] -= count
         counts[HELD] += count
+    elif queues.replicas:
+        queues.take_replica(first)
     for task in range(first, first + count):
         columns.state[task] = HELD
         columns.attempts[task] = number

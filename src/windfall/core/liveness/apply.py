@@ -26,6 +26,11 @@ def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> N
     while deadlines.front and deadlines.front[0][0] <= event.t:
         deadlines.pop()
     attempts.forget_ended(state)
+    for job, tasks in decided.replicated:
+        queues = state.bags[job].queues
+        queues.replicated_t = event.t
+        for task in tasks:
+            queues.add_replica(task)
     _make_due(state, event.t)
 
 

@@ -1,6 +1,7 @@
 """Silent hosts: unknown after one lease, lost after two; an attempt past its deadline is given up. Pure.
 
-A late result of an attempt that was given up is still accepted.
+A late result of an attempt that was given up is still accepted. A replication cycle (core.matching.replica_queue) ends
+with the same event.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from windfall.core.events import HostsEnded, Key, TimerFired
 from windfall.core.jobs import attempts, stops
 from windfall.core.jobs.results import judge_loss
 from windfall.core.liveness import lessons
+from windfall.core.matching.replica_queue import cycles, next_cycle_t
 from windfall.core.renting import budgets
 from windfall.core.state.hosts.hosts import GONE, HIBERNATED, Host
 from windfall.core.state.jobs.bags import Bag
@@ -22,11 +24,13 @@ from windfall.core.state.state import State
 
 
 def is_due(state: State, t: float) -> bool:
-    """Whether a lease, the deadline of an attempt, a plan or a budget has to be looked at by now."""
+    """Whether a lease, an attempt's deadline, a plan, a budget or a replication cycle has to be looked at by now."""
     fleet, hosts, deadlines = state.fleet, state.hosts, state.bags.deadlines.front
     if fleet.replan_t <= t or fleet.budget_t <= t or (deadlines and deadlines[0][0] <= t):
         return True
     lease_s = state.settings.lease_s
+    if state.bags.cycled and next_cycle_t(state) <= t:
+        return True
     silent = next(iter(hosts.live), None)
     unknown = next(iter(hosts.unknown), None)
     return (silent is not None and hosts[silent].times.seen_t + lease_s <= t) or (
@@ -60,7 +64,16 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
     complete(state, event, judged)
     if state.fleet.budgets:
         judged.given_back = budgets.to_give_back(state, event.t)
+    if state.bags.cycled:
+        gone.update(entry[:3] for entry in judged.lost)
+        judged.replicated = _replicated(state, event.t, policies, gone)
     return judged
+
+
+def _replicated(state: State, t: float, policies: Any, gone: set[Key]) -> list[tuple[int, list[int]]]:
+    """Replicas for the queue, except of tasks that this decision gives up an attempt of: they come back anyway."""
+    lost = {key[:2] for key in gone}
+    return [(job, [task for task in tasks if (job, task) not in lost]) for job, tasks in cycles(state, t, policies)]
 
 
 def on_hosts_ended(state: State, event: HostsEnded, policies: Any) -> TimeJudged:

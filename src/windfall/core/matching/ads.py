@@ -242,7 +242,7 @@ def _task_name(bag: Bag, task: int) -> str:
 JOB: Makers = {
     "Name": lambda task, t: _task_name(task[1], task[2]),
     "Executable": lambda task, t: task[1].classes[task[1].class_of(task[2])].executable or None,
-    "NumberOfReplicas": lambda task, t: len(task[3]),
+    "NumberOfReplicas": lambda task, t: len(task[3]) + task[1].queues.replicas.get(task[2], 0),
     "Attempts": lambda task, t: task[1].columns.attempts[task[2]],
     "Failures": lambda task, t: task[1].columns.failures[task[2]],
     "Losses": lambda task, t: task[1].columns.losses[task[2]],

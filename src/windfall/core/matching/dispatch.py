@@ -285,6 +285,11 @@ def _in_turn(group: list[Wants], want: int) -> list[Wants]:
     return sorted(group, key=_served) if len(group) > 1 else group
 
 
+def _has_unsent(bag: Bag) -> bool:
+    """Whether tasks of it wait in the queue, or replicas of tasks."""
+    return bool(bag.waiting or (bag.queues.replicas and bag.queues_replicas))
+
+
 def _queue_length(entry: Wants) -> int:
     return entry[0].waiting
 
@@ -327,9 +332,10 @@ class Matcher:
         picked: list[Assigned] = []
         cap = UNLIMITED
         for group in self.by_rank():
-            ending = [entry for entry in group if not entry[0].waiting] if self.state.bags.tails else []
-            if ending:
-                group = [entry for entry in group if entry[0].waiting]
+            ending: list[Wants] = []
+            if self.state.bags.tails:
+                ending = [entry for entry in group if not entry[0].waiting and not entry[0].queues_replicas]
+                group = [entry for entry in group if _has_unsent(entry[0])]
             if len(group) > 1:
                 group = _in_turn(group, want)
             for place, (bag, policy, concurrency, classes) in enumerate(group):
@@ -342,12 +348,9 @@ class Matcher:
                 if place + 1 < len(group):
                     space = min(want, max(ceil(want / (len(group) - place)), narrowest(bag, classes)))
                 space = self._fair_share(bag, space + ahead, concurrency < UNLIMITED and ahead > 0)
-                taken, used = self._take_bag(bag, policy, classes, space, cap - self.jobs)
+                taken, used = self._take_queued(bag, policy, classes, space, cap - self.jobs)
                 picked += taken
-                self.held += used
                 want, room = max(0, want - used), max(0, room - max(0, used - want))
-                for piece in taken:
-                    self.jobs += piece.count
                 if want <= 0 and (room <= 0 or cap <= self.jobs):
                     return picked
             if want <= 0:
@@ -362,6 +365,19 @@ class Matcher:
                 if want <= 0:
                     return picked
         return picked
+
+    def _take_queued(
+        self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, space: int, most: int
+    ) -> tuple[list[Assigned], int]:
+        """What the host gets of a bag's queue: unsent tasks, then replicas that wait; and the slots that it takes."""
+        taken, used = self._take_bag(bag, policy, classes, space, most)
+        self.held += used
+        jobs = sum(piece.count for piece in taken)
+        self.jobs += jobs
+        if bag.queues.replicas and bag.queues_replicas:
+            copies, more = self._replicate(bag, policy, space - used, most - jobs, queued=True)
+            return taken + copies, used + more
+        return taken, used
 
     def choose_from(self, bag: Bag, want: int) -> list[Assigned]:
         """Tasks of this bag alone, if it wants this host."""
@@ -548,19 +564,25 @@ class Matcher:
         hosts = self.state.hosts
         return len(hosts.live) > len(tried) and hosts.others_there(self.host, self.t, self.state.settings.lease_s)
 
-    def _replicate(self, bag: Bag, policy: BagPolicy, want: int, most: int) -> tuple[list[Assigned], int]:
+    def _replicate(
+        self, bag: Bag, policy: BagPolicy, want: int, most: int, queued: bool = False
+    ) -> tuple[list[Assigned], int]:
         """Algorithm 2's speculative part, on slots that are free; and the slots that it takes."""
         free = min(want, self.host.slots - self.held)
         if free <= 0 or most <= 0 or not any(self._finishes(bag, rules) for rules in bag.classes):
             return [], 0
         room = replicas.Room(most, free, self.memory_free if self.host.memory_bytes else None, self.looks)
-        picked = replicas.replicas_for(self.state, self.host, bag, policy, room, self.ads, self.t, self.deadline_s)
+        choose = replicas.queued_for if queued else replicas.replicas_for
+        picked = choose(self.state, self.host, bag, policy, room, self.ads, self.t, self.deadline_s)
         used = free - room.slots
         self.held += used
         self.jobs += len(picked)
         self.looks = room.looks
         if room.memory_bytes is not None:
             self.memory_free = room.memory_bytes
+            for piece in picked:
+                rules = bag.classes[bag.class_of(piece.first)]
+                self._largest = max(self._largest, rules.memory_for(piece.attempt))
         return picked, used
 
 

@@ -94,6 +94,10 @@ class BagPolicy(Protocol):
         """May this host run one more replica of this task? JobRequirements and ReplicationRequirements."""
         ...
 
+    def replicates(self, job: Ad, bag: Ad, queue: Ad, now: float) -> bool:
+        """Shall one more replica of this task enter the queue? ReplicationRequirements alone: no host asks."""
+        ...
+
     def deadline_s(self, host: Ad, job: Ad, bag: Ad, pool: Ad, now: float, queue: Ad = NOTHING) -> float | None:
         """How long an attempt may take on this host before it is given up; None: the policy sets no limit."""
         ...
@@ -154,6 +158,9 @@ class DefaultPolicy(Struct, frozen=True):
         return self.match(host, bag, queue, pool, now, job)
 
     def match_replica(self, host: Ad, job: Ad, bag: Ad, queue: Ad, pool: Ad, now: float) -> bool:
+        return default_replication(bag)
+
+    def replicates(self, job: Ad, bag: Ad, queue: Ad, now: float) -> bool:
         return default_replication(bag)
 
     def deadline_s(self, host: Ad, job: Ad, bag: Ad, pool: Ad, now: float, queue: Ad = NOTHING) -> float | None:

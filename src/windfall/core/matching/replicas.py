@@ -1,12 +1,14 @@
 """Speculative replicas (GridBot, algorithm 2): at a bag's end, idle hosts run again what is slow elsewhere. Pure.
 
-A replica is made only when few unsent tasks of the bag remain, of the tasks with the fewest replicas first, never twice
-on one host, and at most `max_replicas` at a time.
+Of a bag with `replication = "idle-slots"` a replica is made for a host that asks, only when few unsent tasks of the bag
+remain, of the tasks with the fewest replicas first. With `"queued"` replicas wait in the queue (replica_queue.py).
+Never two of a task on one host, and at most `max_replicas` at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from math import ceil
 from typing import Any
 
@@ -83,7 +85,7 @@ def replicas_for(
     if not explicit and patience_s is None:
         return picked
     bag_ = bag_ad(bag, t)
-    for task, attempts in _candidates(bag, state.settings.max_replicas):
+    for task, attempts in _candidates(bag, bag.rules.max_replicas or state.settings.max_replicas):
         if room.tasks <= 0 or room.slots <= 0 or room.looks <= 0:
             break
         room.looks -= 1
@@ -100,6 +102,31 @@ def replicas_for(
             continue
         job = job_ad(state, bag, task, attempts, t)
         if policy.match_replica(host_, job, bag_, queue, pool, t):
+            room.take(rules, number)
+            seconds = deadline_s(bag, policy, job)
+            picked.append(Assigned(bag.number, task, 1, number, None if seconds is None else t + seconds, TAIL_REPLICA))
+    return picked
+
+
+def queued_for(
+    state: State, host: Host, bag: Bag, policy: BagPolicy, room: Room, ads: tuple[Ad, Ad, Ad], t: float,
+    deadline_s: Callable[[Bag, BagPolicy, Mapping[str, Any]], float | None],
+) -> list[Assigned]:  # fmt: skip
+    """Replicas of this bag that wait in the queue, the first that entered first. JobRequirements alone decides."""
+    host_, queue, pool = ads
+    picked: list[Assigned] = []
+    bag_ = bag_ad(bag, t)
+    for task in islice(bag.queues.replicas, LOOKED_AT):
+        if room.tasks <= 0 or room.slots <= 0 or room.looks <= 0:
+            break
+        room.looks -= 1
+        attempts = bag.attempts.live[task]
+        rules = bag.classes[bag.class_of(task)]
+        number = bag.columns.attempts[task] + 1
+        if any(attempt.host == host.number for attempt in attempts) or not room.fits(rules, number):
+            continue
+        job = job_ad(state, bag, task, attempts, t)
+        if policy.match(host_, bag_, queue, pool, t, job).matches:
             room.take(rules, number)
             seconds = deadline_s(bag, policy, job)
             picked.append(Assigned(bag.number, task, 1, number, None if seconds is None else t + seconds, TAIL_REPLICA))

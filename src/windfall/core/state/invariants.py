@@ -95,12 +95,16 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
         found.append(f"{name}: held and live differ by {sorted(sent ^ set(bag.attempts.live))[:5]}")
     if (bag.number in state.bags.ready) != bag.dispatchable:
         found.append(f"{name}: ready {bag.number in state.bags.ready}, dispatchable {bag.dispatchable}")
+    if any(task not in bag.attempts.live or count < 1 for task, count in bag.queues.replicas.items()):
+        found.append(f"{name}: replicas wait of tasks that do not run: {bag.queues.replicas}")
+    if (bag.number in state.bags.cycled) != (bag.replicable and bag.queues_replicas):
+        found.append(f"{name}: wrong about its replication cycle")
     if (bag.number in state.bags.unfinished) != (bag.finished_t is None and (bag.sealed or bag.rules.streaming)):
         found.append(f"{name}: {bag.state}, but {'' if bag.number in state.bags.unfinished else 'not '}in the queue")
     for task in range(bag.total):
         rules = bag.classes[bag.class_of(task)]
         # Each replica that was out may add one more while others still run.
-        spare = state.settings.max_replicas
+        spare = bag.rules.max_replicas or state.settings.max_replicas
         failures, losses = bag.columns.failures[task], bag.columns.losses[task]
         if failures > rules.max_failures + spare or losses > rules.max_losses + spare:
             found.append(f"{name}.{task}: more retries than allowed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -16,6 +16,7 @@ from windfall.bags.spec import JobSpec, parse_memory
 from windfall.bounds import (
     BROKEN,
     MAX_MICROUSD,
+    MAX_REPLICAS,
     MAX_TASKS,
     Amount,
     Attributes,
@@ -30,7 +31,7 @@ from windfall.bounds import (
 )
 from windfall.core import events as ev
 from windfall.core.decisions import JobTaken, TasksChosen
-from windfall.core.events import JobRules, TaskClass
+from windfall.core.events import IDLE_SLOTS, JobRules, TaskClass
 from windfall.core.matching.policy import BagPolicy, DefaultPolicy
 from windfall.core.records import Record
 from windfall.core.state.jobs.bags import Bag
@@ -47,8 +48,8 @@ from windfall.wire import frames
 Json = dict[str, Any]
 
 
-def rules_of(spec: JobSpec, paused: bool = False) -> JobRules:
-    """The part of a specification that decisions depend on."""
+def rules_of(spec: JobSpec, paused: bool = False, replication: str = IDLE_SLOTS) -> JobRules:
+    """The part of a specification that decisions depend on; `replication` of a job that does not say it."""
     return JobRules(
         name=spec.name,
         owner=spec.owner,
@@ -66,6 +67,8 @@ def rules_of(spec: JobSpec, paused: bool = False) -> JobRules:
         rent_from=spec.pools,
         planner=spec.planner,
         confidence=spec.confidence,
+        replication=spec.replication or replication,
+        max_replicas=spec.max_replicas or 0,
     )
 
 
@@ -139,7 +142,7 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
     check_rented(service, spec, shape is not None or bool(spec.like))
     now = service.driver.clock()
     job = service.state.bags.next
-    submitted = ev.JobSubmitted(now, rules_of(spec), classes_of(spec))
+    submitted = ev.JobSubmitted(now, rules_of(spec, replication=service.state.settings.replication), classes_of(spec))
     known = service.state.bags.by_key.get(spec.key) if spec.key else None
     if known is not None:
         records = await service.driver.submit([submitted])
@@ -320,6 +323,8 @@ class Changes(Struct, kw_only=True, forbid_unknown_fields=True):
     deadline_s: Seconds | UnsetType | None = UNSET
     budget_usd: Annotated[float, Meta(ge=0, le=MAX_MICROUSD / 1000000.0)] | Name | UnsetType | None = UNSET
     attributes: Attributes | UnsetType = UNSET
+    replication: Literal["idle-slots", "queued"] | UnsetType = UNSET
+    max_replicas: Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | UnsetType = UNSET
 
 
 def read_changes(body: bytes) -> Changes:
@@ -351,7 +356,8 @@ async def _change(service: Service, job: int, wanted: Changes) -> None:
     specs.check(changed, f"job {job}")
     compile_policies(changed.policies, [*changed.tags, *changed.attributes])
     row = JobRow(job, specs.encode(changed))
-    event = ev.JobChanged(service.driver.clock(), job, rules_of(changed, paused), classes_of(changed))
+    rules = rules_of(changed, paused, bag.rules.replication)
+    event = ev.JobChanged(service.driver.clock(), job, rules, classes_of(changed))
     service.renderer(job)  # read while the store can still refuse
     done = service.driver.submit([event], lambda made: Batch(jobs=[row]))
     service.replace_spec(job, changed)

@@ -60,6 +60,14 @@ SERVER = (
     Field("tail_enter", "number", "a bag enters its tail below this number of unsent tasks per live slot", 1.0),
     Field("tail_leave", "number", "and leaves it above this number; 0: never", 0.0),
     Field("max_replicas", "count", "most replicas of a task at a time, by policy or without", 3),
+    Field(
+        "replication",
+        "choice",
+        "replicas of bags that do not say it: made for idle slots, or queued by rank",
+        "idle-slots",
+        ("idle-slots", "queued"),
+    ),
+    Field("replication_cycle", "duration", "time between two looks for replicas that are queued", "60s"),
     Field("failover_pool", "text", "the pool for tasks that fail or vanish again and again", ""),
     Field(
         "spread_bundles",
@@ -140,6 +148,11 @@ BAG = (
     Field("max_failures", "count", "attempts that a task itself may fail", 3),
     Field("max_losses", "count", "attempts of a task that may vanish with their hosts", 20),
     Field("policy", "table", "ClassAd policies: JobRequirements, Rank, Concurrency ...", {}),
+    Field(
+        "replication", "choice", "its replicas: made for idle slots, or queued by rank; empty: as the server says", "",
+        ("", "idle-slots", "queued"),
+    ),
+    Field("max_replicas", "count", "replicas of a task at a time; 0: as the server says", 0),
     Field("planner", "text", "the planner that rents machines for it: windfall, hads, greedy ...; empty: none", ""),
     Field("clouds", "names", "clouds to rent from; empty: all", []),
     Field("budget_usd", "number", "most that may be spent on machines; 0: unlimited", 0.0),

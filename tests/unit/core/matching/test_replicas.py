@@ -266,3 +266,52 @@ def test_however_many_bags_end_at_once_an_ask_looks_at_a_bounded_number_of_tasks
     policy = hand.engine.policies.of({"ReplicationRequirements": "Now > 1e9"})
     policy.match_replica = lambda *ads: looked.append(ads)
     assert hand.tasks("b", want=5, slots=5) == [] and len(looked) == LOOKED_AT_IN_ALL
+
+
+QUEUED = {"replication": "queued", "policies": {"ReplicationRequirements": "true", "Deadline": "100000"}}
+
+
+def test_a_queued_replica_waits_for_its_cycle_and_for_another_host():
+    hand = Hand(compile_policies, replication_cycle_s=60.0)
+    bag = hand.submit(1, **QUEUED)
+    bag.queues.replicated_t = hand.t
+    assert hand.tasks("a", want=2, slots=2) == [(1, 0, 1)]
+    assert hand.tasks("b") == []
+    hand.wait(60)
+    assert bag.queues.replicas == {0: 1}
+    assert hand.tasks("a", want=1, slots=2) == []
+    assert hand.tasks("b") == [(1, 0, 2)]
+    assert bag.queues.replicas == {}
+
+
+def test_a_queued_replica_leaves_the_queue_with_the_result_of_its_task_or_when_the_task_waits_again():
+    for cause in ("done", "exit"):
+        hand = Hand(compile_policies, replication_cycle_s=60.0)
+        bag = hand.submit(2, **QUEUED)
+        first, _ = hand.tasks("a", want=2, slots=2)
+        hand.wait(1)
+        assert bag.queues.replicas == {0: 1, 1: 1}
+        hand.report("a", first, cause=cause)
+        assert bag.queues.replicas == {1: 1}
+
+
+def test_job_requirements_choose_the_host_of_a_queued_replica_and_its_own_cap_bounds_it():
+    hand = Hand(compile_policies, replication_cycle_s=60.0)
+    wanted = 'Job.NumberOfReplicas == 0 || Host.Pool == "good"'
+    bag = hand.submit(1, max_replicas=2, replication="queued",
+                      policies=QUEUED["policies"] | {"JobRequirements": wanted})  # fmt: skip
+    hand.tasks("a")
+    hand.wait(1)
+    assert hand.tasks("b", pool="bad") == []
+    assert hand.tasks("c", pool="good") == [(1, 0, 2)]
+    hand.wait(600)
+    assert bag.queues.replicas == {}
+
+
+def test_memory_of_a_replica_counts_for_what_the_host_gets_after_it():
+    hand = Hand(compile_policies)
+    gib = 1 << 30
+    hand.submit(1, [TaskClass(memory_bytes=gib)], priority=1.0, policies={"ReplicationRequirements": "true"})
+    hand.tasks("a", want=4, slots=4)
+    hand.submit(1, [TaskClass(memory_bytes=gib // 4)])
+    assert hand.tasks("b", want=4, slots=4, memory_mb=1024) == [(1, 0, 2)]

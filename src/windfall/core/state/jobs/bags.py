@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from windfall import graph as graphs
-from windfall.core.events import JobRules, TaskClass
+from windfall.core.events import QUEUED, JobRules, TaskClass
 from windfall.core.state.agenda import Agenda
 from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, WAITING, Columns
 from windfall.core.state.saving import Bytes, Floats, Ints
@@ -147,6 +147,23 @@ class Queues(Struct, array_like=True):
     """Reserved tasks whose parents are all done."""
     parents_left: Ints = field(default_factory=Ints)
     """In a workflow: how many parents of each task are not done."""
+    replicas: dict[int, int] = field(default_factory=dict)
+    """Running tasks of which replicas wait to be sent, in the order in which they entered, and how many."""
+    replicated_t: float = 0.0
+    """When the running tasks were last looked at for replicas that wait in the queue."""
+
+    @property
+    def queued_replicas(self) -> int:
+        return sum(self.replicas.values())
+
+    def add_replica(self, task: int) -> None:
+        self.replicas[task] = self.replicas.get(task, 0) + 1
+
+    def take_replica(self, task: int) -> None:
+        """One replica of the task is sent, if one waits."""
+        left = self.replicas.pop(task, 1) - 1
+        if left:
+            self.replicas[task] = left
 
 
 class Attempts(Struct, array_like=True):
@@ -323,6 +340,10 @@ class Bag(Struct, array_like=True, dict=True):
         return whole or "ReplicationRequirements" in rules.policies
 
     @property
+    def queues_replicas(self) -> bool:
+        return self._terms.rules.replication == QUEUED
+
+    @property
     def state(self) -> str:
         if self.finished_t is None:
             if not (self.sealed or self.rules.streaming):
@@ -418,6 +439,9 @@ class Bag(Struct, array_like=True, dict=True):
         self.counts[column[task]] -= 1
         column[task] = to
         self.counts[to] += 1
+        if self.queues.replicas:
+            # It is over, or it waits again itself.
+            self.queues.replicas.pop(task, None)
         if to >= DONE:
             self.columns.order.append(task)
 
@@ -447,7 +471,9 @@ class Bag(Struct, array_like=True, dict=True):
 class Bags(dict[int, Bag]):
     """All jobs by number, and which of them have something to hand out."""
 
-    __slots__ = ("_in_order", "_ready", "by_key", "deadlines", "next", "revision", "shapes", "tails", "unfinished")
+    __slots__ = (
+        "_in_order", "_ready", "by_key", "cycled", "deadlines", "next", "revision", "shapes", "tails", "unfinished",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -462,6 +488,8 @@ class Bags(dict[int, Bag]):
         self._in_order = True
         self.tails: dict[int, Bag] = {}
         """Bags in their tail phase with attempts out: the ones whose tasks may be replicated."""
+        self.cycled: dict[int, Bag] = {}
+        """Those of `tails` whose replicas wait in the queue: each has a replication cycle."""
         self.unfinished: dict[int, None] = {}
         """Bags that may run and have not ended, whether their tasks wait or run."""
         self.revision = 0
@@ -505,7 +533,12 @@ class Bags(dict[int, Bag]):
                 self.tails[bag.number] = bag
                 self.tails = dict(sorted(self.tails.items()))
                 self.changed()
+            if bag.queues_replicas:
+                self.cycled[bag.number] = bag
+            elif self.cycled:
+                self.cycled.pop(bag.number, None)
         elif self.tails and self.tails.pop(bag.number, None) is not None:
+            self.cycled.pop(bag.number, None)
             self.changed()
 
     def replicable(self) -> list[Bag]:

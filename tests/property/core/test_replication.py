@@ -1,0 +1,135 @@
+"""Both kinds of replication against a reference of GridBot's algorithm 2, written down task by task."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.engine.hand import Hand
+from windfall.core.decisions import TimeJudged
+from windfall.core.events import IDLE_SLOTS, QUEUED
+from windfall.core.state.jobs.columns import HELD
+from windfall.policy import compile_policies
+
+CYCLE_S = 60.0
+conditions = st.sampled_from(
+    [
+        ("true", lambda n, age_s, errors: True),
+        ("Job.NumberOfReplicas < 2", lambda n, age_s, errors: n < 2),
+        ("Now - Job.Replica1.SentTime > 90", lambda n, age_s, errors: age_s > 90),
+        ("Job.Replica1.Host.ErrorRate > 0.2", lambda n, age_s, errors: errors > 0.2),
+        ("false", lambda n, age_s, errors: False),
+    ]
+)
+bags = st.tuples(st.integers(1, 6), conditions, st.integers(0, 2), st.integers(0, 3))
+"""Tasks, ReplicationRequirements, priority, the job's own cap (0: the server's)."""
+steps = st.lists(
+    st.tuples(st.sampled_from(["ask", "wait", "done", "fail"]), st.integers(0, 3), st.integers(1, 3)), max_size=30
+)
+
+
+def replicas_by_the_book(hand: Hand, holds: dict[int, object]) -> list[tuple[int, list[int]]]:
+    """Algorithm 2: for each running job, if few unsent jobs of its bag are in the queue and ReplicationRequirements is
+    true, enqueue a new replica. Fewest replicas first, and no more than the cap (section 6.2)."""
+    state, t = hand.state, hand.t
+    few = ceil(state.settings.tail_enter * max(1, state.hosts.live_slots))
+    found = []
+    for bag in state.bags.values():
+        running = {task: attempts for task, attempts in bag.attempts.live.items() if attempts}
+        if not bag.tail or not running or bag.rules.replication != QUEUED:
+            continue
+        if bag.queues.replicated_t + CYCLE_S > t:
+            continue
+        queue = dict(bag.queues.replicas)
+        unsent = bag.waiting + sum(queue.values())
+        most = bag.rules.max_replicas or state.settings.max_replicas
+        made = []
+        for task in sorted(running, key=lambda task: len(running[task]) + queue.get(task, 0)):
+            first = running[task][0]
+            replicas = len(running[task]) + queue.get(task, 0)
+            host = state.hosts[first.host]
+            if (
+                unsent <= few
+                and replicas < most
+                and holds[bag.number](replicas, t - first.sent, host.record.error_rate)
+            ):
+                made.append(task)
+                unsent += 1
+        found.append((bag.number, made))
+    return found
+
+
+def driven(kind: str, made: list, moves: list, check) -> Hand:
+    hand = Hand(compile_policies, replication_cycle_s=CYCLE_S, max_replicas=3)
+    holds = {}
+    for tasks, (text, holds_if), priority, cap in made:
+        bag = hand.submit(
+            tasks, priority=float(priority), replication=kind, max_replicas=cap,
+            policies={"ReplicationRequirements": text, "Deadline": "100000"},
+        )  # fmt: skip
+        holds[bag.number] = holds_if
+    held: list[list] = [[], [], [], []]
+    for move, host, count in moves:
+        name = f"h{host}"
+        if move == "wait":
+            hand.t += 37.0 * count
+            check(hand, holds)
+        elif move == "ask":
+            held[host] += hand.tasks(name, want=count, slots=3)
+        elif held[host]:
+            key = held[host].pop(0)
+            hand.report(name, key, cause="done" if move == "done" else "exit")
+    return hand
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(bags, min_size=1, max_size=3), steps)
+def test_a_replication_cycle_queues_what_algorithm_2_queues(made, moves):
+    from windfall.core.wishes import due
+
+    def check(hand, holds):
+        expected = replicas_by_the_book(hand, holds)
+        before = len(hand.log)
+        for event in due(hand.state, hand.t):
+            hand.step(event)
+        decided = [record.decided for record in hand.log[before:] if isinstance(record.decided, TimeJudged)]
+        found = [entry for judged in decided for entry in judged.replicated]
+        if not any(judged.lost or judged.expired for judged in decided):
+            assert found == expected
+
+    driven(QUEUED, made, moves, check)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(bags, min_size=1, max_size=3), steps, st.sampled_from([QUEUED, IDLE_SLOTS]))
+def test_no_host_gets_a_task_twice_and_no_task_more_replicas_than_its_cap(made, moves, kind):
+    hand = driven(kind, made, moves, lambda hand, holds: hand.wait(0))
+    for bag in hand.state.bags.values():
+        most = bag.rules.max_replicas or 3
+        for task, attempts in bag.attempts.live.items():
+            assert len({attempt.host for attempt in attempts}) == len(attempts) <= max(1, most)
+            assert bag.columns.state[task] == HELD
+            assert len(attempts) + bag.queues.replicas.get(task, 0) <= max(1, most)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 2), st.integers(0, 2))
+def test_a_queued_replica_competes_by_rank_and_one_for_idle_slots_is_last_among_equals(mine, others, rank, other_rank):
+    for kind in (QUEUED, IDLE_SLOTS):
+        hand = Hand(compile_policies, replication_cycle_s=CYCLE_S)
+        policies = {"ReplicationRequirements": "true", "Deadline": "100000"}
+        hand.submit(mine, priority=float(rank), replication=kind, policies=policies)
+        assert len(hand.tasks("a", want=mine, slots=mine)) == mine
+        hand.ask("a", 0, slots=mine)
+        hand.wait(CYCLE_S)
+        hand.submit(others, priority=float(other_rank))
+        jobs = [key[0] for key in hand.tasks("b", want=1)]
+        if rank > other_rank:
+            assert jobs == [1]
+        elif rank < other_rank or kind == IDLE_SLOTS:
+            assert jobs == [2]
+        else:
+            # Equals take turns: the bag with fewer tasks out.
+            assert jobs == [2]
