@@ -61,15 +61,22 @@ def as_markdown(finding: Finding, scale: float) -> str:
     lines = [f"## {finding.title}", "", f"Scale {scale:g}. {finding.assumed}", ""]
     lines += ["| " + " | ".join(finding.heads) + " |", "|" + "---|" * len(finding.heads)]
     lines += ["| " + " | ".join(row) + " |" for row in finding.rows]
-    lines += ["", *(f"- {'agrees' if holds else '**does not agree**'}: {claim}" for claim, holds in finding.claims), ""]
+    lines += ["", *(f"- {said(holds)}: {claim}" for claim, holds in finding.claims), ""]
     return "\n".join(lines)
+
+
+def said(holds: bool | None) -> str:
+    """Whether a statement of the paper came out."""
+    return "not checked" if holds is None else "reproduced" if holds else "**not reproduced**"
 
 
 def _plain(finding: Finding, scale: float) -> dict[str, object]:
     return {
         "experiment": finding.name,
         "scale": scale,
-        "claims": [{"claim": claim, "holds": bool(holds)} for claim, holds in finding.claims],
+        "claims": [
+            {"claim": claim, "holds": None if holds is None else bool(holds)} for claim, holds in finding.claims
+        ],
         "data": finding.data,
     }
 
