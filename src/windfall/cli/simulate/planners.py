@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+from statistics import fmean
 from typing import Any
 
 import click
@@ -14,21 +16,23 @@ from windfall.units import show_duration
 @click.command("planners")
 @click.argument("scenario")
 @click.argument("names", nargs=-1, metavar="[PLANNER]...")
-@click.option("--seeds", type=click.IntRange(2), default=20, show_default=True, metavar="K", help="Seeds 1 to K.")
+@click.option("--seeds", type=click.IntRange(2), default=20, show_default=True, metavar="K", help="Number of seeds.")
+@click.option("--seed", "first", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="First seed.")
 @sweep_options
 def planners_command(
-    scenario: str, names: tuple[str, ...], seeds: int, changes: tuple[str, ...], jobs: int | None, server: str | None,
-    as_json: bool,
+    scenario: str, names: tuple[str, ...], seeds: int, first: int, changes: tuple[str, ...], jobs: int | None,
+    server: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run SCENARIO under several planners: what each costs, and how often it is in time.
 
     Every planner meets the same interruptions, prices and run times, seed by seed; differences are to the first one
-    named. Without names: all planners.
+    named. Without names: all planners. Of a bag, the mean costs stand beside a lower bound: what it would cost with
+    divisible work and knowledge of the future (see docs/explanation/deadlines.md).
 
     \b
     Examples:
       windfall simulate planners spot-law windfall uniform-progress greedy --seeds 10
-      windfall simulate planners spot --set bag.deadline=8h
+      windfall simulate planners spot --set bag.deadline=8h --seeds 40 --seed 301
     """
     from windfall.planning.registry import PLANNERS
     from windfall.planning.workflow.planners import NAMES as WORKFLOW_NAMES
@@ -36,9 +40,13 @@ def planners_command(
     is_workflow = any(bag.edges for bag in read_scenario(scenario, changes).bags)
     chosen = list(dict.fromkeys(names)) or list(WORKFLOW_NAMES if is_workflow else PLANNERS)
     made = {name: read_scenario(scenario, (*changes, f"bag.*.planner={name}")) for name in chosen}
-    rows = _rows({name: many(one, range(1, seeds + 1), jobs, server) for name, one in made.items()})
+    chosen_seeds = range(first, first + seeds)
+    rows = _rows({name: many(one, chosen_seeds, jobs, server) for name, one in made.items()})
+    bounds = _bounds(made[chosen[0]], chosen_seeds)
+    for row in rows:
+        row["over_bound"] = row["cost_usd"].mean / bounds["usd"] if bounds and bounds["usd"] else None
     if as_json:
-        print_json({"scenario": scenario, "seeds": seeds, "planners": rows})
+        print_json({"scenario": scenario, "seeds": seeds, "first_seed": first, "planners": rows, "bound": bounds})
         return
     print_table(
         ("planner", "cost", "95 % interval", f"against {chosen[0]}", "p", "in time", "turnaround", "interrupted"),
@@ -53,6 +61,30 @@ def planners_command(
             for row in rows
         ],
     )  # fmt: skip
+    if bounds is not None:
+        click.echo(_bound_words(rows, bounds))
+
+
+def _bounds(scenario: Any, seeds: range) -> dict[str, float] | None:
+    """Means over the seeds that can be in time; None if the scenario is not one bag on rented machines."""
+    from windfall.sim.studies.bounds import bound_usd
+
+    found = [(bound_usd(scenario, seed), bound_usd(scenario, seed, charged=True)) for seed in seeds]
+    finite = [(one, other) for one, other in found if one is not None and other is not None and isfinite(other)]
+    if len(finite) < len(found):
+        return None
+    return {"usd": fmean(one for one, _ in finite), "charged_usd": fmean(other for _, other in finite)}
+
+
+def _bound_words(rows: list[dict[str, Any]], bounds: dict[str, float]) -> str:
+    def line(what: str, usd: float) -> str:
+        ratios = ", ".join(f"{row['planner']} {row['cost_usd'].mean / usd:.2f} times" for row in rows) if usd else ""
+        return f"{what}: ${usd:,.2f}" + (f"   ({ratios})" if ratios else "")
+
+    words = line("lower bound with knowledge of the future", bounds["usd"])
+    if bounds["charged_usd"] > bounds["usd"] * (1 + 1e-9):
+        words += "\n" + line("the same if cycles of reclaimed machines were charged", bounds["charged_usd"])
+    return words
 
 
 def _rows(runs: dict[str, list[Any]]) -> list[dict[str, Any]]:

@@ -163,6 +163,21 @@ class Market:
             at = min(at, since_t + self._life(self._draw("life", place)))
         return at
 
+    def spells(self, index: int, until_s: float) -> tuple[list[tuple[float, float, bool]], bool]:
+        """(from, to, interrupted) of a place up to a moment, whoever rents it; and whether machines there also end by
+        a law of their age, which no moment of the place tells."""
+        found, t = [], 0.0
+        while t < until_s:
+            from_s, to_s = self._stretch(index, t)
+            from_s = max(t, from_s)
+            if self.supply.interruptions_per_h:
+                to_s = min(to_s, self._poisson(index).after(from_s)[0])
+            if from_s >= until_s:
+                break
+            found.append((from_s, min(to_s, until_s), to_s < until_s))
+            t = to_s
+        return found, self.supply.life.kind != "never"
+
     def back_t(self, place: Place, t: float) -> float:
         """When a machine that was interrupted at t resumes."""
         if self._tide is not None or self.supply.ticks is not None:
