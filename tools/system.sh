@@ -1,11 +1,12 @@
 #!/bin/sh
-# Installs the Debian packages that the tests drive for real (a database server, an ssh server, a batch system, a browser, a clock that can be stepped). Without root: says which are missing.
+# Installs the Debian packages that the tests drive for real (a database server, an ssh server, a batch system, a browser, a checker of metrics, a clock that can be stepped). Without root: says which are missing.
 set -eu
 missing=""
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
 [ -x /usr/sbin/sshd ] || missing="$missing openssh-server openssh-client"
 command -v faketime >/dev/null || missing="$missing faketime"
 { [ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/munged ]; } || missing="$missing slurm-wlm munge"
+command -v promtool >/dev/null || missing="$missing prometheus"
 command -v chromium >/dev/null || missing="$missing chromium"
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

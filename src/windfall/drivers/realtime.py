@@ -45,6 +45,7 @@ from windfall.core.wishes import due, wake_at
 from windfall.drivers.clock import SteadyClock
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable, crash_file
 from windfall.drivers.old_logs import whole_log
+from windfall.drivers.timings import Timings
 from windfall.errors import BadInput, WindfallError
 from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store
 from windfall.store.contract import Record as LogRow
@@ -113,6 +114,7 @@ class Realtime:
         """Records that could not be written before the driver stopped. None of them was acknowledged."""
         self.on_commit: list[Callable[[list[Record]], None]] = []
         self.on_fatal: Callable[[], None] = lambda: None
+        self.commit_times = Timings()
         self.clock = SteadyClock()
         self._crash_directory = crash_directory
         self._snapshot_records, self._snapshot_bytes = snapshot_records, snapshot_bytes
@@ -356,6 +358,7 @@ class Realtime:
             copied = self._copied_if_due(pending)
             if pending.batch.records:
                 await self._commit(pending.batch)
+                self.commit_times.add(asyncio.get_running_loop().time() - self._in_flight_since)
             if self.failure is not None:
                 return
             self._in_flight = None

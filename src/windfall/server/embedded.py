@@ -64,6 +64,7 @@ class Options:
     settings: Settings = field(default_factory=Settings)
     pools: list[PoolConfig] = field(default_factory=list)
     max_blob_bytes: int = MAX_BLOB_BYTES
+    open_metrics: bool = False
     release: bool = False
     """When the server stops, rented machines are given back; else they go on, and the next server finds them."""
 
@@ -182,6 +183,7 @@ class Server:
                 log.warning("%s", warning)
             self._loop = asyncio.get_running_loop()
             self._service = service = Service(driver, self.store)
+            service.open_metrics = options.open_metrics
             service.uploads = Uploads(self.store, options.max_blob_bytes)
             self._admit(service)
             await self._serve(driver, service)
@@ -212,6 +214,7 @@ class Server:
         driver.background(self._keep_tokens(service), "the keeper of the tokens of pools")
         self._admin = service.admin = PoolAdmin(service, self.options.pools, lambda pool: self._place_of(pool, service))
         await self._admin.begin()
+        service.serving = True
 
     async def _end(self, driver: Realtime, service: Service) -> None:
         """Stop all of it, whatever of it fails; the driver last, which writes what is left."""

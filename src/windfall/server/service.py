@@ -25,6 +25,7 @@ from windfall.core.wishes import jobs_touched, machines_to_wake, makes_work, wis
 from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
+from windfall.drivers.timings import Timings
 from windfall.server.auth import Tokens
 from windfall.server.http.links import Links
 from windfall.server.http.live import LiveOutput
@@ -74,6 +75,11 @@ class Service:
         self.stopping = False
         self.tails: dict[int, float] = {}
         """Jobs in their tail phase, since when; known of those that entered it while this server runs."""
+        self.exchange_times = Timings()
+        self.open_metrics = False
+        """Whether `/metrics` needs no token."""
+        self.serving = False
+        """Whether pools, plans and the web server have begun."""
         self.links = Links()
         self.listeners = 0
         """Pages that are told news."""

@@ -59,11 +59,17 @@ class Caller:
         return status, json.loads(bytes(frames.split(content)[0]))
 
 
-def test_without_a_token_nothing_but_health_the_worker_and_figures_is_to_be_had(server: Running):
+def test_without_a_token_nothing_but_health_and_the_worker_is_to_be_had(server: Running):
     stranger = Caller(server, token="")
-    for path in ("/healthz", "/worker.pyz", "/metrics"):
+    for path in ("/healthz", "/readyz", "/worker.pyz"):
         assert stranger.call("GET", path)[0] == 200
-    for method, path in (("GET", "/v1/jobs"), ("POST", "/v1/jobs"), ("GET", "/v1/hosts"), ("POST", "/v1/tokens")):
+    for method, path in (
+        ("GET", "/v1/jobs"),
+        ("GET", "/metrics"),
+        ("POST", "/v1/jobs"),
+        ("GET", "/v1/hosts"),
+        ("POST", "/v1/tokens"),
+    ):
         status, answer = stranger.call(method, path)
         assert status == 401 and answer["error"]["hint"]
     assert stranger.exchange()[0] == 401

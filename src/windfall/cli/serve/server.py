@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import gc
-import logging
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import click
 
 from windfall.cli.exits import end_at_once
+from windfall.cli.serve.logs import set_up
 from windfall.cli.show.output import note, print_json
 from windfall.client.local import state_location
 from windfall.errors import BadInput
@@ -76,6 +76,10 @@ MOST_SIGNALS = 2
 )
 @click.option("--failover-pool", default="", metavar="NAME", help="Where tasks go that fail or are lost repeatedly.")
 @click.option("--max-blob", default="64G", show_default=True, metavar="SIZE", help="The largest file that is taken.")
+@click.option("--open-metrics", is_flag=True, help="Show /metrics without a token.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of the log lines."
+)
 @click.option("--json", "as_json", is_flag=True, help="Say where it serves as JSON.")
 def server(
     listen: str,
@@ -92,6 +96,8 @@ def server(
     replication_cycle: str,
     failover_pool: str,
     max_blob: str,
+    open_metrics: bool,
+    log_format: str,
     as_json: bool,
 ) -> None:
     """Serve workers and clients until told to stop (Ctrl-C, SIGTERM). Nothing is lost by stopping.
@@ -125,10 +131,10 @@ def server(
     )  # fmt: skip
     configured = read_pools(Path(pools), time_scale) if pools else []
     location = state_location(state)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    set_up(log_format)
     options = Options(
         location.directory, listen, location.url, lease_s, tls_cert or "", tls_key or "", settings, configured,
-        max_blob_bytes=parse_bytes(max_blob, "--max-blob"),
+        max_blob_bytes=parse_bytes(max_blob, "--max-blob"), open_metrics=open_metrics,
     )  # fmt: skip
     made = Server(options)
     made.on_hang = _abort

@@ -104,7 +104,7 @@ def handled(service: Service, handler: Handler, role: str, writes: bool) -> Call
 
     async def endpoint(request: Request) -> Response:
         try:
-            if role:
+            if role and not (handler is metrics and service.open_metrics):
                 sessions.require(service, request, role)
             length = request.headers.get("content-length", "")
             if handler is not blobs.put and length.isdecimal() and int(length[:18]) > MAX_BODY_BYTES:
@@ -133,6 +133,16 @@ async def healthz(service: Service, request: Request) -> Answer:
         error = {"code": "not-well", "kind": "ours", "message": illness, "hint": "see its log", "retryable": True}
         return 503, {"ok": False, **about, "error": error}
     return 200, {"ok": True, **about}
+
+
+async def readyz(service: Service, request: Request) -> Answer:
+    """Ready only once pools and plans have begun, while commits happen, and until it is told to stop."""
+    why = "the server stops" if service.stopping else "" if service.serving else "the server starts"
+    why = why or service.driver.illness()
+    if why:
+        error = {"code": "not-ready", "kind": "ours", "message": why, "hint": "ask again", "retryable": True}
+        return 503, {"ok": False, "error": error}
+    return 200, {"ok": True}
 
 
 async def worker_file(service: Service, request: Request) -> Answer:
@@ -203,8 +213,9 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/console/links", "POST", sessions.make_link, "read", False),
     ("/v1/stream", "GET", console.stream, "read", False),
     ("/healthz", "GET", healthz, "", False),
+    ("/readyz", "GET", readyz, "", False),
     ("/worker.pyz", "GET", worker_file, "", False),
-    ("/metrics", "GET", metrics, "", False),
+    ("/metrics", "GET", metrics, "read", False),
     ("/v1/jobs", "POST", submission.submit, "submit", True),
     ("/v1/jobs", "GET", queries.jobs, "read", False),
     ("/v1/jobs/{job}", "GET", queries.job, "read", False),

@@ -6,6 +6,7 @@ Decides nothing: it turns the message into events, waits until their records are
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Annotated, Protocol, TypeVar
 
 import msgspec
@@ -102,6 +103,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 async def exchange(service: Service, body: bytes, token: PoolToken | None = None) -> bytes:
     """One exchange: the frame of the request in, the frame of the answer out. `token` is the pool's, if it is one."""
+    began_s = monotonic()
     ask, attachments = read(body)
     if token is not None:
         check_host(service.state, token, ask.host, ask.boot, ask.ad, service.driver.clock())
@@ -138,10 +140,18 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
             raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
         if _hibernated(service, ask.host) is not None:
             # Its worker was frozen with this request open: to ask again in its name would look like its return.
-            return await word(service, ask, answer, token, waited_s)
+            return await _told(service, ask, answer, token, waited_s, began_s)
         again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots, room=room)
         answer = _answer_of((await service.driver.submit([again]))[-1])
-    return await word(service, ask, answer, token, waited_s)
+    return await _told(service, ask, answer, token, waited_s, began_s)
+
+
+async def _told(
+    service: Service, ask: Ask, answer: HostAnswered, token: PoolToken | None, waited_s: float, began_s: float
+) -> bytes:
+    said = await word(service, ask, answer, token, waited_s)
+    service.exchange_times.add(max(0.0, monotonic() - began_s - waited_s))
+    return said
 
 
 def _hibernated(service: Service, name: str) -> MachineState | None:
