@@ -46,6 +46,8 @@ class PriceCounts(Struct, array_like=True):
     high_usd: float = 0.0
     last_usd: float = 0.0
     last_t: float | None = None
+    log_squares: float = 0.0
+    """Squares of the changes of the logarithm of the price."""
 
 
 class SpellCounts(Struct, array_like=True):
@@ -155,6 +157,8 @@ def priced(prices: PriceCounts, t: float, usd: float) -> None:
         prices.sum_usd += held_s * prices.last_usd
         prices.squares_usd += held_s * prices.last_usd**2
         prices.changes += usd != prices.last_usd
+        if usd > 0.0 and prices.last_usd > 0.0:
+            prices.log_squares += math.log(usd / prices.last_usd) ** 2
     prices.low_usd, prices.high_usd = min(prices.low_usd, usd), max(prices.high_usd, usd)
     prices.last_usd, prices.last_t = usd, t
 
@@ -182,6 +186,7 @@ def add_series(counts: SpellCounts, cells: list[tuple[int, float, float]], price
         sums.changes, sums.held_s = sums.changes + prices.changes, sums.held_s + prices.held_s
         sums.sum_usd, sums.squares_usd = sums.sum_usd + prices.sum_usd, sums.squares_usd + prices.squares_usd
         sums.low_usd, sums.high_usd = min(sums.low_usd, low), max(sums.high_usd, high)
+        sums.log_squares += prices.log_squares
 
 
 def copied(counts: SpellCounts) -> SpellCounts:

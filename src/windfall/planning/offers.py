@@ -10,6 +10,14 @@ GIB = 1024.0**3
 """Bytes of the GB in which memory is said: a power of 1024, as everywhere."""
 
 
+class PriceLaw(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a price moves: changes per hour, and the deviation of one step and of all prices, both of the logarithm."""
+
+    changes_per_h: float
+    step: float
+    spread: float
+
+
 class Offer(Struct, frozen=True, kw_only=True):
     """One machine type in one market. `speed` is relative to the reference machine; a table gives it per class of task.
 
@@ -41,6 +49,8 @@ class Offer(Struct, frozen=True, kw_only=True):
     """The expected hazard rate, if known; observations outweigh it with time."""
     resumes_per_h: float | None = None
     """The rate at which hibernated machines resume, likewise."""
+    price_moves: PriceLaw | None = None
+    """How its price is expected to move; None: it stays."""
 
     @property
     def key(self) -> str:

@@ -11,13 +11,15 @@ from typing import Any
 import msgspec
 
 from windfall.errors import BadInput
-from windfall.planning.offers import Offer
+from windfall.planning.offers import Offer, PriceLaw
 from windfall.workflows.read import read_bytes
 
+MOST_CHANGES_PER_H = 3600.0
 MARKETS = ("on-demand", "spot")
 HINT = (
     "fields: name, cores, memory_gb, speed, price_usd, cycle_s, lag_s, market, limit, minimum_s, bills_boot, "
-    "free_if_taken, free_if_taken_within_s, when_taken, interruptions_per_h, resumes_per_h; see examples/offers.toml"
+    "free_if_taken, free_if_taken_within_s, when_taken, interruptions_per_h, resumes_per_h, price_moves; "
+    "see examples/offers.toml"
 )
 
 
@@ -56,6 +58,7 @@ def offer_from(table: Any, place: str) -> Offer:
     except msgspec.ValidationError as error:
         raise BadInput(f"{place}: {error}", hint=HINT) from None
     speeds = offer.speed.values() if isinstance(offer.speed, dict) else [offer.speed]
+    moves = offer.price_moves
     rules = (
         ("price_usd", 0 <= offer.price_usd < math.inf, "a price from 0 up, per billing cycle"),
         ("cores", offer.cores >= 1, "at least 1"),
@@ -64,9 +67,14 @@ def offer_from(table: Any, place: str) -> Offer:
         ("cycle_s", 1e-3 <= offer.cycle_s < math.inf, "seconds, more than 0"),
         ("lag_s", 0 <= offer.lag_s < math.inf, "seconds from 0 up"),
         ("market", offer.market in MARKETS, " or ".join(MARKETS)),
+        ("price_moves", moves is None or _is_price_law(moves), "changes_per_h, step (up to 1) and spread, from 0 up"),
         ("limit", offer.limit is None or offer.limit >= 0, "a number of machines from 0 up, or left out"),
     )
     for field, holds, wanted in rules:
         if not holds:
             raise BadInput(f"{place}: {field} is {getattr(offer, field)!r}", hint=f"it must be {wanted}")
     return offer
+
+
+def _is_price_law(moves: PriceLaw) -> bool:
+    return 0 <= moves.changes_per_h <= MOST_CHANGES_PER_H and 0 <= moves.step <= 1 and 0 <= moves.spread <= 3

@@ -184,7 +184,7 @@ def import_(file: Path, offer: str, of: str, since: str | None, place: Place, as
         "hours": published.hours, "ends": published.ends, "cells": published.cells,
     }  # fmt: skip
     if (prices := published.prices) is not None:
-        names = ("changes", "held_s", "sum_usd", "squares_usd", "low_usd", "high_usd")
+        names = ("changes", "held_s", "sum_usd", "squares_usd", "low_usd", "high_usd", "log_squares")
         body["prices"] = {name: getattr(prices, name) for name in names}
     with place.open() as client:
         told = client.import_series(body)

@@ -501,7 +501,9 @@ def _of_offers(offers: Sequence[Offer], assumed: list[str]) -> list[Supply]:
             "(nothing is known: interruptions_per_h in pools.toml)"
         )
     if offers:
-        assumed.append(f"prices of {offers[0].pool} stay as they are now")
+        moving = [offer for offer in offers if offer.price_moves is not None]
+        moves = "move as they were seen to" if moving else "stay as they are now"
+        assumed.append(f"prices of {offers[0].pool} {moves}")
     return [supply_of(offer) for offer in offers]
 
 
@@ -509,13 +511,29 @@ def _from_server(asked: Asked, assumed: list[str]) -> tuple[Supply, ...]:
     """What the pools of a running server rent, at the prices of now."""
     with asked.place.open() as client:
         rows = client.machines()["offers"]
+        learned = {(row["pool"], row["offer"]): row for row in client.market()}
     known = sorted({row["pool"] for row in rows})
     if missing := next((name for name in asked.pools if name not in known), None):
         hint = f"those that do: {', '.join(known)}" if known else "or name a file: --pools pools.toml"
         raise BadInput(f"the server has no pool '{missing}' that rents machines", hint=hint)
-    offers = [offer_of_row(row) for row in rows if row["pool"] in asked.pools]
+    offers = [_as_learned(offer_of_row(row), learned) for row in rows if row["pool"] in asked.pools]
     supplies = [supply for name in asked.pools for supply in _of_offers([o for o in offers if o.pool == name], assumed)]
     return tuple(_of_pool(supply) for supply in supplies) if len(asked.pools) > 1 else tuple(supplies)
+
+
+def _as_learned(offer: Offer, learned: dict[tuple[str, str], dict[str, Any]]) -> Offer:
+    """The offer with the rates and the law of prices that the server has learned, if it has seen anything of it."""
+    from windfall.planning.offers import PriceLaw
+
+    row = learned.get((offer.pool, offer.name))
+    if row is None:
+        return offer
+    changes: dict[str, Any] = {}
+    if row["interrupted_per_h"] is not None and (row["launches"] or row["refused"] or row["sources"]):
+        changes |= {"interruptions_per_h": row["interrupted_per_h"], "resumes_per_h": row["resumed_per_h"]}
+    if row["price_moves"] is not None:
+        changes["price_moves"] = PriceLaw(**row["price_moves"])
+    return replace(offer, **changes)
 
 
 def offer_of_row(row: dict[str, Any]) -> Offer:

@@ -16,10 +16,11 @@ from windfall.core.decisions import (
     MachineSettled,
     PlanTaken,
     ResultsJudged,
+    SiteSettled,
     TasksChosen,
     TimeJudged,
 )
-from windfall.core.events import MachineEnded, ResultsReported
+from windfall.core.events import HostsEnded, MachineEnded, ResultsReported
 from windfall.core.explain import plan as explain_plan
 from windfall.core.liveness import timeouts
 from windfall.core.matching import lifetimes
@@ -447,11 +448,16 @@ def story(state: State, records: Iterable[Record], bag: Bag, task: int) -> list[
                         }
                     )  # fmt: skip
         elif isinstance(decided, TimeJudged):
-            told += _lost(decided.lost, job, task, t, "its host fell silent")
+            said = "its host fell silent"
+            if isinstance(event, HostsEnded):
+                said = f"its worker is no more, says its pool '{event.pool}'"
+            told += _lost(decided.lost, job, task, t, said)
             told += _lost(decided.expired, job, task, t, "its deadline passed")
         elif isinstance(event, MachineEnded) and isinstance(decided, MachineSettled):
             why = f"its machine m{event.machine} {ENDED_HOW.get(decided.cause or event.cause, 'ended')}"
             told += _lost(decided.lost, job, task, t, why)
+        elif isinstance(decided, SiteSettled):
+            told += _lost(decided.lost, job, task, t, "its instance at a site was evicted or ended")
         elif isinstance(decided, PlanTaken):
             told += _lost(decided.moved, job, task, t, "its machine hibernates, and the plan moved it elsewhere")
         elif isinstance(decided, TasksChosen) and getattr(event, "job", None) == job and task in decided.tasks:

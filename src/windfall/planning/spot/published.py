@@ -100,5 +100,5 @@ def per_cycle(prices: PriceCounts, cycle_s: float) -> PriceCounts:
     part = cycle_s / 3600.0
     return PriceCounts(
         prices.changes, prices.held_s, prices.sum_usd * part, prices.squares_usd * part**2, prices.low_usd * part,
-        prices.high_usd * part,
+        prices.high_usd * part, log_squares=prices.log_squares,
     )  # fmt: skip

@@ -22,9 +22,11 @@ from secrets import token_hex
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windfall.errors import BadInput
-from windfall.planning.offers import Offer
+from windfall.planning.offers import Offer, PriceLaw
+from windfall.planning.price_law import steps
 from windfall.pools.contract import (
     ENDED,
     FAILED,
@@ -38,6 +40,7 @@ from windfall.pools.contract import (
     Check,
     Order,
     PoolError,
+    PriceMove,
     Seen,
 )
 from windfall.pools.emulated.config import (
@@ -67,6 +70,8 @@ _LAST_WORDS_BYTES = 2000
 
 Rows = list[Seen]  # `list` is also the name of a method
 Checks = list[Check]
+Moves = list[PriceMove]
+_DAY_S = 86400.0
 Words = list[str]
 
 
@@ -97,6 +102,33 @@ class Machine(Struct):
 Machines = list[Machine]
 
 
+class PriceTape:
+    """The prices of one offer by the law and the seed of its cloud: the same from every server."""
+
+    def __init__(self, rented: Rented, law: PriceLaw, seed: int, epoch_t: float) -> None:
+        self._name, self._epoch_t = rented.offer.name, epoch_t
+        self._steps = steps(law, rented.offer.price_usd, lambda a, b: _random(f"{seed}/prices/{self._name}/{a}/{b}"))
+        self.moves = [self._next()]
+        self._ahead = self._next()
+
+    def _next(self) -> PriceMove:
+        at_h, usd = next(self._steps, (math.inf, 0.0))
+        return PriceMove(self._name, usd, self._epoch_t + 3600.0 * at_h)
+
+    def until(self, now: float) -> Moves:
+        """The moves of the last day, and the one that held before."""
+        while self._ahead.since_t <= now:
+            self.moves.append(self._ahead)
+            self._ahead = self._next()
+        old = sum(move.since_t <= now - _DAY_S for move in self.moves)
+        del self.moves[: max(0, old - 1)]
+        return self.moves
+
+
+def _random(place: str) -> float:
+    return min(max(Random(place).random(), 1e-12), 1.0 - 1e-12)
+
+
 class EmulatedPool:
     """See windfall.pools.contract.Pool. A thread of its own carries out boots and interruptions on time."""
 
@@ -114,6 +146,11 @@ class EmulatedPool:
         self._strangers_t, self._known_strangers = 0.0, Rows()
         place.directory.mkdir(parents=True, exist_ok=True)
         self._epoch_t = self._founded()
+        self._tapes = {
+            rented.offer.name: PriceTape(rented, rented.prices, cloud.seed, self._epoch_t)
+            for rented in cloud.rented
+            if rented.prices is not None
+        }
         with self._lock:
             self._find_again()
         self._thread = threading.Thread(target=self._live, name=f"cloud-{cloud.name}", daemon=True)
@@ -169,6 +206,16 @@ class EmulatedPool:
     def list(self) -> Rows:
         with self._lock:
             return [_seen(machine) for machine in self._machines.values()] + self._strangers()
+
+    def price_moves(self) -> Moves:
+        """Moves since the founding of the cloud, as far as they are a day old at most."""
+        now = self._clock()
+        for name, tape in self._tapes.items():
+            usd = tape.until(now)[-1].price_usd
+            self.offers = tuple(
+                replace(each, price_usd=usd) if each.name == name else each for each in self.offers
+            )  # fmt: skip
+        return sorted((move for tape in self._tapes.values() for move in tape.moves), key=lambda move: move.since_t)
 
     def doctor(self) -> Checks:
         return [Check(f"{self._place.directory} can be written")]  # the constructor has written to it

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windfall.errors import BadInput
-from windfall.planning.offers import Offer
+from windfall.planning.offers import Offer, PriceLaw
 from windfall.pools.kinds import PoolConfig
 from windfall.units import parse_duration
 from windfall.workflows.offers import offer_from
@@ -40,6 +40,10 @@ class InterruptionLaw(Struct, frozen=True, forbid_unknown_fields=True):
     """The tick at which the pool's first server started."""
     capacity_errors: float = 0.0
     """The share of starts that are refused although there is capacity."""
+    price_changes_per_h: float = 0.0
+    price_step: float = 0.0
+    price_spread: float = 0.0
+    """How its price moves: see planning.offers.PriceLaw."""
 
 
 class Trace(Struct, frozen=True):
@@ -63,6 +67,7 @@ class Rented(Struct, frozen=True):
     terminations: float = 0.0
     trace: Trace | None = None
     capacity_errors: float = 0.0
+    prices: PriceLaw | None = None
 
 
 class Cloud(Struct, frozen=True):
@@ -139,11 +144,19 @@ def rented_from(table: Any, pool: str, scale: float, base: Path, where: str) -> 
         law.terminations_per_h * per_s,
         trace,
         law.capacity_errors,
+        _prices(law, scale),
     )
+
+
+def _prices(law: InterruptionLaw, scale: float) -> PriceLaw | None:
+    if not law.price_changes_per_h:
+        return None
+    return PriceLaw(changes_per_h=law.price_changes_per_h * scale, step=law.price_step, spread=law.price_spread)
 
 
 def in_real_time(offer: Offer, pool: str, scale: float) -> Offer:
     """The offer in real seconds: times are divided by the scale, rates multiplied; the price of a cycle stays."""
+    moves = offer.price_moves
     return replace(
         offer,
         pool=pool,
@@ -153,6 +166,7 @@ def in_real_time(offer: Offer, pool: str, scale: float) -> Offer:
         free_if_taken_within_s=offer.free_if_taken_within_s / scale,
         interruptions_per_h=None if offer.interruptions_per_h is None else offer.interruptions_per_h * scale,
         resumes_per_h=None if offer.resumes_per_h is None else offer.resumes_per_h * scale,
+        price_moves=None if moves is None else replace(moves, changes_per_h=moves.changes_per_h * scale),
     )
 
 
@@ -160,6 +174,11 @@ def _check(offer: Offer, law: InterruptionLaw, where: str) -> None:
     for name in ("hibernations_per_h", "resumes_per_h", "terminations_per_h"):
         if not 0 <= getattr(law, name) < math.inf:
             raise BadInput(f"{where}: law: {name} = {getattr(law, name)}", hint="a rate from 0 up")
+    if not (0 <= law.price_changes_per_h <= 3600 and 0 <= law.price_step <= 1 and 0 <= law.price_spread <= 3):
+        said = f"price_changes_per_h = {law.price_changes_per_h}, step {law.price_step}, spread {law.price_spread}"
+        raise BadInput(f"{where}: law: {said}", hint="0 to 3600 changes, a step of 0 to 1, a spread of 0 to 3")
+    if law.price_changes_per_h and not (law.price_step and law.price_spread):
+        raise BadInput(f"{where}: law: prices that change need a step", hint="say price_step and price_spread")
     if not 0 <= law.capacity_errors <= 1:
         raise BadInput(f"{where}: law: capacity_errors = {law.capacity_errors}", hint="a share from 0 to 1")
     if offer.when_taken not in (HIBERNATE, TERMINATE):

@@ -34,6 +34,7 @@ class PricesBody(Struct):
     squares_usd: Sum
     low_usd: Sum
     high_usd: Sum
+    log_squares: Sum = 0.0
 
 
 class ImportBody(Struct):
@@ -73,7 +74,8 @@ async def import_(service: Service, request: Request) -> tuple[int, Json]:
     prices, told = None, body.prices
     if told is not None:
         per_hour = PriceCounts(
-            told.changes, told.held_s, told.sum_usd, told.squares_usd, told.low_usd, told.high_usd
+            told.changes, told.held_s, told.sum_usd, told.squares_usd, told.low_usd, told.high_usd,
+            log_squares=told.log_squares,
         )  # fmt: skip
         prices = per_cycle(per_hour, offer.cycle_s)
     source = SeriesSource(body.source, body.digest, body.hours, body.ends, 0 if told is None else told.changes)

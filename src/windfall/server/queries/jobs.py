@@ -39,6 +39,7 @@ MAX_ROWS = 5000
 MAX_FRAME_BYTES = 16 << 20
 STORY_KINDS = (
     "HostAsked", "ResultsReported", "TimerFired", "JobRetried", "JobCancelled", "MachineEnded", "PlanProposed",
+    "HostsEnded", "SiteHostReported", "SiteLooked",
 )  # fmt: skip
 
 _unpack = msgspec.msgpack.Decoder(Packed).decode

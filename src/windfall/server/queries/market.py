@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from msgspec import to_builtins
+
 from windfall.core.state.renting.fleet import HIBERNATED, MachineState, Seen, awake_since
 from windfall.core.state.state import State
 from windfall.planning.contract import SPOT, Market
 from windfall.planning.counts import AGES_H, AWAY, CLASSES, DAY_H, HERE, HOUR_S
-from windfall.planning.offers import Offer
+from windfall.planning.offers import Offer, PriceLaw
+from windfall.planning.price_law import learned_law
 from windfall.planning.spot.live import HazardRates, Learner, by_age_and_hour, with_machines
 
 Json = dict[str, Any]
@@ -64,6 +67,7 @@ def _row(state: State, key: str, offer: Offer | None, market: Market, learner: L
         "by_age": [] if rates is None else _by_age(market, rates),
         "by_hour": [] if rates is None else _by_hour(market),
         "prices": _prices(seen),
+        "price_moves": None if (law := price_law(seen)) is None else to_builtins(law),
         "together": dict(sorted(seen.counts.together.items())),
         "sources": [
             {"source": one.name, "digest": one.digest[:12], "up_h": one.hours, "interruptions": one.ends,
@@ -112,6 +116,13 @@ def _by_hour(market: Market) -> list[Json]:
     return [
         {"hour": hour, "ends": float(ends[:, hour].sum()), "up_h": float(up_h[:, hour].sum())} for hour in range(DAY_H)
     ]
+
+
+def price_law(seen: Seen | None) -> PriceLaw | None:
+    """How the prices of an offer move, by what was watched and imported."""
+    if seen is None:
+        return None
+    return learned_law([seen.counts.prices, *([] if seen.imported is None else [seen.imported.prices])])
 
 
 def _prices(seen: Seen) -> Json | None:

@@ -198,5 +198,9 @@ def offer_told(service: Service, offer: Offer) -> Json:
         offer = replace(
             offer, interruptions_per_h=3600.0 * law.interrupts_per_s, resumes_per_h=3600.0 * law.resumes_per_s
         )
+    from windfall.server.queries.market import price_law  # not above: it loads the libraries of numbers
+
+    if (moves := price_law(service.state.fleet.markets.get(offer.key))) is not None:
+        offer = replace(offer, price_moves=moves)
     told: Json = to_builtins(offer)
     return told | {"memory_gb": None if isinf(offer.memory_gb) else offer.memory_gb}

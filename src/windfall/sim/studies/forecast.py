@@ -26,11 +26,13 @@ from windfall.planning.bags.feasibility import earliest_deadline_t
 from windfall.planning.bags.prices import USUAL_INTERRUPTIONS_PER_H, USUAL_RESUMES_PER_H
 from windfall.planning.contract import SPOT, Group, Plan, Planner, Snapshot, Task
 from windfall.planning.offers import Offer
+from windfall.planning.price_law import path
 from windfall.planning.registry import PLANNERS
 from windfall.planning.workflow.live import WorkflowPlanner
+from windfall.sim.chance import stream
 from windfall.sim.clouds.market import Supply
 from windfall.sim.inputs.laws import NEVER, RandomLaw, fixed, seen
-from windfall.sim.inputs.traces import Series
+from windfall.sim.inputs.traces import Prices, Series
 from windfall.sim.scenario import Scenario
 from windfall.sim.studies.one_bag import GIB, RentedMachine, outcome_of, scenario_of
 from windfall.sim.world import World
@@ -48,6 +50,8 @@ CELLS = 48
 MARGIN_S = 5.0
 MOST_TASKS, BUNDLE_SHARE = 5_000, 1 / 40
 """Bags with more than `MOST_TASKS` tasks are simulated in bundles of at most this fraction of the deadline."""
+PRICES_AHEAD = 2.0
+"""Prices are drawn for this many times the deadline; a run that takes longer meets them again."""
 LATEST = 20
 """A run is stopped after this many times the deadline: its job would never end."""
 
@@ -234,9 +238,28 @@ def of_seed(question: Question, seed: int) -> Question:
     return replace(question, spread=question.spread * SPREADS[seed % len(SPREADS)])
 
 
+def with_moving_prices(question: Question, deadline_s: float, seed: int) -> Question:
+    """The question of one run: prices that move begin at those of now and take another way in each run."""
+    supplies = [
+        replace(supply, prices=_moving(supply.offer, deadline_s, seed), begins=0.0)
+        if supply.offer.price_moves is not None and supply.prices is None and supply.ticks is None
+        else supply
+        for supply in question.supplies
+    ]
+    return replace(question, supplies=tuple(supplies))
+
+
+def _moving(offer: Offer, deadline_s: float, seed: int) -> Prices:
+    assert offer.price_moves is not None
+    until_s, per_h = PRICES_AHEAD * deadline_s, 3600.0 / offer.cycle_s
+    steps = path(offer.price_moves, offer.price_usd * per_h, until_s / 3600.0, stream(seed, f"prices/{offer.key}"))
+    return Prices(tuple(3600.0 * at_h for at_h, _ in steps), tuple(usd for _, usd in steps), until_s)
+
+
 def run_once(encoded: bytes, deadline_s: float, seed: int) -> bytes:
     """One run, for use with any executor."""
     question = of_seed(msgspec.msgpack.decode(encoded, type=Question), seed)
+    question = with_moving_prices(question, deadline_s, seed)
     first: list[PlanProposed] = []
 
     def keep(record: Record) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tests.support.clouds.rented_cloud import SPOT, SURE, Cloud
+from windfall.core.events import HostsEnded
 from windfall.core.explain import jobs as explain
 from windfall.core.explain import plan as explain_plan
+from windfall.server.queries.jobs import STORY_KINDS
 
 
 def why(cloud, bag, task=None):
@@ -135,3 +137,16 @@ def test_the_story_of_a_task_says_what_became_of_the_machine_of_each_attempt():
         "its machine hibernates, and the plan moved it elsewhere",
         "its machine m2 was reclaimed by its provider",
     ]
+
+
+def test_the_story_of_a_task_says_that_its_worker_is_no_more_if_its_pool_says_so():
+    cloud = Cloud()
+    bag = cloud.submit(1)
+    cloud.tasks("w1", pool="cluster")
+    cloud.step(HostsEnded(cloud.t, "cluster", [("w1", "scancel")]))
+    told = explain.story(cloud.state, cloud.log, bag, 0)
+    assert [step["why"] for step in told if step["what"] == "given up"] == [
+        "its worker is no more, says its pool 'cluster'"
+    ]
+    losing = {type(record.event).__name__ for record in cloud.log if getattr(record.decided, "lost", None)}
+    assert losing == {"HostsEnded"} and losing <= set(STORY_KINDS)
