@@ -42,7 +42,7 @@ def test_after_enough_the_timeout_is_learned_and_says_why():
     assert decision.samples == 500
     assert float(process.expected(decision.timeout_s)) <= 1.03 * best_timeout(process).expected_s
     assert decision.half_s > decision.expected_s
-    assert "500 attempts" in decision.because
+    assert "500 finished" in decision.because
     assert "half the timeout" in decision.because
 
 

@@ -40,9 +40,10 @@ def show(pool: str | None, place: Place, as_json: bool) -> None:
         )
         return
     print_table(
-        ["pool", "bag", "timeout", "basis", "samples", "95 % within", "why"],
+        ["pool", "bag", "timeout", "basis", "finished", "running", "lost", "95 % within", "why"],
         ([
-            row["pool"], row["bag"], show_duration(row["timeout_s"]), row["basis"], row["samples"],
+            row["pool"], row["bag"], show_duration(row["timeout_s"]), row["basis"],
+            row["finished"], row["running"], row["given_up"],
             "-" if row["latency_95_s"] is None else show_duration(row["latency_95_s"]), row["because"],
         ] for row in rows),
     )  # fmt: skip

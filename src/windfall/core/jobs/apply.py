@@ -203,6 +203,9 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
         progress.interrupted_s.pop(task, None)
     if bag.shape is not None:
         bag.release_children(task)
+        index = bag.class_of(task)
+        done, run_s, longest_s = tally.by_class.get(index, (0.0, 0.0, 0.0))
+        tally.by_class[index] = (done + 1, run_s + ran_s, max(longest_s, ran_s))
     _note(bag, host, result)
     tally.run_s += ran_s
     turnaround_s = result.end - (attempt.sent if attempt else result.start)

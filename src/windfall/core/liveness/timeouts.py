@@ -7,7 +7,10 @@ which latencies are learned from, and the advice that follows from those known b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from windfall.core.decisions import ACCEPTED
 from windfall.core.events import Result
@@ -27,6 +30,12 @@ RUN_FACTOR = 3.0
 """The run times of a bag's tasks differ; this many times their mean is not yet silence."""
 WELL_KNOWN, LEARN_EVERY = 2000, 8
 """Above this many attempts of a pool, only every eighth report is learned from."""
+SILENT_LOOKED_AT = 5000
+"""Running tasks of a bag that one decision about a timeout looks at, the longest running first."""
+CLASS_LEAST = 5
+"""Results of a class of a workflow's tasks before its run times count."""
+LONGEST_FACTOR = 2.0
+"""A task of a workflow may run this many times as long as the longest of its class so far."""
 OBSERVED_PER_RECORD = 4
 """Results of one report that are learned from: short tasks come in hundreds, and are alike."""
 
@@ -108,20 +117,55 @@ def _advise(state: State, pool: str, bag: Bag, counts: Counts) -> Advice | None:
     known = state.learned.advice.get(key_of(pool, bag))
     if known is not None and not is_stale(known.decision, counts):
         return None
-    sketch, rules = Sketch.of(counts), state.settings.bookkeeping.latencies
-    decision = sketch.best_timeout(prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, run_s=_run_s(bag), rules=rules)
-    return Advice(pool, bag.rules.name, decision, sketch.quantile(0.95, rules))
+    rules, silent_s = state.settings.bookkeeping.latencies, _silent_s(state, pool, bag)
+    sketch = Sketch.of(counts).with_silent(silent_s, rules)
+    # The tasks of a workflow differ: what they run is added by class, when a deadline is set.
+    run_s = _run_s(bag) if bag.shape is None else 0.0
+    decision = sketch.best_timeout(prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, run_s=run_s, rules=rules)
+    return Advice(pool, bag.rules.name, replace(decision, running=len(silent_s)), sketch.quantile(0.95, rules))
 
 
-def deadline_s(state: State, bag: Bag, host: Host, t: float) -> float | None:
-    """The learned timeout of the next attempt on this host, in seconds; None if no other host could take it over."""
+def _silent_s(state: State, pool: str, bag: Bag) -> list[float]:
+    """Latencies so far of the bag's attempts in a pool that have been out for longer than a task may run."""
+    found: list[float] = []
+    if bag.shape is not None:
+        return found
+    sent_before = state.t - _run_s(bag)
+    for attempts in islice(bag.attempts.live.values(), SILENT_LOOKED_AT):
+        for attempt in attempts:
+            if attempt.sent < sent_before:
+                host = state.hosts.get(attempt.host)
+                if host is not None and host.pool == pool:
+                    found.append(sent_before - attempt.sent)
+    return found
+
+
+def deadline_s(state: State, bag: Bag, host: Host, t: float, index: int | None = None) -> float | None:
+    """The learned timeout of the next attempt on this host, in seconds; None if no other host could take it over.
+
+    `index`: the class of the task. In a workflow what the quick classes took says nothing about the others.
+    """
     if not state.hosts.others_there(host, t, state.settings.lease_s):
         return None
     advice = state.learned.advice.get(key_of(host.pool, bag))
-    if advice is None or bag.shape is not None:
-        # The tasks of a workflow differ: what the quick ones took says nothing about the others.
+    if advice is None:
         return PRIOR_S
-    return advice.decision.for_attempt(bag.tally.attempts)
+    wait_s = advice.decision.for_attempt(bag.tally.attempts)
+    if bag.shape is None:
+        return wait_s
+    run_s = None if index is None else class_run_s(bag, index)
+    return PRIOR_S if run_s is None else min(wait_s + run_s, CAP_S)
+
+
+def class_run_s(bag: Bag, index: int) -> float | None:
+    """What a task of a named class of a workflow may run; None while too few have come back."""
+    rules = bag.classes[index]
+    if rules.wall_s:
+        return rules.wall_s
+    done, run_s, longest_s = bag.tally.by_class.get(index, (0.0, 0.0, 0.0))
+    if not rules.name or done < CLASS_LEAST:
+        return None
+    return max(RUN_FACTOR * run_s / done, LONGEST_FACTOR * longest_s)
 
 
 def pool_advice(state: State, pool: str) -> Advice | None:
@@ -140,6 +184,9 @@ def shown(advice: Advice) -> dict[str, Any]:
         "basis": decision.basis,
         "law": decision.law,
         "samples": decision.samples,
+        "finished": decision.samples - decision.given_up,
+        "running": decision.running,
+        "given_up": decision.given_up,
         "lost": decision.lost,
         "expected_s": decision.expected_s,
         "half_s": decision.half_s,

@@ -491,7 +491,7 @@ class Matcher:
     def _class_deadline_s(self, bag: Bag, policy: BagPolicy, index: int) -> float | None:
         """Of tasks that have no replicas; what a policy says of it is asked once where it stays the same."""
         if "Deadline" not in policy.expressions:
-            return timeouts.deadline_s(self.state, bag, self.host, self.t)
+            return timeouts.deadline_s(self.state, bag, self.host, self.t, index)
         known = self._known
         if known is None:
             return self.deadline_s(bag, policy, class_ad(bag.classes[index]))

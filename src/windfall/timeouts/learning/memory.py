@@ -55,6 +55,10 @@ class Decision(Struct, frozen=True, array_like=True):
     """Attempts that have to come back before the stated prior gives way."""
     best_s: float | None = None
     """What would be best without floor and cap."""
+    given_up: int = 0
+    """Attempts among `samples` that were given up, killed or lost."""
+    running: int = 0
+    """Attempts that are still silent, and count with their age so far; not among `samples`."""
 
     def for_attempt(self, number: int) -> float:
         """The timeout of the n-th attempt of the pool; a few wait longer so that the tail stays known."""
@@ -70,7 +74,8 @@ class Decision(Struct, frozen=True, array_like=True):
         if self.basis == "prior":
             return f"{self.came_back:.0f} of {self.needed} attempts have come back; until then the stated prior holds"
         because = (
-            f"{self.samples} attempts, {self.lost:.1%} not back; expected {_s(self.expected_s)}, "
+            f"{self.samples - self.given_up} finished, {self.running} silent and {self.given_up} lost attempts, "
+            f"{self.lost:.1%} not back; expected {_s(self.expected_s)}, "
             f"with half the timeout {_s(self.half_s)}, with twice {_s(self.double_s)}"
         )
         if self.basis != "learned":
@@ -121,6 +126,8 @@ class Counts(Struct):
     known_cells: list[int] = field(default_factory=list)
     known_survive: list[float] = field(default_factory=list)
     since_refresh: int = 0
+    given_up: int = 0
+    """Attempts of `samples` that did not come back."""
 
     # --- learning
 
@@ -140,6 +147,7 @@ class Counts(Struct):
 
     def observe_censored(self, waited_s: float, looked_s: float = 0.0, rules: CountRules = USUAL) -> None:
         """An attempt was given up, killed or lost at this age."""
+        self.given_up += 1
         self._count(self._cut(looked_s, waited_s, rules), True, rules)
 
     def observe_running(self, looked_s: float, waited_s: float, rules: CountRules = USUAL) -> None:

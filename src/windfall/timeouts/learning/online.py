@@ -26,6 +26,7 @@ attempts fall above or below the median so far: it needs no law, and a timeout d
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import astuple
@@ -59,6 +60,16 @@ class Sketch(Counts):
     def of(cls, counts: Counts | None) -> Sketch:
         """The same counts, shared and not copied; of nothing, empty ones."""
         return cls() if counts is None else counts if isinstance(counts, cls) else cls(*astuple(counts))
+
+    def with_silent(self, ages_s: Sequence[float], rules: CountRules = USUAL) -> Sketch:
+        """These counts and attempts that are silent now, each cut short at its age: they are slow, or never come."""
+        if not ages_s:
+            return self
+        sketch = Sketch(*astuple(self))
+        sketch.cut_short = dict(self.cut_short)
+        for age_s in ages_s:
+            sketch.observe_running(0.0, age_s, rules)
+        return sketch
 
     def curve(self, rules: CountRules = USUAL) -> Steps | None:
         """Kaplan-Meier in units of recent attempts; None before anything came back."""
@@ -121,6 +132,7 @@ class Sketch(Counts):
             explore_every=EXPLORE_EVERY,
             drifts=self.drifts,
             needed=least,
+            given_up=self.given_up,
         )
 
     def _learned(
@@ -152,6 +164,7 @@ class Sketch(Counts):
             drifts=self.drifts,
             needed=least,
             best_s=choice.wait_s + run_s,
+            given_up=self.given_up,
         )
 
     def _explore_every(self, lost: float) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.support.engine.hand import Hand
-from windfall.core.events import TaskClass
+from windfall import graph as graphs
+from windfall.core.events import JobRules, JobSealed, JobShaped, JobSubmitted, TaskClass, TasksAdded
 from windfall.core.explain.jobs import explain
 from windfall.core.liveness import timeouts
 from windfall.core.matching.ads import pool_ad
@@ -101,3 +102,46 @@ def test_of_a_well_known_pool_the_share_that_is_lost_stays_what_it_is():
     known = Sketch.of(latencies.counts_of("grid", bag.rules.name, LEAST))
     assert timeouts.WELL_KNOWN < known.samples < 10_000
     assert 0.2 < known.curve().left < 0.4
+
+
+def test_attempts_that_are_still_silent_count_with_their_age_and_the_figures_say_so():
+    hand = Hand(lease_s=1e6)
+    hand.ask("b", want=0)
+    bag = hand.submit(400)
+    silent = hand.tasks("quiet", want=20, slots=20, pool="grid")
+    teach(hand, 60, latency_s=400)
+    (shown,) = explain(hand.state, hand.engine.policies, bag, None, hand.t)["timeouts"]
+    assert len(silent) == 20
+    assert (shown["running"], shown["given_up"]) == (20, 0) and shown["finished"] == shown["samples"]
+    # A quarter of the attempts has not come back although all those that did took 400 s.
+    assert shown["lost"] > 0.2
+    assert "20 silent" in shown["because"]
+
+
+def test_what_is_silent_now_leaves_no_trace_in_the_counts():
+    counts = Sketch()
+    for _ in range(30):
+        counts.observe(100.0)
+    before = (dict(counts.cut_short), counts.total, counts.samples)
+    assert counts.with_silent([500.0] * 5).curve().left > counts.curve().left
+    assert (dict(counts.cut_short), counts.total, counts.samples) == before
+
+
+def test_a_task_of_a_workflow_gets_the_latency_of_its_pool_and_the_run_times_of_its_class():
+    hand = Hand(lease_s=1e6)
+    hand.ask("b", want=0)
+    classes = [TaskClass(name="quick"), TaskClass(name="slow")]
+    job = hand.step(JobSubmitted(hand.t, JobRules("flow"), classes)).decided.job
+    shape = graphs.from_edges(80, [])
+    hand.step(JobShaped(hand.t, job, shape.key, shape.offsets.tobytes(), shape.children.tobytes()))
+    hand.step(TasksAdded(hand.t, job, 70, 0))
+    hand.step(TasksAdded(hand.t, job, 10, 1))
+    hand.step(JobSealed(hand.t, job))
+    teach(hand, 60, latency_s=400)
+    host, bag = hand.state.host("a"), hand.state.bags[job]
+    quick_s = timeouts.deadline_s(hand.state, bag, host, hand.t, 0)
+    assert quick_s is not None and quick_s < 0.1 * timeouts.PRIOR_S
+    assert timeouts.deadline_s(hand.state, bag, host, hand.t, 1) == timeouts.PRIOR_S
+    bag.tally.by_class[1] = (5.0, 5000.0, 1500.0)
+    slow_s = timeouts.deadline_s(hand.state, bag, host, hand.t, 1)
+    assert slow_s is not None and 2900 < slow_s - quick_s < 3100

@@ -246,6 +246,8 @@ class Tally(Struct, array_like=True):
     """Hosts on which a task failed; they are blamed when it succeeds elsewhere."""
     lost_by_pool: dict[str, int] = field(default_factory=dict)
     """Attempts that were lost with their hosts, by the pool of the host."""
+    by_class: dict[int, tuple[float, float, float]] = field(default_factory=dict)
+    """Of a workflow, by class: results, their run times in all, and the longest, in seconds."""
 
 
 class Progress(Struct, array_like=True):
