@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import signal
-import sys
-import threading
-
-from windfall.loading import loading
 
 
 def main() -> None:
@@ -17,6 +11,8 @@ def main() -> None:
     if interrupt is signal.default_int_handler:
         # Ctrl-C while modules are loaded: nothing has begun, so end without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from windfall.loading import loading
+
     with loading():
         from windfall.cli import main as run
     signal.signal(signal.SIGINT, interrupt)
@@ -28,6 +24,11 @@ def main() -> None:
 
 def _leave(code: object) -> None:
     """End at once: taking every module apart, as Python does, takes longer than some commands."""
+    import atexit
+    import os
+    import sys
+    import threading
+
     if not isinstance(code, int) or any(not thread.daemon for thread in threading.enumerate()[1:]):
         sys.exit(code)  # type: ignore[arg-type]
     atexit._run_exitfuncs()

@@ -9,9 +9,27 @@ from pathlib import Path
 
 import pytest
 
+import windfall
+
 HEAVY = ("numpy", "scipy", "matplotlib", "rich", "uvicorn", "starlette", "asyncio", "classad2", "sqlite3", "pickle")
 NEEDLESS = ("numpy", "scipy", "matplotlib", "rich", "classad2", "websockets", "windfall.planning.bags", "windfall.sim")
 """What `run` of a few commands needs in no process of its own."""
+
+SIGNALS = {
+    "signal",
+    "enum",
+    "types",
+    "operator",
+    "functools",
+    "collections",
+    "keyword",
+    "reprlib",
+    "itertools",
+    "_thread",
+}
+SIGNALS |= {f"_{name}" for name in ("operator", "functools", "collections", "collections_abc", "signal", "weakref")}
+"""What the module `signal` needs."""
+PATHS = {"PYTHONPATH": str(Path(windfall.__file__).parent.parent)}
 
 _LOADED = """
 import atexit, json, sys
@@ -45,6 +63,13 @@ def test_status_of_jobs_that_have_ended_starts_no_server(tmp_path):
         assert not loaded(tmp_path, *arguments) & without
     (tmp_path / "modules.json").unlink()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_ctrl_c_is_taken_over_before_anything_of_ours_is_loaded():
+    """Until then it prints a traceback: nothing larger than what tells signals apart may come first."""
+    code = "import sys; before = set(sys.modules); import windfall.__main__; print(*sorted(set(sys.modules) - before))"
+    said = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=PATHS)
+    assert set(said.stdout.split()) <= {"windfall", "windfall.__main__", "__future__", *SIGNALS}
 
 
 def test_a_run_in_a_pipe_loads_no_library_that_it_does_not_use(tmp_path):
