@@ -342,14 +342,13 @@ class World:
 
     def exchange(self, host: Host) -> None:
         """Report results, ask for tasks, and begin those assigned: after the round trip, one exchange at a time."""
-        round_trip_s = host.pool.pool.round_trip_s
-        if not round_trip_s:
+        if not host.pool.round_trip_s:
             self._exchange(host)
         elif host.asking:
             host.ask_again = True
         else:
             host.asking = True
-            self.driver.after(round_trip_s, self._arrive, host, host.epoch)
+            self.driver.after(host.pool.round_trip_s, self._arrive, host, host.epoch)
 
     def _arrive(self, host: Host, epoch: int) -> None:
         """An exchange has been to the server and back."""
@@ -374,7 +373,9 @@ class World:
         host.last_s = now
         want = host.want(now) if ground.bundles else ground.hold - len(host.running) - len(host.queue)
         ad = host.ad if host.n == 1 else None
-        asked = HostAsked(now, host.name, host.boot, host.n, want, ground.pool.slots, ad, room=host.room(want))
+        asked = HostAsked(now, host.name, host.boot, host.n, want, ground.slots, ad)
+        if ground.bundles:
+            asked.room = host.room(want)
         answer = driver.submit(asked).decided
         if answer.cancel:  # type: ignore[union-attr]
             self._cancel(host, answer.cancel)  # type: ignore[union-attr]
@@ -385,7 +386,7 @@ class World:
                     host.every_s[piece.job, task, piece.attempt] = piece.checkpoint_s
         if answer.hand_back:  # type: ignore[union-attr]
             self._hand_back(host, answer.hand_back)  # type: ignore[union-attr]
-        if host.queue and len(host.running) < ground.pool.slots:
+        if host.queue and len(host.running) < ground.slots:
             self._fill(host)
         if answer.stop:  # type: ignore[union-attr]
             self._leave(host, answer.stop, host.away_s)  # type: ignore[union-attr]
@@ -479,7 +480,7 @@ class World:
 
     def _fill(self, host: Host) -> None:
         """Begin waiting tasks on all free slots."""
-        queue, running, slots, at = host.queue, host.running, host.pool.pool.slots, self.driver.at
+        queue, running, slots, at = host.queue, host.running, host.pool.slots, self.driver.at
         while queue and len(running) < slots:
             key = queue.pop(0)
             running[key] = begun = self._begin(host, key)
@@ -562,5 +563,9 @@ class World:
             self._watch(host.name, key, running.start_s, now, cause)
         if host.queue:
             self._fill(host)
-        if not host.running or host.pool.pool.report == "each":
-            self.exchange(host)
+        if host.pool.reports_each or not host.running:
+            # `exchange` without its call: this runs for every attempt of millions.
+            if host.pool.round_trip_s:
+                self.exchange(host)
+            else:
+                self._exchange(host)

@@ -59,14 +59,15 @@ def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
 
 
 def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
-    host = state.hosts.get(attempt.host)
+    hosts = state.hosts
+    host = hosts.get(attempt.host)
     key = (bag.number, task, attempt.number)
     if host is None or host.held.pop(key, 0) is not None:
         return
     if host.memory_held:
         host.memory_held -= bag.classes[bag.class_of(task)].memory_for(attempt.number)
-    if host.number in state.hosts.bundled and len(host.held) <= host.slots:
-        del state.hosts.bundled[host.number]
+    if hosts.bundled and len(host.held) <= host.slots:
+        hosts.bundled.pop(host.number, None)
     if host.session.asked_back:
         host.session.asked_back.pop(key, None)
 
@@ -101,9 +102,9 @@ def cancel_attempts(state: State, bag: Bag, task: int) -> None:
 
 def settle(state: State, bag: Bag, t: float) -> None:
     """After a change: notice a job that has ended, keep the ready list true."""
+    counts = bag.counts
     # What waits for a parent while nothing runs and nothing could run waits for one that failed or was cancelled.
-    ended = not bag.counts[HELD] and bag.counts[WAITING] == bag.queues.held
-    if ended and bag.sealed:
+    if not counts[HELD] and counts[WAITING] == bag.queues.held and bag.sealed:
         if bag.finished_t is None:
             bag.finished_t = t
             state.touch(bag.number)

@@ -121,8 +121,9 @@ def _advise(state: State, pool: str, bag: Bag, counts: Counts) -> Advice | None:
     sketch = Sketch.of(counts).with_silent(silent_s, rules)
     # The tasks of a workflow differ: what they run is added by class, when a deadline is set.
     run_s = _run_s(bag) if bag.shape is None else 0.0
-    decision = sketch.best_timeout(prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, run_s=run_s, rules=rules)
-    return Advice(pool, bag.rules.name, replace(decision, running=len(silent_s)), sketch.quantile(0.95, rules))
+    steps = sketch.curve(rules)
+    decision = sketch.best_timeout(prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, run_s=run_s, rules=rules, steps=steps)
+    return Advice(pool, bag.rules.name, replace(decision, running=len(silent_s)), sketch.quantile(0.95, rules, steps))
 
 
 def _silent_s(state: State, pool: str, bag: Bag) -> list[float]:

@@ -37,8 +37,9 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         # A drained worker has ended; one that is started again should work.
         host.access.draining = False
         session.boot = event.boot
-    session.n, session.assigned, session.cancelled = event.n, decided.assigned, decided.cancel
-    session.handed_back = decided.hand_back
+    session.n, session.assigned = event.n, decided.assigned
+    if session.cancelled or decided.cancel or session.handed_back or decided.hand_back:
+        session.cancelled, session.handed_back = decided.cancel, decided.hand_back
     if session.to_cancel or session.to_hand_back:
         session.to_cancel, session.to_hand_back = [], []
         state.hosts.to_tell.pop(host.number, None)
@@ -46,8 +47,11 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         _apply_standing(state, host, decided, event.t)
     for assigned in decided.assigned:
         attempts.hand_out(state, host, assigned, event.t)
-    if len(host.held) > host.slots or host.number in state.hosts.bundled:
-        state.hosts.note_held(host)
+    bundled = state.hosts.bundled
+    if len(host.held) > host.slots:
+        bundled[host.number] = None
+    elif bundled:
+        bundled.pop(host.number, None)
     for number, *key in decided.taken_back:
         _ask_back(state, state.hosts[number], (key[0], key[1], key[2]), event.t)
     for job, tail in decided.tails:

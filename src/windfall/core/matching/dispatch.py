@@ -140,7 +140,7 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if machine is None:
         matcher = Matcher(state, host, event.t, policies)
         answer.assigned = matcher.choose(want, room)
-        if want and not answer.test and state.hosts.bundled and state.settings.spread_bundles:
+        if state.hosts.bundled and matcher.held < host.slots and not answer.test and state.settings.spread_bundles:
             answer.taken_back = matcher.take_back(want - sum(piece.count for piece in answer.assigned))
     else:
         answer.assigned = _for_machine(state, machine, host, event.t, policies, want)
@@ -330,6 +330,8 @@ class Matcher:
         if room and not bundles.gets_ahead(self.host, self.t):
             room = 0
         picked: list[Assigned] = []
+        if want <= 0 and room <= 0:
+            return picked
         cap = UNLIMITED
         for group in self.by_rank():
             ending: list[Wants] = []
@@ -338,19 +340,27 @@ class Matcher:
                 group = [entry for entry in group if _has_unsent(entry[0])]
             if len(group) > 1:
                 group = _in_turn(group, want)
-            for place, (bag, policy, concurrency, classes) in enumerate(group):
+            others = len(group)
+            for bag, policy, concurrency, classes in group:
+                others -= 1
                 # The highest-ranked bag's Concurrency caps every lower-ranked one.
                 ahead = self._ahead(bag, policy, concurrency, classes, want, room) if room else 0
-                cap = min(cap, concurrency if concurrency < UNLIMITED else self.jobs + want + ahead)
+                most = concurrency if concurrency < UNLIMITED else self.jobs + want + ahead
+                cap = most if most < cap else cap
                 if want <= 0 and cap <= self.jobs:
                     return picked
                 space = want
-                if place + 1 < len(group):
-                    space = min(want, max(ceil(want / (len(group) - place)), narrowest(bag, classes)))
-                space = self._fair_share(bag, space + ahead, concurrency < UNLIMITED and ahead > 0)
+                if others:
+                    space = min(want, max(ceil(want / (others + 1)), narrowest(bag, classes)))
+                space += ahead
+                if space > self.host.slots - self.held:
+                    space = self._fair_share(bag, space, concurrency < UNLIMITED and ahead > 0)
                 taken, used = self._take_queued(bag, policy, classes, space, cap - self.jobs)
                 picked += taken
-                want, room = max(0, want - used), max(0, room - max(0, used - want))
+                if used > want:
+                    room, want = max(0, room - (used - want)), 0
+                else:
+                    want -= used
                 if want <= 0 and (room <= 0 or cap <= self.jobs):
                     return picked
             if want <= 0:
@@ -370,12 +380,10 @@ class Matcher:
         self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, space: int, most: int
     ) -> tuple[list[Assigned], int]:
         """What the host gets of a bag's queue: unsent tasks, then replicas that wait; and the slots that it takes."""
+        before = self.jobs
         taken, used = self._take_bag(bag, policy, classes, space, most)
-        self.held += used
-        jobs = sum(piece.count for piece in taken)
-        self.jobs += jobs
         if bag.queues.replicas and bag.queues_replicas:
-            copies, more = self._replicate(bag, policy, space - used, most - jobs, queued=True)
+            copies, more = self._replicate(bag, policy, space - used, most - self.jobs + before, queued=True)
             return taken + copies, used + more
         return taken, used
 
@@ -456,13 +464,13 @@ class Matcher:
     def _take_bag(
         self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, room: int, most: int
     ) -> tuple[list[Assigned], int]:
-        """Tasks of a bag for `room` slots, at most `most`; and the slots that they take."""
+        """Tasks of a bag for `room` slots, at most `most`; and the slots that they take. They count as held here."""
         picked: list[Assigned] = []
-        used, every = 0, bag.classes
+        used, every, queues, slots = 0, bag.classes, bag.queues.by_class, self.host.slots
         for index in range(len(every)) if classes is None else classes:
-            queue, rules = bag.queues.by_class[index], every[index]
-            width = max(1, ceil(rules.cpus))
-            if queue.size and width <= self.host.slots and room - used >= width and self._finishes(bag, rules):
+            queue, rules = queues[index], every[index]
+            width = ceil(rules.cpus) if rules.cpus > 1.0 else 1
+            if queue.size and width <= slots and room - used >= width and self._finishes(bag, rules):
                 taken = self._take(bag, rules, queue, min(most, (room - used) // width))
                 if not taken:
                     continue
@@ -470,15 +478,19 @@ class Matcher:
                 for piece in taken:
                     used += width * piece.count
                     most -= piece.count
+                    self.jobs += piece.count
                     if seconds is not None:
-                        piece.deadline = self.t + seconds + self._queue_s(bag, policy, used)
+                        piece.deadline = self.t + seconds
+                        if self.held + used > slots:
+                            piece.deadline += self._queue_s(bag, policy, used)
                 picked += taken
+        self.held += used
         return picked, used
 
     def _queue_s(self, bag: Bag, policy: BagPolicy, used: int) -> float:
         """Seconds that the last of these tasks may wait for a slot of this host; a policy's Deadline covers them."""
         behind, slots = self.held + used - self.host.slots, max(1, self.host.slots)
-        if behind <= 0 or "Deadline" in policy.expressions or not bag.counts[DONE]:
+        if "Deadline" in policy.expressions or not bag.counts[DONE]:
             return 0.0
         return timeouts.RUN_FACTOR * bag.tally.run_s / bag.counts[DONE] * ceil(behind / slots)
 
@@ -528,8 +540,9 @@ class Matcher:
             count = min(left, end - start)
             picked.append(Assigned(bag.number, start, count, 1, None, FRESH))
             left -= count
-            self.memory_free -= need * count
-            self._largest = max(self._largest, need)
+            if need:
+                self.memory_free -= need * count
+                self._largest = max(self._largest, need)
         return picked
 
     def _runs_at_once(self, need: int) -> bool:

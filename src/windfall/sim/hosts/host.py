@@ -129,6 +129,7 @@ class Ground:
         self.pool = pool
         self.books = Books()
         self.hold = pool.slots + (pool.prefetch or 0)
+        self.slots, self.round_trip_s, self.reports_each = pool.slots, pool.round_trip_s, pool.report == "each"
         self.bundles = pool.prefetch is None
         """Hosts hold tasks ready by the rule of the live worker (worker.pace)."""
         self.arrive, self.wait, self.stay = pool.arrive.quantile(), pool.wait.quantile(), pool.stay.quantile()

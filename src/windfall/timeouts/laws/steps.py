@@ -11,6 +11,7 @@ own standard error, which also leans to the long side, where an error costs less
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -53,7 +54,7 @@ def kaplan_meier(times: Array, events: Array, at_risk: Array) -> Steps:
 
 def smoothed(steps: Steps, width: float = SMOOTHING) -> Steps:
     """The same curve after a Gaussian kernel on the logarithm of time; a mass at 0 stays where it is."""
-    mass = np.diff(1 - steps.survive, prepend=0.0)
+    mass = _differences(1 - steps.survive)
     positive = steps.times > 0
     # Latencies a million million times shorter than the longest are all the same "at once".
     logs = np.log(np.maximum(steps.times[positive], 1e-12 * steps.times[-1]))
@@ -92,16 +93,25 @@ def _spread(logs: Array, weight: Array) -> float:
     return min(deviation, quartiles) if quartiles > 0 else deviation
 
 
+def _differences(values: Array) -> Array:
+    """Each value less the one before it, the first less 0."""
+    found = np.empty_like(values)
+    found[0] = values[0]
+    np.subtract(values[1:], values[:-1], out=found[1:])
+    return found
+
+
 def area(steps: Steps) -> Array:
     """E[min(R, T)] at each time, outliers included: the area under the curve."""
-    before = np.concatenate([[1.0], steps.survive[:-1]])
+    before = np.empty_like(steps.survive)
+    before[0], before[1:] = 1.0, steps.survive[:-1]
     height = (before + steps.survive) / 2 if steps.smooth else before
-    return np.cumsum(height * np.diff(steps.times, prepend=0.0))
+    return np.cumsum(height * _differences(steps.times))
 
 
 def gain_error(steps: Steps, wait_s: float, overhead_s: float) -> float:
     """Standard error of what this timeout gains over none, attempt by attempt, where everything came back."""
-    mass = np.diff(1 - steps.survive, prepend=0.0)
+    mass = _differences(1 - steps.survive)
     whole = steps.times + overhead_s
     value, back = at(steps, wait_s, overhead_s), steps.times <= wait_s
     share = float(mass[back].sum())
@@ -117,10 +127,10 @@ def expected(steps: Steps, overhead_s: float) -> Array:
         return np.where(back > 0, (area(steps) + overhead_s) / back, np.inf)
 
 
-def standard_error(steps: Steps, overhead_s: float) -> Array:
-    """Of E_J, by the delta method: each attempt brings its length minus E_J x [it came back]."""
-    mass, back = np.diff(1 - steps.survive, prepend=0.0), 1 - steps.survive
-    wait, value = steps.times + overhead_s, expected(steps, overhead_s)
+def standard_error(steps: Steps, overhead_s: float, value: Array) -> Array:
+    """Of E_J (`value`), by the delta method: each attempt brings its length minus E_J x [it came back]."""
+    back = 1 - steps.survive
+    mass, wait = _differences(back), steps.times + overhead_s
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.cumsum(mass * wait)
         second = np.cumsum(mass * wait**2) + wait**2 * steps.survive
@@ -143,11 +153,12 @@ def quantiles(steps: Steps, overhead_s: float, p: float) -> Array:
 
 
 class Choice(Struct, frozen=True):
-    """The timeout chosen on a curve, and its expected effect."""
+    """The timeout chosen on a smoothed curve, and its expected effect."""
 
     wait_s: float
     expected_s: float
     error_s: float
+    curve: Steps
 
 
 def choose(
@@ -155,13 +166,14 @@ def choose(
 ) -> Choice:
     """The timeout with the least expectation (or quantile) plus `caution` standard errors, on the smoothed curve."""
     curve = smoothed(steps, width)
-    value = expected(curve, overhead_s) if quantile is None else quantiles(curve, overhead_s, quantile)
-    error = standard_error(curve, overhead_s)
+    mean = expected(curve, overhead_s)
+    value = mean if quantile is None else quantiles(curve, overhead_s, quantile)
+    error = standard_error(curve, overhead_s, mean)
     enough = curve.events >= min(LEAST_EVENTS, float(curve.events[-1]))
     # Uncertainty beyond the present timeout is not charged: it exists because that timeout censors, and an error there
     # is cheap. With the charge a learner would only ever shorten its timeout.
     with np.errstate(invalid="ignore", divide="ignore"):
-        relative = np.where(enough & (value > 0), error / expected(curve, overhead_s), np.inf)
+        relative = np.where(enough & (value > 0), error / mean, np.inf)
     relative = np.where(enough & (value == 0), 0.0, np.minimum.accumulate(relative))
     # A share that is too high by chance looks too certain; the square-root scale corrects that.
     room = np.maximum(1 - caution * relative / 2, 0.0) ** 2
@@ -171,14 +183,24 @@ def choose(
     index = int(np.argmin(charged)) if np.isfinite(charged).any() else len(charged) - 1
     # No result was observed after the last event: longer timeouts would only follow the smoothing.
     wait_s = min(float(curve.times[index]), float(steps.times[-1]))
-    return Choice(wait_s, float(value[index]), float(error[index]))
+    return Choice(wait_s, float(value[index]), float(error[index]), curve)
 
 
 def at(steps: Steps, wait_s: float, overhead_s: float) -> float:
-    """E_J of the raw curve with a timeout anywhere, not only at a step."""
+    """E_J with a timeout anywhere, not only at a step."""
+    return at_each(steps, (wait_s,), overhead_s)[0]
+
+
+def at_each(steps: Steps, waits_s: Sequence[float], overhead_s: float) -> list[float]:
+    """E_J with each of these timeouts."""
+    below = area(steps)
+    return [_at(steps, below, wait_s, overhead_s) for wait_s in waits_s]
+
+
+def _at(steps: Steps, below: Array, wait_s: float, overhead_s: float) -> float:
     index = int(np.searchsorted(steps.times, wait_s, side="right")) - 1
     if index < 0:
         return math.inf
     survive = float(steps.survive[index])
-    inside = float(area(steps)[index]) + (wait_s - float(steps.times[index])) * survive
+    inside = float(below[index]) + (wait_s - float(steps.times[index])) * survive
     return (inside + overhead_s) / (1 - survive) if survive < 1 else math.inf

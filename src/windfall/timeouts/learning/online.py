@@ -34,7 +34,7 @@ from msgspec.structs import astuple
 from windfall.errors import BadInput
 from windfall.numeric import np
 from windfall.timeouts.arrays import Array
-from windfall.timeouts.laws.steps import Choice, Steps, at, choose, kaplan_meier, smoothed
+from windfall.timeouts.laws.steps import Choice, Steps, at_each, choose, kaplan_meier
 from windfall.timeouts.learning.memory import USUAL, CountRules, Counts, Decision, Latencies
 
 # Results before which the stated prior is used.
@@ -83,9 +83,12 @@ class Sketch(Counts):
         # Weights decay between two looks at one attempt, so the sums may differ in the last digits.
         return kaplan_meier(middles, events / self.weight, np.maximum(at_risk, events) / self.weight)
 
-    def quantile(self, q: float, rules: CountRules = USUAL) -> float | None:
-        """A quantile of the latency, lost attempts included; None if nothing is known or it is never reached."""
-        steps = self.curve(rules)
+    def quantile(self, q: float, rules: CountRules = USUAL, steps: Steps | None = None) -> float | None:
+        """A quantile of the latency, lost attempts included; None if nothing is known or it is never reached.
+
+        `steps`: the curve, where the caller has it already.
+        """
+        steps = steps or self.curve(rules)
         if steps is None or not 0 < q < 1 or 1 - q < steps.left:
             return None
         return float(steps.times[int(np.argmax(steps.survive <= 1 - q))])
@@ -100,11 +103,15 @@ class Sketch(Counts):
         submit_cost_s: float = 0.0,
         least: int = LEAST,
         rules: CountRules = USUAL,
+        steps: Steps | None = None,
     ) -> Decision:
-        """The timeout to set now, between floor and cap, or the stated prior while too little has been seen."""
+        """The timeout to set now, between floor and cap, or the stated prior while too little has been seen.
+
+        `steps`: the curve, where the caller has it already.
+        """
         if not 0 <= floor_s <= cap_s:
             raise BadInput(f"the floor of a timeout ({floor_s:g} s) must not lie above its cap ({cap_s:g} s)")
-        steps = self.curve(rules)
+        steps = steps or self.curve(rules)
         seen = float(steps.events[-1]) if steps is not None else 0.0
         if steps is None or seen < least:
             return self._prior(min(max(prior_s, floor_s), cap_s), seen, least, cap_s)
@@ -147,8 +154,7 @@ class Sketch(Counts):
         least: int,
     ) -> Decision:
         wait_s = timeout_s - run_s
-        curve = smoothed(steps)
-        expected, half, double = (at(curve, factor * wait_s, overhead) for factor in (1.0, 0.5, 2.0))
+        expected, half, double = at_each(choice.curve, [factor * wait_s for factor in (1.0, 0.5, 2.0)], overhead)
         return Decision(
             timeout_s=timeout_s,
             basis=basis,

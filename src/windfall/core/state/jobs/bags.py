@@ -523,13 +523,15 @@ class Bags(dict[int, Bag]):
             if bag.number not in self._ready:
                 self._in_order &= next(reversed(self._ready), 0) < bag.number
                 self._ready[bag.number] = bag
+                self.unfinished[bag.number] = None
                 self.changed()
-        elif self._ready.pop(bag.number, None) is not None:
-            self.changed()
-        if bag.finished_t is None and (bag.sealed or bag._terms.rules.streaming):
-            self.unfinished[bag.number] = None
         else:
-            self.unfinished.pop(bag.number, None)
+            if self._ready.pop(bag.number, None) is not None:
+                self.changed()
+            if bag.finished_t is None and (bag.sealed or bag._terms.rules.streaming):
+                self.unfinished[bag.number] = None
+            else:
+                self.unfinished.pop(bag.number, None)
         if bag._terms.tail and bag.replicable:
             if bag.number not in self.tails:
                 self.tails[bag.number] = bag
