@@ -147,8 +147,10 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if answer.test:
         for assigned in answer.assigned:
             assigned.why = TEST
-    if any(state.bags[piece.job].classes[0].checkpoint_auto for piece in answer.assigned):
-        set_intervals(state, host, machine, answer.assigned, event.t)
+    for piece in answer.assigned:
+        if state.bags[piece.job].classes[0].checkpoint_auto:
+            set_intervals(state, host, machine, answer.assigned, event.t)
+            break
     if answer.assigned or state.bags.tails:
         answer.tails = _tail_changes(state, host, answer.assigned)
     return answer
