@@ -29,6 +29,7 @@ from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.pools.kinds import MACHINES, Place, PoolConfig
+from windfall.server.hooks.config import Hook
 from windfall.server.http.app import Application
 from windfall.server.http.submission import known_policies
 from windfall.server.http.uploads import Uploads
@@ -65,6 +66,7 @@ class Options:
     pools: list[PoolConfig] = field(default_factory=list)
     max_blob_bytes: int = MAX_BLOB_BYTES
     open_metrics: bool = False
+    hooks: list[Hook] = field(default_factory=list)
     release: bool = False
     """When the server stops, rented machines are given back; else they go on, and the next server finds them."""
 
@@ -214,6 +216,12 @@ class Server:
         driver.background(self._keep_tokens(service), "the keeper of the tokens of pools")
         self._admin = service.admin = PoolAdmin(service, self.options.pools, lambda pool: self._place_of(pool, service))
         await self._admin.begin()
+        if self.options.hooks:
+            from windfall.server.hooks.follower import Follower
+
+            for hook in self.options.hooks:
+                follower = Follower(service, hook, self.options.state / "hooks")
+                driver.background(follower.run(), f"hook {hook.name}")
         service.serving = True
 
     async def _end(self, driver: Realtime, service: Service) -> None:

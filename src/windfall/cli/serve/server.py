@@ -76,6 +76,7 @@ MOST_SIGNALS = 2
 )
 @click.option("--failover-pool", default="", metavar="NAME", help="Where tasks go that fail or are lost repeatedly.")
 @click.option("--max-blob", default="64G", show_default=True, metavar="SIZE", help="The largest file that is taken.")
+@click.option("--hooks", metavar="FILE", help="A hooks.toml: whom to tell when jobs change their state.")
 @click.option("--open-metrics", is_flag=True, help="Show /metrics without a token.")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of the log lines."
@@ -96,6 +97,7 @@ def server(
     replication_cycle: str,
     failover_pool: str,
     max_blob: str,
+    hooks: str | None,
     open_metrics: bool,
     log_format: str,
     as_json: bool,
@@ -113,6 +115,7 @@ def server(
     from windfall.core.events import Settings
     from windfall.pools.config import read_pools
     from windfall.server.embedded import Options, Server, run
+    from windfall.server.hooks.config import read_hooks
 
     lease_s = parse_duration(lease, "--lease")
     if lease_s < 1:
@@ -135,6 +138,7 @@ def server(
     options = Options(
         location.directory, listen, location.url, lease_s, tls_cert or "", tls_key or "", settings, configured,
         max_blob_bytes=parse_bytes(max_blob, "--max-blob"), open_metrics=open_metrics,
+        hooks=read_hooks(Path(hooks)) if hooks else [],
     )  # fmt: skip
     made = Server(options)
     made.on_hang = _abort
