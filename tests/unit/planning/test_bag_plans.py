@@ -15,6 +15,7 @@ from windfall.planning.bags.planning_pass import PlanningPass
 from windfall.planning.bags.prices import Prices
 from windfall.planning.bags.safety_net import SafetyNet, startable
 from windfall.planning.contract import ONDEMAND, SPOT, Group, Machine, Market, Phase, Running, Snapshot, Task
+from windfall.planning.counts import CountSettings, SpellCounts, launched, was_up
 from windfall.planning.offers import Offer
 from windfall.planning.registry import DEFAULT, PLANNERS
 from windfall.planning.spot.live import learned_rates, observed_markets
@@ -341,3 +342,19 @@ def test_on_demand_machines_share_one_queue_where_tasks_of_unknown_length_can_be
     # Whatever has not begun by then moves to a machine that is rented then.
     assert plan.replan_t <= 7200.0 - 5000.0 - 240.0
     assert len(PLANNERS["greedy"](shot).start) == 40
+
+
+def test_a_young_spell_of_spot_is_no_reason_for_on_demand_where_there_is_time_to_wait_for_an_old_one():
+    """Reclaimed after four minutes: capacity that has just come back is risky now and much less so later."""
+    hour = 3600.0
+    spot = replace(CHEAP, cores=1, when_taken="terminate", cycle_s=hour, lag_s=200.0, price_usd=0.9, limit=40)
+    sure = replace(DEAR, cores=1, cycle_s=hour, lag_s=200.0, price_usd=3.0, limit=60)
+    counts = SpellCounts()
+    launched(counts, 0.0, CountSettings())
+    was_up(counts, 0.0, 240.0, True, CountSettings())
+    seen = Market(up_s=720.0, reclaimed=3, spells=1, started_t=0.0, counts=counts)
+    shot = snapshot(seconds=1360.0, count=20, t=260.0, deadline_t=8 * hour, offers=(spot, sure), markets={"/s": seen})
+    prices = Prices(shot, 1360.0, 20, 5.0)
+    spot_usd, sure_usd = float(prices.waiting_usd[0]), float(prices.ondemand_usd[0])
+    assert 0.05 < spot_usd < 0.6 < sure_usd, "an hour of spot holds two or three tasks, or is free"
+    assert set(markets(WINDFALL(shot))) == {SPOT}

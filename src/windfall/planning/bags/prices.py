@@ -28,6 +28,8 @@ CELLS = 100
 ZERO = np.zeros(1)
 PARTS, WHOLE = 3, 3
 """Rows of tasks on a core are counted whole up to `WHOLE`, then in parts of 1 / `PARTS`."""
+MAX_HAZARD = 3.0
+"""Interruptions per cell of time above which more make no difference."""
 LATE_PENALTY_FACTOR = 20.0
 """Cost of a late task, in on-demand leases of its own."""
 
@@ -63,6 +65,7 @@ class Prices:
         self.ondemand = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
         self.rescue_s = min((o.lag_s + self.seconds / self.speed(o) for o in self.ondemand), default=0.0)
         self.share_left = {offer.key: self._share_left(offer, snapshot) for offer in self.spot}
+        self._survival = {offer.key: self._survives(offer) for offer in snapshot.offers if offer.market == SPOT}
         self._solve()
 
     def _share_left(self, offer: Offer, snapshot: Snapshot) -> float:
@@ -88,7 +91,8 @@ class Prices:
         stays = math.exp(-resumes * self.cell_s)
         for cell in range(cells - 1, -1, -1):
             risky = [self._risky(offer, cell, *course) for offer, course in courses]
-            self.waiting_usd[cell] = min(self.ondemand_usd[cell], *risky) if risky else self.ondemand_usd[cell]
+            # To wait costs nothing but time: a young spell of capacity is riskier than it will be later.
+            self.waiting_usd[cell] = min(self.ondemand_usd[cell], self.waiting_usd[cell + 1], *risky)
             self.hibernated_usd[cell] = min(self.waiting_usd[cell], stays * self.hibernated_usd[cell + 1])
 
     def _most(self, offer: Offer, at_t: float) -> int:
@@ -97,20 +101,24 @@ class Prices:
         rows = (until_t - at_t - offer.lag_s) / (self.seconds / self.speed(offer)) + 1e-9
         return max(0, int(rows) if rows < WHOLE else WHOLE + int((rows - WHOLE) * PARTS))
 
-    def _leases(self, offer: Offer, most: int, count: float | None = None) -> Array:
-        """The price per task of leases for 1, 2, 3, 3 1/3, ... tasks in a row on each core.
+    def _leases(self, offer: Offer, most: int, count: float | None = None, cell: int = 0) -> Array:
+        """The price per task of leases for 1, 2, 3, 3 1/3, ... tasks in a row on each core, requested in this cell.
 
         Thirds count because tasks differ in length: a short one fits at the end of a long row. Later cycles are only
         paid if the machine is not interrupted before.
         """
+        cycles, per_cycle_usd = self._cycles(offer, most, count)
+        result: Array = self.paid_cycles(offer, cycles, cell) * per_cycle_usd
+        return result
+
+    def _cycles(self, offer: Offer, most: int, count: float | None = None) -> tuple[Array, Array]:
+        """Billing cycles of such leases, and dollars per task for one cycle of all machines."""
         rows = self._rows(most)
         held_s = rows * (self.seconds / self.speed(offer)) + (offer.lag_s if offer.bills_boot else 0.0)
         cycles = np.maximum(1.0, np.ceil(np.maximum(held_s, offer.minimum_s) / offer.cycle_s - 1e-9))
-        cycles = self.paid_cycles(offer, cycles)
         count = count or self.count
         machines = np.ceil(count / (rows * max(1.0, offer.cores / self.mean_cores)) - 1e-9)
-        result: Array = cycles * offer.price_usd * machines / count
-        return result
+        return cycles, offer.price_usd * machines / count
 
     def _rows(self, most: int) -> Array:
         """The first `most` lengths of a row: 1, 2, 3, 3 1/3, ..."""
@@ -118,15 +126,21 @@ class Prices:
         rows: Array = np.concatenate([whole, WHOLE + np.arange(1, most - WHOLE + 1) / PARTS]) if most > WHOLE else whole
         return rows
 
-    def paid_cycles(self, offer: Offer, cycles: Array) -> Array:
-        """Expected paid cycles of such leases: an interrupted machine begins no more, and its last may be free."""
-        rate = self.rates[offer.key].interrupts_per_s * offer.cycle_s if offer.market == SPOT else 0.0
-        if rate < 1e-6:
+    def paid_cycles(self, offer: Offer, cycles: Array, cell: int = 0) -> Array:
+        """Expected paid cycles of such leases: an interrupted machine begins no more, and its last may be free.
+
+        Each lease counts with the mean hazard rate over its own length, from this cell on.
+        """
+        if offer.market != SPOT:
             return cycles
+        survival = self._survival[offer.key]
+        ends = np.minimum(cell + cycles * (offer.cycle_s / self.cell_s), len(survival) - 1.0)
+        rates = (math.log(survival[cell]) - np.interp(ends, np.arange(len(survival)), np.log(survival))) / cycles
+        rates = np.maximum(rates, 1e-9)
         if offer.when_taken == "terminate" and offer.free_if_taken:
-            ended: Array = np.expm1(-rate * cycles) / -math.expm1(rate)
+            ended: Array = np.expm1(-rates * cycles) / -np.expm1(rates)
             return ended
-        result: Array = np.maximum(1.0, -np.expm1(-rate * cycles) / -math.expm1(-rate))
+        result: Array = np.maximum(1.0, -np.expm1(-rates * cycles) / -np.expm1(-rates))
         return result
 
     def small_rescue_factor(self, count: float) -> float:
@@ -151,22 +165,31 @@ class Prices:
         result: Array = best[np.maximum(most, 0.0).astype(int)]
         return result
 
-    def _risky(self, offer: Offer, cell: int, leases: Array, ends: NDArray[np.int64], chances: Array) -> float:
-        """Expected dollars per task on a new spot machine; an interrupted task costs what it costs from then on."""
+    def _risky(self, offer: Offer, cell: int, cycles: Array, per_cycle_usd: Array, ends: NDArray[np.int64]) -> float:
+        """Expected dollars per task on a machine requested in this cell, with the later cost of interrupted tasks."""
         most = self._most(offer, self.t + cell * self.cell_s)
         if not most:
             return math.inf
         after = self.hibernated_usd if offer.when_taken != "terminate" else self.waiting_usd
         later = after[cell + 1 : cell + 1 + ends[most - 1]] * self.share_left[offer.key]
-        losses = np.concatenate([ZERO, (chances[: len(later)] * later).cumsum()])
+        alive = self._survival[offer.key][cell : cell + len(later) + 1]
+        losses = np.concatenate([ZERO, ((alive[:-1] - alive[1:]) / alive[0] * later).cumsum()])
         mean_loss = losses[np.minimum(ends[:most], len(later))].cumsum() / np.arange(1.0, most + 1.0)
-        return float((leases[:most] + mean_loss).min())
+        leases = self.paid_cycles(offer, cycles[:most], cell) * per_cycle_usd[:most]
+        return float((leases + mean_loss).min())
 
-    def _course(self, offer: Offer) -> tuple[Array, NDArray[np.int64], Array]:
-        """What does not depend on the start: lease prices, cells until each task ends, interruptions by cell."""
-        leases = self._leases(offer, self._most(offer, self.t))
-        ends = (offer.lag_s + self._rows(len(leases)) * (self.seconds / self.speed(offer))) / self.cell_s
-        return leases, np.rint(ends).astype(int), self._chances(offer, CELLS + 2)
+    def _course(self, offer: Offer) -> tuple[Array, Array, NDArray[np.int64]]:
+        """What does not depend on the start: billing cycles, their price per task, cells until each task ends."""
+        cycles, per_cycle_usd = self._cycles(offer, self._most(offer, self.t))
+        ends = (offer.lag_s + self._rows(len(cycles)) * (self.seconds / self.speed(offer))) / self.cell_s
+        return cycles, per_cycle_usd, np.rint(ends).astype(int)
+
+    def _survives(self, offer: Offer) -> Array:
+        """By cell: the chance that capacity which is here now is still here, at most `MAX_HAZARD` lost in one cell."""
+        middles_s = (np.arange(2 * CELLS + 4, dtype=np.float64) + 0.5) * self.cell_s
+        hazard = np.minimum(self.rates[offer.key].ahead(middles_s) * self.cell_s, MAX_HAZARD)
+        result: Array = np.exp(-np.concatenate([ZERO, hazard.cumsum()]))
+        return result
 
     def _chances(self, offer: Offer, cells: int) -> Array:
         """By cell: the chance that the first interruption falls into it."""
