@@ -200,7 +200,7 @@ class BehindDashes(SectionedCommand):
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
         "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "planner", "confidence"),
         "Policies": ("priority", *POLICY_NAMES, "replication", "max_replicas", "attributes"),
-        "Server and output": ("server", "token", "token_file", "cafile", "patience_s", "directory", "tail",
+        "Server and output": ("server", "token", "token_file", "cafile", "patience_s", "directory", "listen", "tail",
                               "max_wait_s", "as_json", "help"),
     }  # fmt: skip
 

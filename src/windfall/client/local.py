@@ -107,6 +107,7 @@ class LocalServer:
         env: dict[str, str] | None = None,
         idle: bool = False,
         pools: Sequence[Any] = (),
+        listen: str = "127.0.0.1:0",
     ) -> None:
         self.state = state
         self.directory = state.directory
@@ -115,6 +116,7 @@ class LocalServer:
         self._env = env or {}
         self._idle = idle
         self._pools = list(pools)
+        self._listen = listen
         self._server: Any = None
         self._worker: LocalWorker | None = None
         self._lock = threading.Lock()
@@ -151,7 +153,9 @@ class LocalServer:
                 from windfall.server import embedded  # only now: it takes longer to load than a command to answer
 
             try:
-                self._server = embedded.start(self.directory, store=self.state.url, pools=self._pools, release=True)
+                self._server = embedded.start(
+                    self.directory, self._listen, store=self.state.url, pools=self._pools, release=True
+                )
             except WindfallError as error:
                 # Somebody was quicker, or the one before has not quite gone.
                 if error.code != "state-in-use" or time.monotonic() > until:

@@ -247,9 +247,12 @@ class Server:
         await driver.stop()
 
     def _admit(self, service: Service) -> None:
-        """The owner's token, and the refusal to be reachable from elsewhere before anybody was given one."""
+        """The owner's token, and the refusal to be reachable from elsewhere before anybody was given one.
+
+        Workers of pools have tokens of their own.
+        """
         others = [row for row in service.tokens.listing() if not _is_own(str(row["name"]))]
-        if not is_loopback(self.host) and not others:
+        if not is_loopback(self.host) and not others and not self.options.pools:
             location = StateLocation(self.options.state, self.options.store)
             raise BadInput(
                 f"refusing to listen on {self.host}, beyond this machine, while no token has been made",

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from tests.support.pools.fake_condor import install
 from tests.support.pools.sshd import behind, sshd
+from tests.support.server.cluster import WINDFALL
 from windfall.cli.serve.pools import pool
 from windfall.client import Client
 from windfall.pools.config import read_pools
@@ -51,6 +52,30 @@ def kept(tmp_path: Path) -> list[Path]:
 def test_the_example_of_processes_runs_a_bag_and_leaves_nothing_behind(tmp_path, processes):
     assert run_bag(tmp_path, processes) in (["mine-1-1"], ["mine-1-1", "mine-1-2"])
     assert kept(tmp_path) == []
+
+
+def test_a_run_is_reached_from_other_hosts_where_it_is_told_to_listen(tmp_path):
+    (tmp_path / "pools.toml").write_text('[[pool]]\nname = "here"\n')
+    command = [*WINDFALL, "run", "--pools", "pools.toml", "--listen", "0.0.0.0:0", "--range", "1-2", "--json", "--"]
+    ran = subprocess.run([*command, "sh", "-c", "cat .windfall/server.json #{}"], cwd=tmp_path, capture_output=True)
+    assert ran.returncode == 0, ran.stderr
+    told = subprocess.run([*WINDFALL, "results", "last", "--json"], cwd=tmp_path, capture_output=True, check=True)
+    outputs = [json.loads(line)["stdout"] for line in told.stdout.splitlines()]
+    assert len(outputs) == 2 and all("http://0.0.0.0:" in text for text in outputs)
+    wrong = [
+        *WINDFALL,
+        "run",
+        "--server",
+        "http://127.0.0.1:9",
+        "--listen",
+        "0.0.0.0:0",
+        "--range",
+        "1-2",
+        "--",
+        "true",
+    ]
+    refused = subprocess.run(wrong, cwd=tmp_path, capture_output=True, text=True)
+    assert refused.returncode == 2 and "--listen goes with a server of one's own" in refused.stderr
 
 
 def test_the_example_of_htcondor_runs_a_bag_over_programs_that_play_its_commands(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from windfall.errors import BadInput
+from windfall.pools.kinds import PoolConfig
 from windfall.server.embedded import Options, Running, Server, start
 from windfall.wire import VERSION, frames
 
@@ -126,6 +127,8 @@ def test_beyond_loopback_a_server_without_tokens_refuses_to_listen(tmp_path: Pat
         Caller(running).call("POST", "/v1/tokens", {"role": "worker"})
     with start(tmp_path / "state", listen="0.0.0.0:0") as running:
         assert running.url
+    with start(tmp_path / "other", listen="0.0.0.0:0", pools=[PoolConfig("volunteers", "self")]) as running:
+        assert running.url, "workers of pools have tokens of their own"
 
 
 def test_a_repeated_exchange_gets_the_same_tasks_and_counts_its_results_once(server: Running):

@@ -29,10 +29,10 @@ from windfall.pools.contract import (
 from windfall.pools.kinds import Place, PoolConfig, kind_named
 from windfall.pools.kubernetes import manifest, pod_main
 from windfall.pools.kubernetes.answers import Job, Pod, failure, unix_t
-from windfall.pools.kubernetes.doctor import is_loopback
 from windfall.pools.kubernetes.manifest import HOST, OWNER, POOL, Worker, label_value, resources, selector
 from windfall.pools.kubernetes.settings import KubernetesSettings, Toleration
 from windfall.pools.kubernetes.verdict import judge
+from windfall.pools.starting.shipped import is_loopback
 
 LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")

@@ -50,6 +50,11 @@ _SENT_AT_ONCE = 10_000
     "--slots", type=click.IntRange(1, 4096), metavar="N", help="Tasks at once on this host.  [default: one per core]"
 )
 @click.option("--pools", "pools_file", metavar="FILE", help="A pools.toml that describes the pools.  [default: none]")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Where hosts of --pools reach this run: 0.0.0.0:7272.  [default: from this machine only]",
+)
 @click.option("--tail", is_flag=True, help="Print what tasks write, as they write it, instead of a bar.")
 @click.option("--resume", metavar="JOB", help="Continue a stopped job: its number, its name, or last.")
 @click.option("--yes", is_flag=True, help="Start although the forecast lies above the budget.")
@@ -60,6 +65,7 @@ def run(
     request: Request,
     slots: int | None,
     pools_file: str | None,
+    listen: str | None,
     tail: bool,
     resume: str | None,
     yes: bool,
@@ -91,14 +97,17 @@ def run(
     """
     if tail and as_json:
         raise BadInput("--tail and --json both write to standard output", hint="leave one of them out")
+    if listen is not None and place.address:
+        raise BadInput("--listen goes with a server of one's own", hint="leave it out: --server names one that listens")
     pools = _pools(pools_file, place, request.time_scale)
     bag = _with_pool(_prepared(request, resume, place), pools)
     _refuse_missing_directory(bag, pools, place)
     if isinstance(bag, Submission) and not yes:
         check_budget(bag, pools)
     return run_bag(
-        place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools, tail=tail
-    )
+        place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools, tail=tail,
+        listen=listen,
+    )  # fmt: skip
 
 
 def run_bag(
@@ -112,10 +121,11 @@ def run_bag(
     at_end: Callable[[Job], None] | None = None,
     pools: Sequence[Any] = (),
     tail: bool = False,
+    listen: str | None = None,
 ) -> int:
     """Run a bag, or continue the job that `resume` names. Returns the exit code."""
     with good_order():
-        session = Session(place, slots, pools)
+        session = Session(place, slots, pools, listen)
         if pools and not session.owns_server:
             note("a server runs here already: what can be rented is what it was told, and --pools is not looked at")
         try:
@@ -292,7 +302,7 @@ def _refuse_missing_directory(bag: Submission | Request | None, pools: Sequence[
 class Session:
     """A client with a server: a running one, or one of our own that ends with us."""
 
-    def __init__(self, place: Place, slots: int | None, pools: Sequence[Any] = ()) -> None:
+    def __init__(self, place: Place, slots: int | None, pools: Sequence[Any] = (), listen: str | None = None) -> None:
         self.place = place
         self.began_s = time.time()
         self.local: LocalServer | None = None
@@ -301,7 +311,9 @@ class Session:
         else:
             # With pools, hosts come from there: a local worker, which no plan counts on, would take reserved tasks.
             state = state_location(place.state)
-            self.local = LocalServer(state, worker=not pools, slots=slots, idle=True, pools=pools)
+            self.local = LocalServer(
+                state, worker=not pools, slots=slots, idle=True, pools=pools, listen=listen or "127.0.0.1:0"
+            )
             self.client = Client(local=self.local, patience_s=60.0)
             self.client.transport.on_silence = say_silence
         self.job: Job | None = None

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import urllib.request
 from typing import Any
-from urllib.parse import urlsplit
 
 from windfall.pools.contract import CREDENTIALS, Check, Order, PoolError
 from windfall.pools.ec2.api import Account, ApiError, Region
 from windfall.pools.ec2.catalogue import Rentable
-from windfall.pools.ec2.launch import launch_arguments
+from windfall.pools.ec2.launch import LISTEN, launch_arguments
 from windfall.pools.ec2.market import Market, offers_of, read_market
 from windfall.pools.ec2.settings import HIBERNATE, HOWTO, SPOT, TERMINATE, Ec2Settings
 from windfall.pools.ec2.sight import STATE
 from windfall.pools.kinds import Place, PoolConfig
-from windfall.pools.starting.shipped import server_of
+from windfall.pools.starting.shipped import is_loopback, server_of
 
 _DRY_RUN = "DryRunOperation"
 _PERMISSIONS = "the permissions that are needed stand in docs/howto/ec2.md"
-_LOCAL = ("127.0.0.1", "localhost", "::1", "")
 
 
 def examine(pool: PoolConfig, place: Place, account: Account, now: float) -> list[Check]:
@@ -120,9 +118,8 @@ def _reach(place: Place, settings: Ec2Settings) -> Check:
     """Whether the address that machines are given can be theirs, and answers here."""
     server = server_of(place, settings.server)
     what = f"machines can reach the server at {server}"
-    if not settings.server and urlsplit(server).hostname in _LOCAL:
-        hint = 'listen where machines reach it (windfall server --listen 0.0.0.0:7272), or say server = "https://..."'
-        return Check(what, "the server listens on this host only", hint)
+    if not settings.server and is_loopback(server):
+        return Check(what, "the server listens on this host only", LISTEN)
     try:
         import ssl
 

@@ -12,10 +12,11 @@ from windfall.pools.ec2.settings import HIBERNATE, SPOT, TERMINATE, Ec2Settings
 from windfall.pools.ec2.sight import HOST, PERSISTENT, POOL, STATE
 from windfall.pools.ec2.userdata import MOST_BYTES, user_data
 from windfall.pools.kinds import Place, PoolConfig
-from windfall.pools.starting.shipped import server_of, worker_options
+from windfall.pools.starting.shipped import is_loopback, server_of, worker_options
 from windfall.units import parse_duration
 
 Json = dict[str, Any]
+LISTEN = 'listen where machines reach it (--listen 0.0.0.0:7272), or say server = "https://..."'
 
 
 def client_token(owner: str, pool: str, host: str) -> str:
@@ -59,6 +60,17 @@ def launch_arguments(pool: PoolConfig, place: Place, order: Order, rentable: Ren
     if settings.instance_profile:
         arguments["IamInstanceProfile"] = {"Name": settings.instance_profile}
     return arguments
+
+
+def unreachable(settings: Ec2Settings, place: Place) -> PoolError | None:
+    """An error if machines would be told an address of their own: they would be paid for without doing anything.
+
+    Machines of a service on this host may use such an address.
+    """
+    server = server_of(place, settings.server)
+    if not is_loopback(server) or (settings.endpoint and is_loopback(settings.endpoint)):
+        return None
+    return PoolError(f"no machine could reach the server at {server}: {LISTEN}", INVALID)
 
 
 def launch_template(text: str) -> Json:

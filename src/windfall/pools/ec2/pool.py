@@ -37,7 +37,7 @@ from windfall.pools.contract import (
 )
 from windfall.pools.ec2.api import Account, ApiError
 from windfall.pools.ec2.catalogue import Rentable
-from windfall.pools.ec2.launch import launch_arguments, our_tags, tag_list
+from windfall.pools.ec2.launch import launch_arguments, our_tags, tag_list, unreachable
 from windfall.pools.ec2.market import Market, offers_of, price_moves, priced, read_market
 from windfall.pools.ec2.settings import HOWTO, SPOT, TERMINATE, Ec2Settings
 from windfall.pools.ec2.sight import PERSISTENT, STATE, Sighted, failed, sighted, worker_words
@@ -109,6 +109,8 @@ class Ec2Pool:
         return self._launch(order, rentable)
 
     def _launch(self, order: Order, rentable: Rentable) -> str | PoolError:
+        if (problem := unreachable(self._settings, self._place)) is not None:
+            return problem
         try:
             arguments = launch_arguments(self._pool, self._place, order, rentable)
         except OSError as error:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-from urllib.parse import urlsplit
-
 from msgspec import Struct, field
 
 from windfall.pools.contract import CREDENTIALS, QUOTA, Check, Order, PoolError
@@ -13,6 +10,7 @@ from windfall.pools.kubernetes import manifest
 from windfall.pools.kubernetes.answers import ApiError, decoded
 from windfall.pools.kubernetes.api import Api, core, jobs
 from windfall.pools.kubernetes.manifest import Worker
+from windfall.pools.starting.shipped import is_loopback
 
 PAGE = "docs/howto/kubernetes.md"
 RIGHTS = (
@@ -101,14 +99,6 @@ def _reach(pool: PoolConfig, place: Place, server: str) -> Check:
     if not place.outside_url and not pool.settings.server:
         hint = "the server listens on this machine only: start it with --listen 0.0.0.0:7272"
     return Check(what, "in a pod that address is the pod itself", hint)
-
-
-def is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _dry_runs(api: Api, pool: PoolConfig, place: Place, server: str) -> list[Check]:

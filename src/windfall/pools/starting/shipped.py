@@ -7,7 +7,9 @@ import os
 import shlex
 import shutil
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from windfall.pools.contract import Order
 from windfall.pools.kinds import Place, PoolConfig
@@ -25,6 +27,15 @@ exec {command} "$@" >>worker.log 2>&1
 def server_of(place: Place, stated: str) -> str:
     """The address that workers on other hosts use: as the pool states it, or as the server listens."""
     return stated or place.outside_url or place.url
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the address means the host itself, on whichever host it is used."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host in ("localhost", "")
 
 
 def worker_options(order: Order, pool: PoolConfig) -> list[str]:

@@ -11,9 +11,9 @@ import pytest
 
 from windfall.errors import BadInput
 from windfall.pools.config import read_pools
-from windfall.pools.contract import Order, PoolError
+from windfall.pools.contract import INVALID, Order, PoolError
 from windfall.pools.ec2.catalogue import InstanceType, Rentable
-from windfall.pools.ec2.launch import client_token, launch_arguments, launch_template
+from windfall.pools.ec2.launch import client_token, launch_arguments, launch_template, unreachable
 from windfall.pools.ec2.settings import Ec2Settings
 from windfall.pools.ec2.userdata import MOST_BYTES
 from windfall.pools.kinds import Place, PoolConfig
@@ -75,6 +75,24 @@ def test_a_machine_on_demand_is_no_spot_machine_and_ends_itself(tmp_path):
     found = arguments(tmp_path, rentable("on-demand"), interruption="stop")
     assert "InstanceMarketOptions" not in found and found["InstanceInitiatedShutdownBehavior"] == "terminate"
     assert [each["ResourceType"] for each in found["TagSpecifications"]] == ["instance", "volume"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "url", "is_refused"),
+    [
+        ({}, "http://127.0.0.1:7272", True),
+        ({}, "https://localhost:7272", True),
+        ({}, "http://10.0.0.5:7272", False),
+        ({"server": "http://head.example.org:7272"}, "http://127.0.0.1:7272", False),
+        ({"endpoint": "http://127.0.0.1:5000"}, "http://127.0.0.1:7272", False),
+        ({"endpoint": "https://ec2.example.org"}, "http://127.0.0.1:7272", True),
+    ],
+)
+def test_no_machine_is_rented_that_would_take_itself_for_the_server(tmp_path, settings, url, is_refused):
+    place = Place(url, tmp_path / "token", tmp_path)
+    error = unreachable(Ec2Settings(types=["c7g.*"], **settings), place)
+    assert (error is not None) == is_refused
+    assert error is None or (error.kind == INVALID and "--listen" in error.error)
 
 
 def test_place_image_and_template_are_passed_on(tmp_path):
