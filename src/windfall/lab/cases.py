@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -21,9 +20,9 @@ from types import FrameType
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from windfall.cli.show.output import console
 from windfall.lab.version import code_version
 
 Case = dict[str, Any]
@@ -44,9 +43,8 @@ def run(
     if outdated := outdated & {_key(case) for case in cases} - known.keys():
         click.echo(f"{what}: {len(outdated):,} stored results are of other versions of the code; run again", err=True)
     todo = [case for case in cases if _key(case) not in known]
-    console = Console(stderr=True, quiet=not sys.stderr.isatty())
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress, open(store, "a") as kept:
+    with Progress(*columns, console=console()) as progress, open(store, "a") as kept:
         bar = progress.add_task(what, total=len(cases), completed=len(cases) - len(todo))
         with closing(_worked_off(todo, work, jobs or os.cpu_count() or 1, together)) as results:
             for case, result in results:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import Counter, defaultdict
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from windfall.cli.plan.workflow_runs import MOST_TASKS, RUNS, document_of, lines_of, question_of, simulate
-from windfall.cli.show.output import deadline_words, wrote
+from windfall.cli.show.output import console, deadline_words, wrote
 from windfall.errors import BadInput, Missed
 from windfall.planning.contract import SPOT
 from windfall.planning.offers import Offer
@@ -259,7 +258,4 @@ def _market(problem: Problem, name: str) -> str:
 
 def _working(what: str, quiet: bool) -> Any:
     """A spinner on a terminal, nothing in a pipe."""
-    from rich.console import Console
-
-    console = Console(stderr=True, quiet=quiet or not sys.stderr.isatty())
-    return console.status(what)
+    return console(quiet).status(what)

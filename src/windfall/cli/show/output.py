@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from windfall.cli.show.terminal import drawn_on
 from windfall.escaping import visible
 from windfall.units import show_clock, show_deadline
 
@@ -48,11 +49,12 @@ def _is_number(text: str) -> bool:
     return text == "-" or text.replace(",", "").replace(".", "").replace("%", "").strip().isdecimal()
 
 
-def console() -> Console:
-    """Where progress goes: standard error; nothing at all if that is no terminal."""
+def console(quiet: bool = False) -> Console:
+    """Where progress goes: standard error; nothing at all if that is no terminal, or `quiet`."""
     from rich.console import Console
 
-    return Console(stderr=True, quiet=not sys.stderr.isatty(), highlight=False)
+    quiet = quiet or not sys.stderr.isatty()
+    return Console(file=drawn_on(sys.stderr), stderr=True, quiet=quiet, highlight=False)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from windfall.escaping import for_terminal
 
 
 class Terminal:
-    """A text stream whose texts are made harmless. Rich, which draws with control sequences, writes past it."""
+    """A text stream whose texts are made harmless. Rich, which draws with control sequences, writes past it: give its
+    consoles `file=drawn_on(sys.stderr)`."""
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
@@ -24,6 +25,13 @@ class Terminal:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rich_proxied_file, name)
+
+
+def drawn_on(stream: TextIO) -> TextIO:
+    """The stream below all guards. Rich looks below one, and adds one of its own while it draws."""
+    while (below := getattr(stream, "rich_proxied_file", None)) is not None:
+        stream = below
+    return stream
 
 
 def guard_terminals() -> None:

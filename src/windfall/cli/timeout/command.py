@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from windfall.cli.show.output import plot_file, plural
+from windfall.cli.show.output import console, plot_file, plural
 from windfall.cli.timeout.show import show as show_learned
 from windfall.errors import BadInput
 from windfall.store.location import shown
@@ -324,9 +324,7 @@ def analyse_file(file: str, latencies: Any, run_s: float, submit_cost_s: float, 
 
 def working(what: str) -> Any:
     """A spinner on a terminal, silence in a pipe."""
-    from rich.console import Console
-
-    return Console(stderr=True).status(what)
+    return console().status(what)
 
 
 def fit_document(report: Report) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import click
 import msgspec
 import numpy as np
 
+from windfall.cli.show.output import console
 from windfall.cli.timeout.command import jsonable
 from windfall.figures.canvas import new_figure, save
 from windfall.lab.data import root
@@ -36,8 +37,6 @@ def command(out: Path, seeds: int, as_json: bool) -> None:
 
     Writes timeouts.md, timeouts.json and the figures as PNG into --out.
     """
-    from rich.console import Console
-
     out.mkdir(parents=True, exist_ok=True)
     parts: list[tuple[str, Callable[[], tuple[Any, str]]]] = [
         ("table_2", table_2),
@@ -47,9 +46,9 @@ def command(out: Path, seeds: int, as_json: bool) -> None:
         ("learning", lambda: learning(seeds)),
     ]
     results, texts = {}, ["# Timeouts, run again\n\nEvery figure is computed here; those of the paper are marked so.\n"]
-    console = Console(stderr=True)
+    screen = console()
     for name, part in parts:
-        with console.status(name.replace("_", " ")):
+        with screen.status(name.replace("_", " ")):
             results[name], text = part()
         texts.append(text)
     document = jsonable(results)
