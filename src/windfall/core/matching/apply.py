@@ -105,6 +105,7 @@ def _come_alive(state: State, host: Host, event: HostAsked) -> None:
         state.hosts.live[host.number] = None
         host.state = LIVE
     host.describe(event.ad, event.slots, event.t)
+    state.hosts.note_held(host)
     if was == GONE:
         state.hosts.count_in_pool(host.pool, 1)
         if host.pool in state.supply.pools:

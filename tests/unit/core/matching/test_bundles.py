@@ -145,6 +145,18 @@ def test_what_was_asked_for_and_stays_is_not_asked_for_again():
     assert hand.ask("full", want=0, room=100).hand_back == []
 
 
+def test_a_repeated_exchange_with_fewer_slots_makes_a_bundle_of_what_the_host_holds():
+    hand = made()
+    hand.submit(5)
+    assert len(hand.tasks("h", want=2, slots=2)) == 2
+    hand._n["h"] -= 1
+    assert hand.ask("h", want=2, slots=1).repeat
+    assert [*hand.state.hosts.bundled] == [hand.state.host("h").number]
+    hand._n["h"] -= 1
+    assert hand.ask("h", want=2, slots=2).repeat
+    assert not hand.state.hosts.bundled
+
+
 def test_a_repeated_exchange_is_told_again_what_to_return():
     hand = made()
     keys = hoard(hand)
