@@ -49,6 +49,7 @@ class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
     name: str | None = None
     python: str | None = None
     max_failed_tasks: int | None = None
+    fixed_memory: bool | None = None
     priority: float | None = None
     replication: Literal["idle-slots", "queued"] | None = None
     max_replicas: int | None = None
@@ -91,7 +92,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "tags": settings.tags,
     }
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
-                 "planner", "confidence", "replication", "max_replicas"):  # fmt: skip
+                 "planner", "confidence", "replication", "max_replicas", "fixed_memory"):  # fmt: skip
         said[name] = getattr(settings, name)
     converted: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
         "memory": ("memory", parse_memory),

@@ -196,7 +196,7 @@ class BehindDashes(SectionedCommand):
         "Tasks": ("csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "resume",
                   "name", "tags"),
         "Files and environment": ("inputs", "outputs", "cwd", "env", "stdin_text", "output_cap", "checkpoint"),
-        "Resources of a task": ("cpus", "memory", "wall", "estimate", "slots"),
+        "Resources of a task": ("cpus", "memory", "fixed_memory", "wall", "estimate", "slots"),
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
         "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "planner", "confidence"),
         "Policies": ("priority", *POLICY_NAMES, "replication", "max_replicas", "attributes"),
@@ -296,6 +296,9 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     ),
     click.option("--cpus", type=float, metavar="N", help="Cores per task.  [default: 1]"),
     click.option("--memory", metavar="SIZE", help="Memory per task: 2G, or 2G*attempt to grow.  [default: no limit]"),
+    click.option(
+        "--fixed-memory", is_flag=True, default=None, help="Do not give a task more that died of too little memory."
+    ),
     click.option("--wall", metavar="TIME", help="Kill an attempt after this time.  [default: no limit]"),
     click.option(
         "--max-failures", type=int, metavar="N", help="Failed attempts after which a task has failed.  [default: 3]"
@@ -342,8 +345,8 @@ def bag_options(command: F) -> F:
 _BAG_NAMES = [
     "tasks", "csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "name",
     "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd", "stdin_text",
-    "inputs", "outputs", "cpus", "memory", "wall", "max_failures", "max_losses", "max_failed_tasks", "priority",
-    "replication", "max_replicas", "grace", "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
+    "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "max_failures", "max_losses", "max_failed_tasks",
+    "priority", "replication", "max_replicas", "grace", "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip
 
 

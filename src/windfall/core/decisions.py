@@ -80,6 +80,8 @@ class ResultsJudged(Decision):
     """Jobs to replan because the estimate of their run times has changed enough."""
     stopped: list[Stop] = []
     advice: list[Advice] = []
+    memory: list[tuple[int, int]] = []
+    """(place, bytes) of results that died of too little memory, and what their tasks get from now on."""
 
 
 class HostAnswered(Decision):

@@ -43,6 +43,8 @@ class TaskClass(Struct, frozen=True, array_like=True):
     """It checkpoints, in files of this size; an attempt that moves goes on from there."""
     executable: str = ""
     """The program that its tasks run, for policies; empty where tasks differ."""
+    fixed_memory: bool = False
+    """A task that dies of too little memory is tried again with as much as before."""
     checkpoint_auto: bool = False
     """How often it saves is left to the engine (`core.renting.checkpoints`)."""
 

@@ -27,7 +27,7 @@ from windfall.client.job import ENDED
 from windfall.client.local import jobs_at_rest, state_location
 from windfall.client.results import cause_text
 from windfall.errors import BadInput, Missed, Unreachable
-from windfall.units import parse_duration, show_duration
+from windfall.units import parse_duration, show_bytes, show_duration
 
 Json = dict[str, Any]
 STATES = ("waiting", "running", "done", "failed", "cancelled")
@@ -143,6 +143,8 @@ def _dollars(row: Json) -> str:
 
 def _print_status(groups: list[Json], last: Json, place: Place) -> None:
     print_summary(last, groups, place)
+    if last.get("peak_memory_bytes"):
+        click.echo(f"  memory: {show_bytes(last['peak_memory_bytes'])} is the most that an attempt took")
     if last["state"] in ENDED:
         return
     tasks = last["tasks"]

@@ -57,15 +57,30 @@ def lines(told: Json) -> list[str]:
     if told["task"] is None:
         waiting = told.get("waiting")
         if waiting is None:
-            return [f"{job} has ended: {told['state']}.", *_blocked(told), *money_lines(told)]
+            return [f"{job} has ended: {told['state']}.", *_blocked(told), *memory_lines(told), *money_lines(told)]
         head = f"{job} {'waits' if waiting['waits'] and not told.get('running') else 'is ' + told['state']}."
         written = [f"    {name} = {text}" for name, text in told["policies"].items()]
-        return [head, *waiting_lines(waiting), *(["  its policies:", *written] if written else []), *money_lines(told)]
+        policies = ["  its policies:", *written] if written else []
+        return [head, *waiting_lines(waiting), *policies, *memory_lines(told), *money_lines(told)]
     found = [f"task {told.get('task_name') or told['task']} of {job} {_standing(told)}."]
     if "waiting" in told:
         found += waiting_lines(told["waiting"])
     if told["story"]:
         found += ["  its story:", *(f"    {_step(step)}" for step in told["story"])]
+    return found
+
+
+ENDED = ("done", "failed", "cancelled")
+
+
+def memory_lines(told: Json) -> list[str]:
+    """Requests for memory that are far beyond what tasks take, and what to change."""
+    found = []
+    for row in told.get("memory", []):
+        if row["because"]:
+            name = f"class {row['class']}: " if row["class"] else ""
+            found.append(f"  {name}{row['because']}.")
+            found += [f"  try: {row['try']}"] if row["try"] and told["state"] not in ENDED else []
     return found
 
 

@@ -70,6 +70,8 @@ class Reason(Struct):
     """Reasons that keep the same host away, this one included: `try_` is against all of them."""
 
 
+PEAK_SAMPLES, FAR_TOO_LARGE, PEAK_MARGIN = 10, 4, 1.5
+"""Attempts before their peak says something; a request beyond this many peaks is far too large; what would do."""
 NameOf = Callable[[int], str]
 """What a task is called."""
 
@@ -299,7 +301,7 @@ def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
                 short,
             )
         )
-    need = rules.memory_for(attempt)
+    need = rules.memory_for(attempt) if task is None else bag.memory_for(task, attempt)
     if need and host.memory_bytes and need > host.memory_bytes:
         need_mb, has_mb = need >> 20, host.memory_bytes >> 20
         found.append(
@@ -473,6 +475,26 @@ def _lost(losses: list[tuple[int, int, int, int]], job: int, task: int, t: float
     ]
 
 
+def memory_of(bag: Bag) -> list[Json]:
+    """By class of tasks: what was asked for, the most that an attempt took, and advice where that is far less."""
+    found = []
+    for index, (count, peak) in sorted(bag.tally.peaks.items()):
+        asked = bag.classes[index].memory_for(1)
+        row: Json = {
+            "class": bag.classes[index].name, "asked_bytes": asked or None, "peak_bytes": peak, "attempts": count,
+            "because": "", "try": "",
+        }  # fmt: skip
+        if asked and count >= PEAK_SAMPLES and asked > FAR_TOO_LARGE * peak:
+            enough_mb = max(1, ceil(PEAK_MARGIN * peak / (1 << 20)))
+            row["because"] = (
+                f"the request for memory is far too large: {show_bytes(asked)} asked for, "
+                f"{show_bytes(peak)} is the most that {count} attempts took"
+            )
+            row["try"] = f"windfall change {bag.number} --memory {enough_mb}M" if len(bag.classes) == 1 else ""
+        found.append(row)
+    return found
+
+
 def timeouts_of(state: State, bag: Bag) -> list[Json]:
     """When silence counts as a loss, pool by pool: which law, how many samples, what it expects."""
     if "Deadline" in bag.rules.policies:
@@ -494,6 +516,7 @@ def explain(
             document["blocked"] = _blocked(bag, name_of)
         document["policies"] = policies.of(bag.rules.policies).expressions
         document["timeouts"] = timeouts_of(state, bag)
+        document["memory"] = memory_of(bag)
         document["money"] = explain_plan.money_of(state, bag, t)
         document["plan"] = explain_plan.plan_of(state, bag)
         return document

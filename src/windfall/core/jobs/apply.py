@@ -161,12 +161,18 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
         if bag is None:
             continue
         touched[result.job] = bag
+        if result.rss_bytes and verdict != STALE:
+            bag.tally.note_peak(bag.class_of(result.task), result.rss_bytes)
         if verdict == ACCEPTED:
             latency_s = _accept(state, bag, host, result)
             if host is not None and place in observed:
                 state.learned.latencies.observe(host.pool, bag.rules.name, latency_s, rules=books.latencies)
         else:
             _other(state, bag, host, result, verdict, event.t)
+    for place, memory_bytes in decided.memory:
+        result = event.results[place]
+        bag = bags[result.job]
+        bag.progress.memory.setdefault(result.task, []).append((bag.columns.attempts[result.task] + 1, memory_bytes))
     for place, seconds in decided.ran:
         _learn_run_time(state, event.results[place], seconds)
     for job in decided.replan:
@@ -201,6 +207,8 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
         progress.forget_checkpoint(task)
     if progress.interrupted_s:
         progress.interrupted_s.pop(task, None)
+    if progress.memory:
+        progress.memory.pop(task, None)
     if bag.shape is not None:
         bag.release_children(task)
         index = bag.class_of(task)

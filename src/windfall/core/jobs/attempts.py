@@ -35,8 +35,8 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
         host.held[job, task, number] = None
         if deadline is not None:
             state.bags.deadlines.push((deadline, job, task, number))
-    if classes[klass].memory_bytes:
-        host.memory_held += classes[klass].memory_for(number) * count
+    if classes[klass].memory_bytes or bag.progress.memory:
+        host.memory_held += bag.memory_for(first, number) * count
     bag.tally.attempts += count
     if terms.tail or counts[WAITING] <= queues.held + queues.reserved_ready:
         # Otherwise it has tasks to hand out as before.
@@ -65,7 +65,7 @@ def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
     if host is None or host.held.pop(key, 0) is not None:
         return
     if host.memory_held:
-        host.memory_held -= bag.classes[bag.class_of(task)].memory_for(attempt.number)
+        host.memory_held -= bag.memory_for(task, attempt.number)
     if hosts.bundled and len(host.held) <= host.slots:
         hosts.bundled.pop(host.number, None)
     if host.session.asked_back:

@@ -26,11 +26,14 @@ from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes
 from windfall.core.state.jobs.bags import FINAL, Bag
-from windfall.core.state.jobs.causes import CANCEL, LOSS_CODES, NO_DIRECTORY, SUCCESS, UNRENDERED
+from windfall.core.state.jobs.causes import CANCEL, LOSS_CODES, NO_DIRECTORY, OUT_OF_MEMORY, SUCCESS, UNRENDERED
 from windfall.core.state.state import State
 
 DIRECTORY_ATTEMPTS = 3
 """A task has failed when its working directory was missing this often, or once where there is no other host."""
+
+MEMORY_FACTOR, PEAK_MARGIN = 2, 1.25
+"""What a task gets that died of too little memory: times what it had, and times the most that its class has taken."""
 
 
 def on_results_reported(state: State, event: ResultsReported, policies: Any) -> ResultsJudged:
@@ -42,6 +45,8 @@ def on_results_reported(state: State, event: ResultsReported, policies: Any) -> 
 def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> None:
     """Add to the verdicts what else follows: what is learned, and which jobs have failed too often."""
     verdicts = judged.verdicts
+    if RETRIED in verdicts:
+        judged.memory = _more_memory(state, event, verdicts)
     if ACCEPTED in verdicts:
         host = state.hosts.by_name.get(event.host)
         if host is not None:
@@ -51,6 +56,34 @@ def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> Non
     if FAILED_FOR_GOOD in verdicts or LOST_FOR_GOOD in verdicts:
         pairs = zip(event.results, verdicts, strict=True)
         judged.stopped = stops.after(state, [(result.job, verdict) for result, verdict in pairs])
+
+
+def _more_memory(state: State, event: ResultsReported, verdicts: list[int]) -> list[tuple[int, int]]:
+    found = []
+    for place, (result, verdict) in enumerate(zip(event.results, verdicts, strict=True)):
+        if verdict == RETRIED and result.cause == OUT_OF_MEMORY:
+            more_bytes = more_memory(state, state.bags[result.job], result)
+            if more_bytes:
+                found.append((place, more_bytes))
+    return found
+
+
+def more_memory(state: State, bag: Bag, result: Result) -> int:
+    """Bytes for the next attempt of a task that died of too little; 0: as before.
+
+    At least twice what it had, at least what tasks of its class have taken (and a quarter more), at most what the
+    largest host has.
+    """
+    index = bag.class_of(result.task)
+    rules, had = bag.classes[index], bag.memory_for(result.task, result.attempt)
+    if rules.fixed_memory or (rules.memory_per_attempt and result.task not in bag.progress.memory):
+        return 0
+    _, peak = bag.tally.peaks.get(index, (0, 0))
+    wanted = max(MEMORY_FACTOR * (had or result.rss_bytes), int(PEAK_MARGIN * max(peak, result.rss_bytes)))
+    largest = max((state.hosts[number].memory_bytes for number in state.hosts.live), default=0)
+    if largest:
+        wanted = min(wanted, largest)
+    return wanted if wanted > had else 0
 
 
 def judge(state: State, result: Result, host: str, t: float) -> int:

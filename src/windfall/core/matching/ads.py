@@ -231,7 +231,7 @@ Task = tuple[State, Bag, int, list[Attempt], float]
 
 def _next_memory_mb(task: Task, t: float) -> int:
     _, bag, index, _, _ = task
-    return bag.classes[bag.class_of(index)].memory_for(bag.columns.attempts[index] + 1) >> 20
+    return bag.memory_for(index, bag.columns.attempts[index] + 1) >> 20
 
 
 def _task_name(bag: Bag, task: int) -> str:

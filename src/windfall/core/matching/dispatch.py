@@ -525,7 +525,7 @@ class Matcher:
         picked: list[Assigned] = []
         for task in self._returned(bag, queue, left) if queue.again else ():
             number = bag.columns.attempts[task] + 1
-            need = rules.memory_for(number)
+            need = bag.memory_for(task, number)
             if need and self.host.memory_bytes:
                 if need > self.memory_free and not self._runs_at_once(need):
                     continue
@@ -554,7 +554,7 @@ class Matcher:
         if not self._looked_at_held:
             bags, self._looked_at_held = self.state.bags, True
             for job, task, number in self.host.held:
-                self._largest = max(self._largest, bags[job].classes[bags[job].class_of(task)].memory_for(number))
+                self._largest = max(self._largest, bags[job].memory_for(task, number))
         return self.host.slots * self._largest <= self.host.memory_bytes
 
     def _returned(self, bag: Bag, queue: TaskQueue, most: int) -> list[int]:
@@ -596,8 +596,7 @@ class Matcher:
         if room.memory_bytes is not None:
             self.memory_free = room.memory_bytes
             for piece in picked:
-                rules = bag.classes[bag.class_of(piece.first)]
-                self._largest = max(self._largest, rules.memory_for(piece.attempt))
+                self._largest = max(self._largest, bag.memory_for(piece.first, piece.attempt))
         return picked, used
 
 

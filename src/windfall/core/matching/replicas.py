@@ -43,14 +43,14 @@ class Room(Struct):
     memory_bytes: int | None
     looks: int = LOOKED_AT_IN_ALL
 
-    def fits(self, rules: TaskClass, number: int) -> bool:
-        return rules.cpus <= self.slots and (self.memory_bytes is None or rules.memory_for(number) <= self.memory_bytes)
+    def fits(self, rules: TaskClass, need_bytes: int) -> bool:
+        return rules.cpus <= self.slots and (self.memory_bytes is None or need_bytes <= self.memory_bytes)
 
-    def take(self, rules: TaskClass, number: int) -> None:
+    def take(self, rules: TaskClass, need_bytes: int) -> None:
         self.tasks -= 1
         self.slots -= max(1, ceil(rules.cpus))
         if self.memory_bytes is not None:
-            self.memory_bytes -= rules.memory_for(number)
+            self.memory_bytes -= need_bytes
 
 
 def slow_after_s(state: State, bag: Bag) -> float | None:
@@ -98,11 +98,11 @@ def replicas_for(
             continue
         rules = bag.classes[bag.class_of(task)]
         number = bag.columns.attempts[task] + 1
-        if not room.fits(rules, number):
+        if not room.fits(rules, bag.memory_for(task, number)):
             continue
         job = job_ad(state, bag, task, attempts, t)
         if policy.match_replica(host_, job, bag_, queue, pool, t):
-            room.take(rules, number)
+            room.take(rules, bag.memory_for(task, number))
             seconds = deadline_s(bag, policy, job)
             picked.append(Assigned(bag.number, task, 1, number, None if seconds is None else t + seconds, TAIL_REPLICA))
     return picked
@@ -123,11 +123,13 @@ def queued_for(
         attempts = bag.attempts.live[task]
         rules = bag.classes[bag.class_of(task)]
         number = bag.columns.attempts[task] + 1
-        if any(attempt.host == host.number for attempt in attempts) or not room.fits(rules, number):
+        if any(attempt.host == host.number for attempt in attempts) or not room.fits(
+            rules, bag.memory_for(task, number)
+        ):
             continue
         job = job_ad(state, bag, task, attempts, t)
         if policy.match(host_, bag_, queue, pool, t, job).matches:
-            room.take(rules, number)
+            room.take(rules, bag.memory_for(task, number))
             seconds = deadline_s(bag, policy, job)
             picked.append(Assigned(bag.number, task, 1, number, None if seconds is None else t + seconds, TAIL_REPLICA))
     return picked

@@ -74,7 +74,7 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
             break
         rules = bag.classes[bag.class_of(task)]
         number = bag.columns.attempts[task] + 1
-        width, need = max(1, ceil(rules.cpus)), rules.memory_for(number)
+        width, need = max(1, ceil(rules.cpus)), bag.memory_for(task, number)
         if used + width > room or (host.memory_bytes and need > memory_free) or bag.is_held(task):
             continue
         memory_free -= need

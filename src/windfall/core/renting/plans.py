@@ -92,7 +92,7 @@ def _task(bag: Bag, task: int, looks: list[Outlook], ran_s: float) -> Task:
     index = bag.class_of(task)
     look, rules = looks[index], bag.classes[index]
     saved_s = max((saved for _, saved in bag.progress.saved.get(task, ())), default=0.0)
-    memory_gb = rules.memory_for(bag.columns.attempts[task] + 1) / GIB
+    memory_gb = bag.memory_for(task, bag.columns.attempts[task] + 1) / GIB
     runtime_s, mean_s = look.given(ran_s, unit_of(bag, task))
     return Task(
         task, runtime_s, memory_gb, rules.name, rules.checkpoint_mb, saved_s, mean_s, max(1, math.ceil(rules.cpus)),

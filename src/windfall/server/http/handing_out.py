@@ -43,7 +43,8 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
     out = HandedOut()
     for piece in assigned:
         job, attempt = piece.job, piece.attempt
-        checkpoints = service.state.bags[job].progress.checkpoints
+        bag = service.state.bags[job]
+        checkpoints, raised = bag.progress.checkpoints, bag.progress.memory
         renderer: Renderer | None = None
         for task in range(piece.first, piece.first + piece.count):
             try:
@@ -53,6 +54,8 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
                     overrides = {**(overrides or {}), "checkpoint": checkpoints[task]}
                 if piece.checkpoint_s is not None:
                     overrides = {**(overrides or {}), "checkpoint_s": piece.checkpoint_s}
+                if task in raised:
+                    overrides = {**(overrides or {}), "memory_bytes": bag.memory_for(task, attempt)}
                 if overrides:
                     _encode(overrides)  # what cannot be sent must fail here, not with the whole answer
             except StoreError:

@@ -86,6 +86,7 @@ def classes_of(spec: JobSpec) -> list[TaskClass]:
             name=needs.name,
             checkpoint_mb=None if spec.checkpoint_s is None else spec.checkpoint_mb,
             executable=executable,
+            fixed_memory=spec.fixed_memory,
             checkpoint_auto=spec.checkpoint_auto,
         )
         for needs in spec.task_classes()

@@ -57,6 +57,7 @@ def job_status(known: Known, bag: Bag) -> Json:
         "elapsed_s": max(0.0, end - bag.submitted_t),
         "down_s": within(known.downtimes, bag.submitted_t, end),
         "mean_run_s": bag.tally.run_s / counts[DONE] if counts[DONE] else None,
+        "peak_memory_bytes": max((peak for _, peak in bag.tally.peaks.values()), default=None),
         "priority": bag.rules.priority,
         "tail": bag.tail,
         "stopped": bag.stopped,

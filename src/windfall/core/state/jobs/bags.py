@@ -248,6 +248,12 @@ class Tally(Struct, array_like=True):
     """Attempts that were lost with their hosts, by the pool of the host."""
     by_class: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     """Of a workflow, by class: results, their run times in all, and the longest, in seconds."""
+    peaks: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By class: attempts that ended and said what memory they took, and the most that one took, in bytes."""
+
+    def note_peak(self, index: int, rss_bytes: int) -> None:
+        count, peak = self.peaks.get(index, (0, 0))
+        self.peaks[index] = (count + 1, max(peak, rss_bytes))
 
 
 class Progress(Struct, array_like=True):
@@ -261,6 +267,8 @@ class Progress(Struct, array_like=True):
     """The blobs that hold the newest checkpoints."""
     interrupted_s: dict[int, float] = field(default_factory=dict)
     """Seconds (at speed 1) that interrupted attempts had run: a lower bound of the run time."""
+    memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """Tasks that died of too little memory: (attempt, bytes) from which attempt on they get how much."""
 
     def forget_checkpoint(self, task: int) -> None:
         """The task is done, or it failed: a failed task begins at its beginning."""
@@ -357,6 +365,13 @@ class Bag(Struct, array_like=True, dict=True):
 
     def class_of(self, task: int) -> int:
         return self.columns.class_of(task)
+
+    def memory_for(self, task: int, attempt: int) -> int:
+        """Bytes that an attempt of a task asks for; 0: it does not say."""
+        for first, memory_bytes in reversed(self.progress.memory.get(task, ()) if self.progress.memory else ()):
+            if attempt >= first:
+                return memory_bytes
+        return self.classes[self.class_of(task)].memory_for(attempt)
 
     def class_key(self, index: int) -> str:
         """Under what run times are kept: the class's own name where it has one, so that jobs learn from each other."""

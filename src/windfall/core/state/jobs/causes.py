@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from windfall.wire.messages import BAD_TASK, CANCELLED, CAUSES, DONE, LOSSES, LOST, NO_CWD
+from windfall.wire.messages import BAD_TASK, CANCELLED, CAUSES, DONE, LOSSES, LOST, NO_CWD, OOM
 
 SUCCESS = CAUSES.index(DONE)
 CANCEL = CAUSES.index(CANCELLED)
 NO_DIRECTORY = CAUSES.index(NO_CWD)
 UNRENDERED = CAUSES.index(BAD_TASK)
+OUT_OF_MEMORY = CAUSES.index(OOM)
 LOST_CODE = CAUSES.index(LOST)
 LOSS_CODES = frozenset(CAUSES.index(cause) for cause in LOSSES)
 Loss = tuple[int, int, int, int]

@@ -1,0 +1,73 @@
+"""Memory: a task that dies of too little gets more, and a request far beyond the peak is named."""
+
+from __future__ import annotations
+
+from tests.support.engine.hand import Hand
+from windfall.core.events import Key, Result, ResultsReported, TaskClass
+from windfall.core.explain.jobs import memory_of
+from windfall.core.state.snapshot import load, save
+from windfall.wire.messages import CAUSES
+
+MIB = 1 << 20
+
+
+def report(hand: Hand, host: str, key: Key, cause: str, rss_mb: int) -> None:
+    result = Result(*key, CAUSES.index(cause), 0 if cause == "done" else None, hand.t - 1, hand.t, 1.0, rss_mb * MIB)
+    hand.step(ResultsReported(hand.t, host, [result]))
+
+
+def test_a_task_that_dies_of_memory_gets_twice_as_much_up_to_what_a_host_has():
+    hand = Hand()
+    bag = hand.submit(1, [TaskClass(memory_bytes=100 * MIB, max_failures=9)])
+    got = []
+    for _ in range(4):
+        (key,) = hand.tasks("h", memory_mb=500)
+        got.append(bag.memory_for(*key[1:]) // MIB)
+        assert hand.state.host("h").memory_held == got[-1] * MIB
+        report(hand, "h", key, "oom", rss_mb=got[-1])
+    assert got == [100, 200, 400, 500]
+    assert hand.state.host("h").memory_held == 0
+
+
+def test_what_the_class_has_taken_is_the_least_that_the_next_attempt_gets():
+    hand = Hand()
+    bag = hand.submit(2, [TaskClass(memory_bytes=100 * MIB)])
+    large, small = hand.tasks("h", want=2, slots=2, memory_mb=4096)
+    report(hand, "h", large, "done", rss_mb=800)
+    report(hand, "h", small, "oom", rss_mb=100)
+    (again,) = hand.tasks("h", slots=2)
+    assert bag.memory_for(*again[1:]) == 1000 * MIB
+    assert save(load(save(hand.state))) == save(hand.state)
+    report(hand, "h", again, "done", rss_mb=700)
+    assert bag.progress.memory == {}
+
+
+def test_a_job_may_forbid_it_and_one_that_grows_by_attempt_grows_as_it_says():
+    for rules, expected in ((TaskClass(memory_bytes=100 * MIB, fixed_memory=True), 100),
+                            (TaskClass(memory_bytes=100 * MIB, memory_per_attempt=True), 200)):  # fmt: skip
+        hand = Hand()
+        bag = hand.submit(1, [rules])
+        (key,) = hand.tasks("h", memory_mb=4096)
+        report(hand, "h", key, "oom", rss_mb=100)
+        (again,) = hand.tasks("h")
+        assert bag.memory_for(*again[1:]) == expected * MIB
+
+
+def test_other_failures_get_no_more_memory():
+    hand = Hand()
+    bag = hand.submit(1, [TaskClass(memory_bytes=100 * MIB)])
+    (key,) = hand.tasks("h", memory_mb=4096)
+    report(hand, "h", key, "exit", rss_mb=100)
+    (again,) = hand.tasks("h")
+    assert bag.memory_for(*again[1:]) == 100 * MIB
+
+
+def test_a_request_far_beyond_the_peak_is_named_with_what_would_do():
+    hand = Hand()
+    bag = hand.submit(20, [TaskClass(memory_bytes=4096 * MIB)])
+    for _ in range(12):
+        (key,) = hand.tasks("h")
+        report(hand, "h", key, "done", rss_mb=200)
+    (row,) = memory_of(bag)
+    assert (row["asked_bytes"], row["peak_bytes"], row["attempts"]) == (4096 * MIB, 200 * MIB, 12)
+    assert "far too large" in row["because"] and row["try"] == f"windfall change {bag.number} --memory 300M"
