@@ -54,7 +54,7 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
         key = (job, task, number)
         if bag is None or key in gone or not attempts.live_until(bag, task, number, deadline):
             continue
-        if state.fleet.machines and _is_asleep(state, bag, task, number):
+        if state.fleet.machines and _is_hibernated(state, bag, task, number):
             # Its plan decides how long it may stay hibernated.
             continue
         gone.add(key)
@@ -93,7 +93,7 @@ def complete(state: State, event: TimerFired | HostsEnded, judged: TimeJudged) -
     judged.stopped, judged.lessons = stops.after_losses(state, losses), lessons.of_losses(state, losses, event.t)
 
 
-def _is_asleep(state: State, bag: Bag, task: int, number: int) -> bool:
+def _is_hibernated(state: State, bag: Bag, task: int, number: int) -> bool:
     attempt = bag.attempts.find(task, number)
     host = None if attempt is None else state.hosts.get(attempt.host)
     return host is not None and host.state == HIBERNATED

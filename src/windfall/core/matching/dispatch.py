@@ -19,14 +19,14 @@ from windfall.core.matching import bundles, lifetimes, replicas
 from windfall.core.matching.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.matching.policy import BagPolicy, Seen
 from windfall.core.matching.ranking import UNLIMITED, Known, Wants
-from windfall.core.matching.tail import TailRule, in_tail
+from windfall.core.matching.tail import tail_changes
 from windfall.core.renting.checkpoints import set_intervals
 from windfall.core.renting.free_hosts import may_help
 from windfall.core.renting.machines import free_slots, reserved_for
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.hosts.pools import ENDING, Breaker, PoolState
 from windfall.core.state.jobs.bags import Bag, TaskQueue
-from windfall.core.state.jobs.columns import DONE, WAITING
+from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.renting.fleet import MachineState, machine_of
 from windfall.core.state.state import State
 from windfall.core.supply import modes, overlay
@@ -152,7 +152,7 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
             set_intervals(state, host, machine, answer.assigned, event.t)
             break
     if answer.assigned or state.bags.tails:
-        answer.tails = _tail_changes(state, host, answer.assigned)
+        answer.tails = tail_changes(state, host, answer.assigned)
     return answer
 
 
@@ -234,39 +234,6 @@ def _witnesses(bag: Bag, host: Host) -> int:
             break
         found += attempt.host != host.number
     return found
-
-
-def _tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tuple[int, bool]]:
-    """Bags that enter or leave their tail phase once these tasks are handed out."""
-    if not state.bags.tails and len(assigned) == 1:
-        # Nearly always there is far more left than any threshold.
-        bag = state.bags[assigned[0].job]
-        left = bag.counts[WAITING] - assigned[0].count
-        if not bag.tail and left > state.settings.tail_enter * max(state.hosts.live_slots, host.slots) + 1:
-            return []
-    taken: dict[int, int] = {}
-    for piece in assigned:
-        if piece.first not in state.bags[piece.job].attempts.live:
-            taken[piece.job] = taken.get(piece.job, 0) + piece.count
-    if state.bags.tails and state.settings.tail_leave is not None:
-        taken = dict.fromkeys(state.bags.tails, 0) | taken
-    rule: TailRule | None = None
-    found: list[tuple[int, bool]] = []
-    for job, count in taken.items():
-        bag = state.bags[job]
-        if bag.tail and state.settings.tail_leave is None:
-            continue
-        rule = rule or tail_rule(state, host)
-        now = in_tail(bag.tail, bag.counts[WAITING] - count, rule)
-        if now != bag.tail and bag.sealed:
-            found.append((job, now))
-    return found
-
-
-def tail_rule(state: State, host: Host) -> TailRule:
-    slots = max(state.hosts.live_slots, host.slots)
-    leave = state.settings.tail_leave
-    return TailRule(ceil(state.settings.tail_enter * slots), None if leave is None else ceil(leave * slots))
 
 
 def narrowest(bag: Bag, classes: tuple[int, ...] | None) -> int:

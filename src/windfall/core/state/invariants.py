@@ -45,7 +45,7 @@ def _machine_problems(state: State, machine: MachineState) -> list[str]:
     found: list[str] = []
     host = state.hosts.get(machine.host)
     if host is not None and machine.phase == HIBERNATED and host.state not in (HIBERNATED, GONE):
-        found.append(f"{machine.name} sleeps and its host is {host.state}")
+        found.append(f"{machine.name} is hibernated and its host is {host.state}")
     if host is not None and machine.phase == ENDED and host.state != GONE:
         found.append(f"{machine.name} has ended and its host is {host.state}")
     if not machine.there and machine.queue:
