@@ -28,12 +28,14 @@ from windfall.server.http import (
     exchange,
     machines,
     market,
+    openapi,
     pools,
     sessions,
     submission,
     workflows,
 )
 from windfall.server.http.bodies import TooLarge, typed_body
+from windfall.server.http.problems import problem
 from windfall.server.http.uploads import RETRY_AFTER_S, Stalled
 from windfall.server.pool_admin import PoolBusy
 from windfall.server.pool_tokens import OtherPool
@@ -93,7 +95,7 @@ def error_response(error: WindfallError) -> Response:
     }
     if isinstance(error, TooLarge):
         body["limit"] = error.limit
-    response = json_response({"error": body}, code)
+    response = problem(body, code)
     if code in (503, 507):
         response.headers["retry-after"] = str(getattr(error, "retry_after_s", RETRY_AFTER_S))
     return response
@@ -203,6 +205,8 @@ async def host_action(service: Service, request: Request) -> Answer:
     return await queries.host(service, request)
 
 
+TOKEN_BODIES: dict[Handler, type] = {create_token: TokenBody, host_action: HostBody}
+
 # path, method, handler, role ("" for none), does it write
 ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/", "GET", console.page, "", False),
@@ -212,6 +216,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/console/session", "DELETE", sessions.sign_out, "", False),
     ("/v1/console/links", "POST", sessions.make_link, "read", False),
     ("/v1/stream", "GET", console.stream, "read", False),
+    ("/openapi.json", "GET", openapi.document, "", False),
     ("/healthz", "GET", healthz, "", False),
     ("/readyz", "GET", readyz, "", False),
     ("/worker.pyz", "GET", worker_file, "", False),
@@ -282,7 +287,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
 async def _not_there(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     message = f"there is nothing at {request.method} {request.url.path}"
-    return json_response({"error": {"code": "no-such-path", "kind": "user", "message": message, "hint": ""}}, status)
+    return problem({"code": "no-such-path", "kind": "user", "message": message, "hint": ""}, status)
 
 
 async def _broken(request: Request, error: Exception) -> Response:
@@ -292,7 +297,7 @@ async def _broken(request: Request, error: Exception) -> Response:
 
 def broken(error: Exception) -> Response:
     body = {"code": "internal", "kind": "ours", "message": f"the server failed: {error!r}", "hint": "see its log"}
-    return json_response({"error": body}, 500)
+    return problem(body, 500)
 
 
 async def _gone(request: Request, error: Exception) -> Response:
