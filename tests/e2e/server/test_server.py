@@ -43,7 +43,7 @@ class Caller:
             answer = connection.getresponse()
             content = answer.read()
         kind = answer.getheader("content-type") or ""
-        return answer.status, json.loads(content) if kind == "application/json" else content
+        return answer.status, json.loads(content) if kind.endswith("json") else content
 
     def submit(self, count: int = 5, **spec: Any) -> int:
         source = {"kind": "range", "first": 1, "last": count}
