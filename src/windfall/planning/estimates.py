@@ -84,6 +84,8 @@ class Estimates(Struct):
     running: dict[str, list[float]] = field(default_factory=dict)
     laws: dict[str, RunTimeLaw] = field(default_factory=dict)
     """Fitted laws; an entry is dropped when its class learns something new."""
+    guess_is_mean: bool = True
+    """Whether a user's guess is taken for the mean of the run times or for their median."""
 
     def guess(self, task_class: str, seconds: float) -> None:
         """Set the user's guess for a class, in seconds on a machine of speed 1."""
@@ -138,7 +140,7 @@ class Estimates(Struct):
 
     def _law(self, task_class: str, record: Record) -> RunTimeLaw:
         if task_class not in self.laws:
-            self.laws[task_class] = _fitted(record, self.running.get(task_class, ()))
+            self.laws[task_class] = _fitted(record, self.running.get(task_class, ()), self.guess_is_mean)
         return self.laws[task_class]
 
 
@@ -200,15 +202,16 @@ def _sample_quantile(ended: Sequence[float], running: Sequence[float], q: float,
     return None
 
 
-def _fitted(record: Record, running: Sequence[float]) -> RunTimeLaw:
+def _fitted(record: Record, running: Sequence[float], guess_is_mean: bool) -> RunTimeLaw:
     """The log-normal law of samples, running attempts and prior."""
     logs = [math.log(value) for value in record.seconds]
     if len(logs) >= MIN_SAMPLES_FOR_QUANTILE:
         # So many say themselves how far they spread.
         record = replace(record, guess_s=None, prior=Prior(0.0, 0.0))
     if record.guess_s:
-        # The guess is a mean; that of a log-normal law lies above its median.
-        logs += [math.log(max(record.guess_s, MIN_RUN_S)) - record.prior.spread**2 / 2] * GUESS_SAMPLES
+        # The mean of a log-normal law lies above its median.
+        above = record.prior.spread**2 / 2 if guess_is_mean else 0.0
+        logs += [math.log(max(record.guess_s, MIN_RUN_S)) - above] * GUESS_SAMPLES
     law = _law(logs, 0.0, record.prior)
     # A few rounds suffice: the error shrinks each time by at least the share of running attempts.
     for _ in range(EM_ROUNDS if running else 0):

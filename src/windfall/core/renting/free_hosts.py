@@ -136,9 +136,15 @@ def any_free_host(state: State) -> bool:
 
 
 def _outlooks(state: State, bag: Bag, t: float, together: int = 1) -> list[Outlook]:
-    """By class: run times that `together` tasks all keep with the job's confidence."""
+    """By class: run times that `together` tasks all keep with the job's confidence.
+
+    An estimate is taken for the median: free hosts cost nothing, and records of the first format were made so.
+    """
     confidence = bag.rules.confidence
-    return [Outlook(state, bag, index, confidence, t, together=together) for index in range(len(bag.classes))]
+    return [
+        Outlook(state, bag, index, confidence, t, together=together, guess_is_mean=False)
+        for index in range(len(bag.classes))
+    ]
 
 
 def _rented_s(state: State, bag: Bag, outlooks: list[Outlook]) -> tuple[float, float]:

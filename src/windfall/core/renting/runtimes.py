@@ -149,7 +149,7 @@ class Outlook:
 
     def __init__(
         self, state: State, bag: Bag, index: int, confidence: float, t: float, ran: dict[int, float] | None = None,
-        together: int | None = None,
+        together: int | None = None, guess_is_mean: bool = True,
     ) -> None:  # fmt: skip
         self.rules: TaskClass = bag.classes[index]
         self._key, self.quantile = bag.class_key(index), confidence
@@ -165,7 +165,8 @@ class Outlook:
         guess_s = _pilot_s(bag, index, t) if self.is_unknown else first_s
         prior = RECORDED if bag.progress.estimates else GUESSED if self.rules.estimate_s else UNKNOWN
         running = [] if self.is_unknown else _running(bag, index, ran or {})
-        self._estimates = Estimates({self._key: RunTimes(seconds, len(seconds), guess_s, prior)}, {self._key: running})
+        times = RunTimes(seconds, len(seconds), guess_s, prior)
+        self._estimates = Estimates({self._key: times}, {self._key: running}, guess_is_mean=guess_is_mean)
         self.mean_s = self._estimates.mean(self._key) or UNKNOWN_S
         together = bag.counts[WAITING] + bag.counts[HELD] if together is None else together
         self.quantile = self._estimates.quantile_of_each(self._key, confidence, together)
