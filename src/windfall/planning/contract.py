@@ -210,6 +210,9 @@ class Plan(Struct, kw_only=True):
     """What it intends to rent later. The next snapshot shows it (`last_later`); nothing is promised."""
     moves: Moves = field(default_factory=Moves)
     """Counted for reports; `assign` is what is carried out. Only HADS fills it in."""
+    promised_t: float | None = None
+    """If a first plan cannot promise the deadline: the nearest one that on-demand machines alone keep with the job's
+    confidence."""
 
 
 class Planner(Protocol):

@@ -358,3 +358,15 @@ def test_a_young_spell_of_spot_is_no_reason_for_on_demand_where_there_is_time_to
     spot_usd, sure_usd = float(prices.waiting_usd[0]), float(prices.ondemand_usd[0])
     assert 0.05 < spot_usd < 0.6 < sure_usd, "an hour of spot holds two or three tasks, or is free"
     assert set(markets(WINDFALL(shot))) == {SPOT}
+
+
+def test_a_first_plan_that_cannot_promise_the_deadline_names_the_nearest_that_can_be_promised():
+    tasks = {number: Task(number, 3000.0, mean_s=1000.0) for number in range(4)}
+    plan = WINDFALL(snapshot(tasks=tasks, deadline_t=2500.0))
+    assert plan.promised_t is not None and 3000.0 + DEAR.lag_s < plan.promised_t < 1.05 * (3000.0 + DEAR.lag_s + 5.0)
+    assert "cannot be promised with a chance of 95%" in plan.because[0] and "until " in plan.because[0]
+    again = WINDFALL(snapshot(tasks=tasks, deadline_t=plan.promised_t))
+    assert again.promised_t is None and "promised" not in again.because[0]
+    # Once something is rented it has been said.
+    begun = WINDFALL(snapshot(machine(), tasks=tasks, deadline_t=2500.0))
+    assert begun.promised_t is None

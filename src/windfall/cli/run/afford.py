@@ -1,4 +1,7 @@
-"""Whether a budget suffices, before `windfall run` rents anything: a few simulated runs. Touches the terminal."""
+"""Whether budget and deadline suffice, before `windfall run` rents anything. Touches the terminal.
+
+The budget is held against a few simulated runs, the deadline against the first plan.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windfall.bags.submission import Submission
-from windfall.cli.show.output import busy
+from windfall.cli.show.output import busy, note
 from windfall.errors import Missed
-from windfall.units import show_usd
+from windfall.units import show_duration, show_usd
 
 if TYPE_CHECKING:
     from windfall.sim.studies.forecast import Forecast, Question, Run
@@ -50,26 +53,53 @@ def check_budget(bag: Submission, pools: Sequence[Any]) -> None:
     )
 
 
+def say_what_cannot_be_promised(bag: Submission, pools: Sequence[Any]) -> None:
+    """Note on standard error that the deadline is not kept as surely as asked, and which one would be.
+
+    Only of a bag with a deadline and estimates that rents from `pools`; by its first plan.
+    """
+    from windfall.sim.studies.forecast import first_plan
+
+    question = None if bag.spec.deadline_s is None or bag.shape is not None or not pools else _question(bag, pools)
+    if question is None:
+        return
+    plan = first_plan(question, float(bag.spec.deadline_s or 0.0), 1)
+    if plan is not None and plan.promised_t is not None and plan.promised_t > float(bag.spec.deadline_s or 0.0):
+        note(
+            f"windfall: a deadline {show_duration(float(bag.spec.deadline_s or 0.0))} from now cannot be promised with "
+            f"a chance of {question.confidence:.0%}; the nearest one that can is {show_duration(plan.promised_t)} "
+            "from now"
+        )
+        note("  try: windfall plan, which simulates how often it is kept; a later --deadline; or a lower --confidence")
+
+
+def _question(bag: Submission, pools: Sequence[Any]) -> Question | None:
+    """What to simulate; None if it is not known what may be rented or how long tasks take, or nothing is in time."""
+    from windfall.cli.plan.bag import Asked, question_of, supplies_of
+    from windfall.sim.studies.forecast import bundled, earliest_s
+
+    if not set(bag.spec.pools) <= {pool.name for pool in pools}:
+        return None
+    supplies = supplies_of(pools, tuple(bag.spec.pools), "--pools", [])
+    if not supplies or any(klass.estimate_s is None for klass in bag.spec.task_classes()):
+        return None
+    question = question_of(Asked(job=bag.spec.name), bag, supplies, None, [])
+    soonest_s = earliest_s(question)
+    if isinf(soonest_s) or soonest_s > float(bag.spec.deadline_s or 0.0):
+        return None
+    return bundled(question, float(bag.spec.deadline_s or 0.0))[0]
+
+
 def _expected(bag: Submission, pools: Sequence[Any]) -> tuple[float, str] | None:
     """What the job costs if it is carried out without regard to the budget: dollars, and in words.
 
     By some simulated runs; where they take too long, by what the first plan expects.
     """
-    from windfall.cli.plan.bag import Asked, question_of, supplies_of
-    from windfall.sim.studies.forecast import bundled, earliest_s, first_plan
+    from windfall.sim.studies.forecast import first_plan
 
-    names = {pool.name for pool in pools}
-    if not set(bag.spec.pools) <= names:
+    question, deadline_s = _question(bag, pools), float(bag.spec.deadline_s or 0.0)
+    if question is None:
         return None
-    supplies = supplies_of(pools, tuple(bag.spec.pools), "--pools", [])
-    if not supplies or any(klass.estimate_s is None for klass in bag.spec.task_classes()):
-        return None
-    deadline_s = float(bag.spec.deadline_s or 0.0)
-    question = question_of(Asked(job=bag.spec.name), bag, supplies, None, [])
-    soonest_s = earliest_s(question)
-    if isinf(soonest_s) or soonest_s > deadline_s:
-        return None
-    question, _ = bundled(question, deadline_s)
     made = _forecast(question, deadline_s)
     if made.runs:
         cost = made.cost_usd

@@ -25,7 +25,7 @@ from windfall.cli.options import (
     staying_place_options,
 )
 from windfall.cli.run import continuing
-from windfall.cli.run.afford import check_budget
+from windfall.cli.run.afford import check_budget, say_what_cannot_be_promised
 from windfall.cli.run.follow import follow
 from windfall.cli.run.foresee import Foresight
 from windfall.cli.show.output import busy, deadline_words, note, plural, print_json
@@ -104,6 +104,7 @@ def run(
     _refuse_missing_directory(bag, pools, place)
     if isinstance(bag, Submission) and not yes:
         check_budget(bag, pools)
+        say_what_cannot_be_promised(bag, pools)
     return run_bag(
         place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools, tail=tail,
         listen=listen,

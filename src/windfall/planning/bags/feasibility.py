@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import math
 
-from windfall.planning.bags.packing import Item, fill, fresh, longest_first
+from msgspec.structs import replace
+
+from windfall.planning.bags.packing import Item, expected, fill, fresh, longest_first
+from windfall.planning.bags.safety_net import SafetyNet, startable
 from windfall.planning.contract import Snapshot
+
+PRECISION = 0.01
+"""Of a deadline that can be promised, as a share of the time to it."""
+LONGEST_S = 2.0**32
 
 
 def fits_by(snapshot: Snapshot, by_t: float) -> bool:
@@ -32,3 +39,26 @@ def earliest_deadline_t(snapshot: Snapshot, margin_s: float) -> float:
         middle_s = (low_s + high_s) / 2
         low_s, high_s = (low_s, middle_s) if fits_by(snapshot, snapshot.t + middle_s) else (middle_s, high_s)
     return snapshot.t + high_s + margin_s
+
+
+def promised_deadline_t(snapshot: Snapshot, margin_s: float) -> float | None:
+    """The nearest deadline that new on-demand machines alone keep at the quantile of the job's confidence.
+
+    None if there is none on offer, or some task fits on none.
+    """
+    tasks = [Item(t, 1, []) for t in snapshot.tasks.values()] + [Item(g.task, g.count, []) for g in snapshot.groups]
+    items, left = longest_first(expected(item) for item in tasks), startable(snapshot)
+
+    def holds(after_s: float) -> bool:
+        later = replace(snapshot, deadline_t=snapshot.t + after_s)
+        return SafetyNet(later, [], left, margin_s).holds(items, snapshot.t)
+
+    low_s, high_s = 0.0, max(1.0, snapshot.deadline_t - snapshot.t)
+    while not holds(high_s):
+        low_s, high_s = high_s, 2.0 * high_s
+        if high_s > LONGEST_S:
+            return None
+    while high_s - low_s > PRECISION * high_s:
+        middle_s = (low_s + high_s) / 2
+        low_s, high_s = (low_s, middle_s) if holds(middle_s) else (middle_s, high_s)
+    return snapshot.t + math.ceil(high_s)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from windfall.planning.bags.feasibility import promised_deadline_t
 from windfall.planning.bags.packing import Item, fill, fresh, ondemand_offers
 from windfall.planning.bags.planning_pass import PlanningPass
 from windfall.planning.bags.safety_net import market_key, price_usd
@@ -51,9 +52,24 @@ class Windfall:
                 latest_t = safety_net.latest_t(at_risk)
             more = None if latest_t > snapshot.t + 1e-6 else _cheapest_rescue(decided, at_risk)
             if more is None:
-                return to_plan(decided, safety_net, at_risk, latest_t, len(forced))
+                plan = to_plan(decided, safety_net, at_risk, latest_t, len(forced))
+                return self._with_promise(plan, decided)
             # One at a time at first, then half as many again: a large bag would need thousands of rounds.
             forced += [more] * min(max(1, len(forced) // 2), decided.left[market_key(more)])
+
+    def _with_promise(self, plan: Plan, decided: PlanningPass) -> Plan:
+        """The plan; before anything is rented it says if the deadline cannot be promised, and which one could be."""
+        snapshot = decided.snapshot
+        if snapshot.machines or snapshot.spent_usd > 0.0 or not any(decided.shortfall()):
+            return plan
+        plan.promised_t = promised_deadline_t(snapshot, self.margin_s)
+        if plan.promised_t is not None and plan.promised_t > snapshot.deadline_t:
+            plan.because.insert(
+                0,
+                f"the deadline cannot be promised with a chance of {snapshot.confidence:.0%}: "
+                f"it would have to be open until {plan.promised_t:.0f}",
+            )
+        return plan
 
     def _decided(self, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer]) -> PlanningPass:
         """The best of up to four passes: buying the cheapest machine each time is not always the cheapest in total."""
