@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from windfall.core.decisions import AnyDecision, Decision, HostAnswered
+from windfall.core.decisions import AnyDecision, Decision, HostAnswered, ResultsJudged
 from windfall.core.events import AnyEvent, Event
 
 FORMAT = 2
@@ -34,18 +34,28 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
-_GIVEN = HostAnswered.__struct_fields__.index("assigned") + 1
-_NOTHING_ELSE = astuple(HostAnswered(0))[_GIVEN:]
+def _short(plain: Decision, last: str) -> tuple[str, int, tuple[object, ...]]:
+    """The tag of a decision, how many of its fields are always written, up to `last`, and the others' defaults."""
+    given = plain.__struct_fields__.index(last) + 1
+    return type(plain).__name__, given, astuple(plain)[given:]
+
+
+_SHORT: dict[type[Decision], tuple[str, int, tuple[object, ...]]] = {
+    HostAnswered: _short(HostAnswered(0), "assigned"),
+    ResultsJudged: _short(ResultsJudged([]), "observed"),
+}
+"""Nearly all records: most of them only hand tasks out, or accept results. 14 bytes of 98 less, and 5 of 100."""
 
 
 def encode_record(record: Record) -> bytes:
     """The bytes of a record. Fields at the end that have their defaults may be left out: an array may be short."""
     decided = record.decided
-    if type(decided) is HostAnswered:
-        # Half of all records. Nearly all of them only hand tasks out: 14 bytes of 98 less.
+    known = _SHORT.get(type(decided))
+    if known is not None:
+        tag, given, defaults = known
         values = astuple(decided)
-        if values[_GIVEN:] == _NOTHING_ELSE:
-            return _encoder.encode((record.seq, record.event, (HostAnswered.__name__, *values[:_GIVEN])))
+        if values[given:] == defaults:
+            return _encoder.encode((record.seq, record.event, (tag, *values[:given])))
     return _encoder.encode(record)
 
 
