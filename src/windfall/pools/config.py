@@ -15,7 +15,7 @@ from windfall.pools.kinds import MACHINES, PoolConfig, kinds_with_field
 
 COMMON = (
     "name", "kind", "limit", "slots", "price", "per_minute", "backlog", "least_slots", "idle_exit", "unreachable_exit",
-    "token_life",
+    "token_life", "least_cpu",
 )  # fmt: skip
 """Fields that a pool of every kind has."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}\Z")
@@ -83,7 +83,7 @@ def _check(pool: PoolConfig, where: str) -> None:
     if not is_name(pool.name):
         raise BadInput(f"{where}: not a name", hint="letters, digits, '.', '_' and '-', at most 60")
     bounds = (("limit", 1, 100_000), ("slots", 1, 4096), ("price", 0, 1e6), ("per_minute", 0.01, 1e6))
-    for name, least, most in (*bounds, ("backlog", 0, 100_000), ("least_slots", 0, 4096)):
+    for name, least, most in (*bounds, ("backlog", 0, 100_000), ("least_slots", 0, 4096), ("least_cpu", 0.01, 0.99)):
         value = getattr(pool, name)
         if value is not None and not least <= value <= most:
             raise BadInput(f"{where}: {name} = {value}", hint=f"it is a number from {least:g} to {most:g}")

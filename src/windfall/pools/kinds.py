@@ -67,6 +67,8 @@ class PoolConfig(Struct):
     """Time without its server after which a worker ends, and its machine with it; None: the kind's default."""
     token_life: str | float | None = None
     """Time for which a token of its workers is good; renewed while they ask for work. None: the kind's default."""
+    least_cpu: float | None = None
+    """A worker ends when its tasks get less than this share of the processor time that they ask for; None: never."""
     settings: Any = None
     base: Path = Path()
     """Folder of the file: paths in it are relative to this folder."""

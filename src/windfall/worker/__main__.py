@@ -50,6 +50,17 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def share_of(text: str) -> float:
+    """A share between 0 and 1."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0.0 < share < 1.0:
+        raise argparse.ArgumentTypeError(f"'{text}' is no share between 0 and 1, as in 0.2")
+    return share
+
+
 def machine_of(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a machine")
@@ -109,6 +120,13 @@ def parser(prog: str) -> argparse.ArgumentParser:
         metavar="T",
         help="end after this time without an answer of the server; results are kept",
     )
+    add(
+        "--least-cpu",
+        type=share_of,
+        metavar="SHARE",
+        help="end when tasks get less than this share (0.2) of the processor time they ask for, for 5 minutes",
+    )
+    add("--least-cpu-over", type=duration_s, default=300.0, metavar="T", help=argparse.SUPPRESS)
     add("--notice-file", metavar="FILE", help="when this file appears, the machine is about to be reclaimed")
     add("--notices", choices=[metadata.EC2], help="read notices of interruptions from the metadata service of a cloud")
     add("--notices-every", type=duration_s, default=metadata.EVERY_S, metavar="T", help=argparse.SUPPRESS)
@@ -177,6 +195,8 @@ def _options(args: argparse.Namespace) -> Options:
         notices=args.notices,
         notices_every_s=args.notices_every,
         rebalance=args.rebalance,
+        least_cpu=args.least_cpu,
+        least_cpu_over_s=args.least_cpu_over,
         quiet=args.quiet,
         token_file=args.token_file,
     )

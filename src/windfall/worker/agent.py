@@ -22,6 +22,7 @@ from windfall.wire import VERSION, frames
 from windfall.wire.messages import NO_WORK
 from windfall.worker import identity, metadata, pace
 from windfall.worker.running import system
+from windfall.worker.running.processor_time import ProcessorTime
 from windfall.worker.running.slot_pool import SlotPool
 from windfall.worker.transport.link import Address, Link, Refused, TooLarge
 from windfall.worker.transport.outbox import Outbox, Result
@@ -61,6 +62,9 @@ class Options:
     """`ec2`: read the notices of its metadata service."""
     notices_every_s: float = metadata.EVERY_S
     rebalance: str = metadata.DRAIN
+    least_cpu: float | None = None
+    """End when tasks get less than this share of the processor time that they ask for, over `least_cpu_over_s`."""
+    least_cpu_over_s: float = 300.0
 
 
 class Agent:
@@ -107,6 +111,7 @@ class Agent:
         self._signals: list[int] = []
         self._is_child = os.getppid() == options.parent_pid
         self._metadata = metadata.Watch(options.notices_every_s) if options.notices else None
+        self._processor = ProcessorTime(options.least_cpu_over_s) if options.least_cpu else None
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
@@ -202,6 +207,10 @@ class Agent:
             self._leave("lifetime", None)
         elif options.idle_exit_s is not None and now_s - self._last_work_s > options.idle_exit_s:
             self._leave(NO_WORK, None)
+        elif self._processor is not None:
+            share = self._processor.share(now_s, bool(len(self._slots)))
+            if share is not None and share < (options.least_cpu or 0.0):
+                self._leave(f"too little processor time: {share:.0%} of what its tasks ask for", None)
 
     # -- notices of the cloud ---------------------------------------------------------------------------------------
 

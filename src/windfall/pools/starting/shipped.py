@@ -42,6 +42,8 @@ def worker_options(order: Order, pool: PoolConfig) -> list[str]:
     """Options of a worker that say nothing secret and name no place."""
     options = ["--name", order.host, "--pool", pool.name, "--slots", str(order.slots)]
     options += ["--idle-exit", f"{pool.idle_exit_s:g}", "--unreachable-exit", f"{pool.unreachable_exit_s:g}"]
+    if pool.least_cpu is not None:
+        options += ["--least-cpu", f"{pool.least_cpu:g}"]
     return options + (["--machine", str(order.machine)] if order.machine is not None else [])
 
 
