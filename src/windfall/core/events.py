@@ -224,6 +224,8 @@ class HostAsked(Event):
     """Everything that the host has, if it was asked: what we believe it has and it has not is lost."""
     room: int = 0
     """Tasks that it could hold ready beyond `want`, if the server hands out ahead."""
+    secret: str = ""
+    """The hash of the secret that the host shows from now on; empty: as before."""
 
 
 class HostBlocked(Event):

@@ -5,3 +5,5 @@ The whole protocol is described in docs/reference/protocol.md; the shapes stand 
 
 VERSION = 1
 """Protocol version: the server answers 426 to a worker that speaks an older one."""
+HOST_SECRET = "X-Windfall-Host-Secret"
+"""The header by which a host shows that it is the one that its name belongs to."""

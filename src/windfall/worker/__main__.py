@@ -175,7 +175,7 @@ def address_of(args: argparse.Namespace) -> Address:
 
 def _options(args: argparse.Namespace) -> Options:
     folder = os.path.abspath(args.dir or identity.default_folder())
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    identity.check_folder(folder)
     identity.speed(folder)  # kept in the folder: measured here, the time is not lost while the address is waited for
     return Options(
         address=address_of(args),

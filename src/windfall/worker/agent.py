@@ -77,6 +77,7 @@ class Agent:
         self._boot = secrets.token_hex(8)
         folder = os.path.join(options.folder, self.host)
         os.makedirs(folder, mode=0o700, exist_ok=True)
+        options.address.secret = identity.secret(folder)
         self._ad = identity.advertisement(
             self.host, options.slots, options.pool, options.tags, options.folder, options.memory_mb
         )

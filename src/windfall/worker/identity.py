@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import socket
 import stat
 import sys
@@ -93,6 +94,26 @@ def default_folder() -> str:
     """Default folder of workers; survives a reboot where possible."""
     parent = os.environ.get("TMPDIR") or "/var/tmp"
     return os.path.join(parent, f"windfall-worker-{os.getuid()}")
+
+
+def check_folder(folder: str) -> None:
+    """Make the folder of workers; `Taken` if it is somebody else's, who could read and replace what is in it."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.stat(folder).st_uid != os.getuid():
+        raise Taken(f"{folder} belongs to another user\n  choose another with --dir")
+
+
+def secret(folder: str) -> str:
+    """What tells this host from others that have the same token: made once, read by its owner alone."""
+    path = os.path.join(folder, "secret")
+    with contextlib.suppress(OSError), open(path) as file:
+        if len(kept := file.read().strip()) == 64 and kept.isalnum():
+            return kept
+    made = secrets.token_hex(32)
+    with open(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as new:
+        new.write(made)
+    os.replace(f"{path}.new", path)
+    return made
 
 
 def cpus() -> int:

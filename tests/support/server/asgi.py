@@ -117,14 +117,21 @@ class InProcess:
         assert status == 201, answer
         return int(answer["job"])
 
-    def exchange(self, host: str = "h", attachments: bytes = b"", **changes: Any) -> tuple[int, Json]:
+    def exchange(
+        self, host: str = "h", attachments: bytes = b"", headers: dict[str, str] | None = None, **changes: Any
+    ) -> tuple[int, Json]:
         """The next exchange of a host; the answer's header, or the error."""
         self.n[host] = self.n.get(host, 0) + 1
         header = {
             "v": VERSION, "host": host, "boot": "b", "n": self.n[host], "want": 1, "slots": 1,
             "ad": {} if self.n[host] == 1 else None, **changes,
         }  # fmt: skip
-        status, answer = self.call("POST", "/v1/exchange", frames.join(json.dumps(header).encode(), [attachments]))
+        body = frames.join(json.dumps(header).encode(), [attachments])
+        sent = {
+            "authorization": f"Bearer {self.token}",
+            **{name.lower(): each for name, each in (headers or {}).items()},
+        }
+        status, _, answer = self.run(self.full("POST", "/v1/exchange", body, sent))
         return status, json.loads(bytes(frames.split(answer)[0]) if status == 200 else answer)
 
     # --- what must hold ---

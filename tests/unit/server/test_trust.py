@@ -12,6 +12,7 @@ from tests.support.server.asgi import InProcess
 from tests.unit.server.test_bounds import result
 from windfall.client.results import TaskFailed, tasks_of
 from windfall.client.transport import Frame
+from windfall.wire import HOST_SECRET
 
 
 @pytest.fixture
@@ -51,3 +52,51 @@ def test_live_output_of_an_attempt_is_taken_from_its_holder_alone(server):
     server.exchange("other", live=[[1, 0, 1, 0, len(forged), 0, 0]], attachments=forged)
     server.exchange("holder", live=[[1, 0, 1, 0, len(true), 0, 0]], attachments=true)
     assert server.service.live.read((1, 0, 1), 0, 0)[1] == true
+
+
+def ask(server: InProcess, host: str, secret: str, boot: str = "boot", **changes) -> tuple[int, dict]:
+    """An exchange of a host that shows a secret."""
+    return server.exchange(host, boot=boot, headers={HOST_SECRET: secret} if secret else {}, **changes)
+
+
+def test_no_worker_speaks_for_a_host_that_showed_another_secret(server):
+    server.submit(2)
+    assert ask(server, "victim", "mine")[0] == 200
+    for other in ("theirs", ""):
+        for boot in ("boot", "new"):
+            status, body = ask(server, "victim", other, boot, n=7, leaving="idle", results=[result(cause="exit")])
+            assert status == 503 and body["error"]["code"] == "host-in-use"
+    assert server.get("/v1/jobs/1")[1]["tasks"]["running"] == 1
+    server.n["victim"] = 1
+    assert ask(server, "victim", "mine", results=[result()])[0] == 200
+    assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
+
+
+def test_a_host_may_start_again_with_its_secret_and_with_another_once_it_has_left(server):
+    assert ask(server, "host", "mine")[0] == 200
+    server.n["host"] = 0
+    assert ask(server, "host", "mine", "second")[0] == 200
+    assert ask(server, "host", "mine", "second", leaving="idle", want=0)[0] == 200
+    server.n["host"] = 0
+    assert ask(server, "host", "wiped", "third")[0] == 200
+    assert ask(server, "host", "mine", "third", n=5)[0] == 503
+
+
+def test_what_hosts_showed_is_remembered_after_a_restart_as_a_hash(tmp_path):
+    with InProcess(tmp_path / "state") as server:
+        ask(server, "host", "mine")
+        assert "mine" not in repr(server.service.state.host("host").access)
+    with InProcess(tmp_path / "state") as server:
+        assert ask(server, "host", "theirs", n=2)[0] == 503
+        assert ask(server, "host", "mine", n=2)[0] == 200
+
+
+@pytest.mark.parametrize("cause", ["done", "exit"])
+def test_a_result_counts_only_from_the_host_that_holds_the_attempt(server, cause):
+    server.submit(1, max_failures=1)
+    server.exchange("holder")
+    server.exchange("other", results=[result(cause=cause)])
+    tasks = server.get("/v1/jobs/1")[1]["tasks"]
+    assert (tasks["done"], tasks["failed"], tasks["running"]) == (0, 0, 1)
+    server.exchange("holder", results=[result()])
+    assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1

@@ -167,6 +167,21 @@ def test_a_directory_that_somebody_removed_is_made_anew(tmp_path, monkeypatch):
     assert Path(own.enter()).is_dir()
 
 
+def test_a_secret_is_made_once_and_read_by_its_owner_alone(tmp_path):
+    made = identity.secret(str(tmp_path))
+    assert len(made) == 64 and identity.secret(str(tmp_path)) == made
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "secret").write_text("torn")
+    assert len(identity.secret(str(tmp_path))) == 64
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+    identity.check_folder(str(tmp_path / "own"))
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    with pytest.raises(identity.Taken, match="belongs to another user"):
+        identity.check_folder(str(tmp_path / "own"))
+
+
 def test_an_id_depends_on_hardware_name_user_and_instance_alone():
     first = identity.stable_id("00aa", "host.example.org", 0, 0)
     assert first == identity.stable_id("00aa", "host.example.org", 0, 0)

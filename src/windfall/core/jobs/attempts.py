@@ -47,12 +47,12 @@ def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
     """Forget one attempt, live or given up; its host no longer holds it. None if it is not known any more."""
     attempt = bag.attempts.drop(task, number)
     if attempt is None:
-        given_up = bag.attempts.given_up.get(task, [])
-        attempt = next((a for a in given_up if a.number == number), None)
+        attempt = given_up(bag, task, number)
         if attempt is None:
             return None
-        given_up.remove(attempt)
-        if not given_up:
+        others = bag.attempts.given_up[task]
+        others.remove(attempt)
+        if not others:
             del bag.attempts.given_up[task]
     _unhold(state, bag, task, attempt)
     return attempt
@@ -112,6 +112,11 @@ def settle(state: State, bag: Bag, t: float) -> None:
         bag.finished_t = None
     state.bags.refresh(bag)
     forget_ended(state)
+
+
+def given_up(bag: Bag, task: int, number: int) -> Attempt | None:
+    """The attempt of this number if it was given up and may yet be heard of."""
+    return next((attempt for attempt in bag.attempts.given_up.get(task, ()) if attempt.number == number), None)
 
 
 def is_live(bag: Bag, task: int, number: int) -> bool:

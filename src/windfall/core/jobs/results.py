@@ -25,7 +25,7 @@ from windfall.core.events import Result, ResultsReported
 from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes
-from windfall.core.state.jobs.bags import FINAL, Bag
+from windfall.core.state.jobs.bags import FINAL, Attempt, Bag
 from windfall.core.state.jobs.causes import CANCEL, LOSS_CODES, NO_DIRECTORY, OUT_OF_MEMORY, SUCCESS, UNRENDERED
 from windfall.core.state.state import State
 
@@ -96,9 +96,12 @@ def judge(state: State, result: Result, host: str, t: float) -> int:
         return STALE
     if columns.state[task] in FINAL:
         return WASTE if result.cause == SUCCESS else DROPPED
+    live = bag.attempts.find(task, result.attempt)
+    if _is_of_another(state, live or attempts.given_up(bag, task, result.attempt), host):
+        return STALE
     if result.cause == SUCCESS:
         return ACCEPTED
-    if not attempts.is_live(bag, result.task, result.attempt):
+    if live is None:
         return STALE
     others = len(bag.attempts.live[result.task]) > 1
     if result.cause == CANCEL:
@@ -114,6 +117,17 @@ def judge(state: State, result: Result, host: str, t: float) -> int:
         # Another attempt would end the same way.
         return FAILED_FOR_GOOD
     return FAILED_FOR_GOOD if bag.columns.failures[result.task] + 1 >= rules.max_failures else RETRIED
+
+
+def _is_of_another(state: State, attempt: Attempt | None, name: str) -> bool:
+    """Whether another host holds the attempt: only its holder may say how it ended, or the server, which has no name.
+
+    Of an attempt that is not out any more, because its host was restarted or has left, the holder is not known.
+    """
+    if attempt is None or not name:
+        return False
+    host = state.hosts.by_name.get(name)
+    return host is None or host.number != attempt.host
 
 
 def _judge_no_directory(state: State, bag: Bag, task: int, name: str, t: float) -> int:

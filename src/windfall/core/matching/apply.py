@@ -22,6 +22,8 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         host.state = GONE
     if decided.refused:
         return
+    if event.secret:
+        host.access.secret = event.secret
     _come_alive(state, host, event)
     if decided.repeat:
         return

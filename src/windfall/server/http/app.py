@@ -46,7 +46,7 @@ from windfall.server.service import NotFound, Service
 from windfall.server.sites import api as site_api
 from windfall.server.sites import exchange as site_exchange
 from windfall.store.contract import StoreFull
-from windfall.wire import VERSION, frames
+from windfall.wire import HOST_SECRET, VERSION, frames
 
 log = logging.getLogger(__name__)
 
@@ -319,10 +319,15 @@ class Application:
 
     async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            authorization = next((value.decode("latin-1") for name, value in scope["headers"] if name == AUTH), None)
+            authorization, secret = None, ""
+            for name, value in scope["headers"]:
+                if name == AUTH:
+                    authorization = value.decode("latin-1")
+                elif name == SECRET:
+                    secret = value.decode("latin-1")
             bearer = self._service.tokens.require(authorization, "worker")
             refuse_while_in_trouble(self._service)
-            answer = await exchange.exchange(self._service, await read_body(receive), bearer.of)
+            answer = await exchange.exchange(self._service, await read_body(receive), bearer.of, secret)
         except WindfallError as error:
             await error_response(error)(scope, receive, send)
             return
@@ -338,6 +343,7 @@ class Application:
 
 
 AUTH = b"authorization"
+SECRET = HOST_SECRET.lower().encode()
 
 
 async def read_body(receive: Receive) -> bytes:

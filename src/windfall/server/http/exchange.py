@@ -41,6 +41,7 @@ from windfall.core.events import AnyEvent, CheckpointSaved, HostAsked, Key, Mach
 from windfall.core.records import Record
 from windfall.core.state.renting.fleet import HIBERNATED, MachineState, machine_of
 from windfall.errors import BadInput, WindfallError
+from windfall.server.host_secrets import newly_shown
 from windfall.server.http.handing_out import fail, hand_out
 from windfall.server.pool_tokens import PoolToken, check_host
 from windfall.server.service import Service
@@ -101,10 +102,14 @@ _encode = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
 
 
-async def exchange(service: Service, body: bytes, token: PoolToken | None = None) -> bytes:
-    """One exchange: the frame of the request in, the frame of the answer out. `token` is the pool's, if it is one."""
+async def exchange(service: Service, body: bytes, token: PoolToken | None = None, secret: str = "") -> bytes:
+    """One exchange: the frame of the request in, the frame of the answer out.
+
+    `token` is the pool's, if it is one; `secret` is what the host shows to be told from others.
+    """
     began_s = monotonic()
     ask, attachments = read(body)
+    shown = newly_shown(service.state, ask.host, secret)
     if token is not None:
         check_host(service.state, token, ask.host, ask.boot, ask.ad, service.driver.clock())
     arrival = service.arrived(ask.host)
@@ -124,7 +129,9 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
         events.append(MachineResumed(now, machine.number, now))
     want = min(ask.want, MAX_WANT)
     room = min(ask.room, MAX_WANT - want)
-    events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds, room))
+    events.append(
+        HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds, room, shown)
+    )
     rows = (lambda made: Batch(outputs=output_rows(made, outputs))) if outputs else None
     records = await service.driver.submit(events, rows)
     answer = _answer_of(records[-1])

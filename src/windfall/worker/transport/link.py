@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from windfall.wire import frames
+from windfall.wire import HOST_SECRET, frames
 from windfall.worker.pace import Backoff
 
 CONNECT_S = 10.0
@@ -63,6 +63,8 @@ class Address:
     url: str
     token: str
     cafile: str | None = None
+    secret: str = ""
+    """What this host shows so that no other can speak in its name."""
 
     def connect(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
@@ -76,7 +78,8 @@ class Address:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}", "User-Agent": "windfall-worker"}
+        shown = {"Authorization": f"Bearer {self.token}", "User-Agent": "windfall-worker"}
+        return {**shown, HOST_SECRET: self.secret} if self.secret else shown
 
 
 def check(status: int, body: bytes, headers: Any) -> None:

@@ -45,11 +45,13 @@ class Times(Struct, array_like=True, gc=False):
 
 
 class Access(Struct, array_like=True, gc=False):
-    """What an operator has said about the host."""
+    """What an operator has said about the host, and how it shows that it is this host."""
 
     draining: bool = False
     blocked: str = ""
     blocked_until: float | None = None
+    secret: str = ""
+    """The hash of its secret; empty for a worker that has none."""
 
 
 class Host(Struct, array_like=True, gc=False):

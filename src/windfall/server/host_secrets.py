@@ -1,0 +1,39 @@
+"""Which host a worker is: a secret that the host made itself, shown with every request. Pure.
+
+A token of role worker says that somebody may run tasks here; many hosts share it. The first secret that is shown under
+a name belongs to that name as long as its host is there. A host whose disk was wiped has another secret: it gets its
+name back when its predecessor has left or its lease has run out.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from windfall.core.state.hosts.hosts import GONE
+from windfall.core.state.state import State
+from windfall.errors import WindfallError
+
+RETRY_AFTER_S = 10
+
+
+class HostInUse(WindfallError):
+    """Another worker has this name. It may be gone soon, so the caller may try again."""
+
+    code = "host-in-use"
+    retryable = True
+    retry_after_s = RETRY_AFTER_S
+
+
+def newly_shown(state: State, name: str, secret: str) -> str:
+    """The hash to remember for a host; empty if it is known. HostInUse if the name belongs to another worker."""
+    host = state.host(name)
+    known = "" if host is None else host.access.secret
+    shown = sha256(secret.encode()).hexdigest() if secret else ""
+    if shown == known:
+        return ""
+    if known and host is not None and host.state != GONE:
+        raise HostInUse(
+            f"host '{name}' is in use by another worker",
+            hint="give this worker another --name, or wait until the lease of the other one has run out",
+        )
+    return shown
