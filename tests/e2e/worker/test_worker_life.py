@@ -27,7 +27,7 @@ def first_runner(started: Worker) -> int:
     while True:
         for pid in started.runners():
             # Until it has a program of its own, its parent waits for it and cannot be served.
-            if b"runner" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"worker.running.runner" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return pid
         assert time.monotonic() < end_s, "the worker started no runner"
         time.sleep(0.01)
