@@ -68,7 +68,8 @@ def seen_by_users(state: State) -> dict[str, object]:
     plans = {
         number: {
             "plans": plan.plans, "error": plan.error, "refused": plan.refused,
-            "replan_t": None if plan.replan_t == inf else round(plan.replan_t, 3),
+            # When exactly is not in the records of format 1: the estimates of today say it.
+            "is_reviewed": plan.replan_t < inf,
         }
         for number, plan in state.fleet.plans.items()
     }  # fmt: skip
@@ -89,7 +90,10 @@ def seen_by_users(state: State) -> dict[str, object]:
 
 def then() -> list[dict[str, object]]:
     """What the version that wrote the logs of format 1 showed when it had written them."""
-    return json.loads((LOGS / "format-1" / "seen.json").read_text())
+    seen = json.loads((LOGS / "format-1" / "seen.json").read_text())
+    for plan in (plan for each in seen for plan in each["plans"].values()):
+        plan["is_reviewed"] = plan.pop("replan_t") is not None
+    return seen
 
 
 def test_logs_of_format_1_give_what_users_saw_then():
