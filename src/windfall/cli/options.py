@@ -16,7 +16,6 @@ from msgspec import Struct
 from windfall.bounds import MAX_TASKS
 from windfall.cli.help import SectionedCommand
 from windfall.cli.show.output import note
-from windfall.client import Client, Job
 from windfall.client.local import LocalServer, announced_server, here, state_location
 from windfall.errors import BadInput, Unreachable, WindfallError
 from windfall.store.location import shown
@@ -25,6 +24,7 @@ from windfall.units import parse_duration, show_duration
 if TYPE_CHECKING:
     from windfall.bags.settings import Text
     from windfall.bags.submission import Request
+    from windfall.client import Client, Job
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,6 +54,8 @@ class Place(Struct):
         """A client for looking and telling: no worker is started, and no state directory is made.
 
         `patience_s`: how long to ask a server that goes away meanwhile, if `--patience` does not say."""
+        from windfall.client import Client  # not above: a command that reads the log itself needs none
+
         patience_s = patience_s if self.patience_s is None else self.patience_s
         if self.address:
             client = Client(self.address, self.token, patience_s=patience_s, cafile=self.cafile)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from windfall.client.client import Client, UnfinishedJobs
-from windfall.client.job import Job
-from windfall.client.results import Task, TaskFailed
-
 if TYPE_CHECKING:
     from windfall.client.calls import RemoteTraceback
+    from windfall.client.client import Client, UnfinishedJobs
     from windfall.client.executor import Executor, Future
+    from windfall.client.job import Job
     from windfall.client.milestones import progress
+    from windfall.client.results import Task, TaskFailed
     from windfall.client.sending import Sent
 
 __all__ = [
@@ -29,13 +28,18 @@ __all__ = [
 ]
 
 _LATER = {
+    "Client": "client",
     "Executor": "executor",
     "Future": "executor",
+    "Job": "job",
     "RemoteTraceback": "calls",
     "Sent": "sending",
+    "Task": "results",
+    "TaskFailed": "results",
+    "UnfinishedJobs": "client",
     "progress": "milestones",
 }
-"""Loaded when they are asked for: `windfall status` needs neither processes nor job files."""
+"""Loaded when they are asked for: `windfall status` without a server needs none of them."""
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windfall.client import table
-from windfall.client.results import Task, tasks_of
+from windfall.client.results import ENDED, Task, tasks_of
 from windfall.errors import BadInput
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 POLL_S = 25.0
 """How long a request waits for news before it asks again. The server waits 30 s at most."""
-ENDED = ("done", "failed", "cancelled")
 _ASKED_AT_ONCE = 500
 """Tasks named in one request: an address has its length."""
 Json = dict[str, Any]

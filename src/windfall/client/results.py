@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from windfall.client.transport import Frame
 from windfall.errors import WindfallError
+
+if TYPE_CHECKING:
+    from windfall.client.transport import Frame
+
+ENDED = ("done", "failed", "cancelled")
+"""The states of a job in which no task will run."""
 
 _TEXTS = {
     "done": "done",

@@ -13,9 +13,6 @@ import fcntl
 import hashlib
 import os
 import shlex
-import shutil
-import socket
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -65,7 +62,7 @@ class Lock:
         try:
             with naming(directory):
                 os.ftruncate(self._file, 0)
-                os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+                os.pwrite(self._file, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
         except StoreError:
             self.release()
             raise
@@ -92,7 +89,8 @@ class Lock:
 
 
 def free_bytes(path: Path) -> int:
-    return shutil.disk_usage(path).free
+    there = os.statvfs(path)
+    return there.f_bavail * there.f_frsize
 
 
 def is_full(path: Path) -> bool:
@@ -167,6 +165,8 @@ def naming(path: Path, source: Hashed | None = None) -> Iterator[None]:
 
 def write_durably(path: Path, pieces: Iterable[bytes], temporary: Path) -> None:
     """Write a file so that after a crash it is there whole or not at all. `temporary`: a directory on the same disk."""
+    import tempfile  # not above: whoever only reads needs none of it
+
     handle, name = tempfile.mkstemp(prefix="tmp-", dir=temporary)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -58,7 +58,16 @@ def test_status_of_jobs_that_have_ended_starts_no_server(tmp_path):
     subprocess.run(made, cwd=tmp_path, check=True, capture_output=True, timeout=60)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     # SQLite is needed to read them, and nothing else that takes long to load.
-    without = {*HEAVY, "http.client", "ssl", "windfall.core.engine", "windfall.server.embedded"} - {"sqlite3"}
+    without = {
+        *HEAVY,
+        "http.client",
+        "socket",
+        "ssl",
+        "windfall.client.client",
+        "windfall.client.transport",
+        "windfall.core.engine",
+        "windfall.server.embedded",
+    } - {"sqlite3"}
     for arguments in (["status"], ["status", "last"], ["status", "--json"]):
         assert not loaded(tmp_path, *arguments) & without
     (tmp_path / "modules.json").unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,12 +22,13 @@ from windfall.cli.options import (
 )
 from windfall.cli.show.output import moment, note, plural, print_json, print_table, worked_s
 from windfall.cli.show.summary import document, exit_code, print_groups, print_summary
-from windfall.client import Client, Job
-from windfall.client.job import ENDED
 from windfall.client.local import jobs_at_rest, state_location
-from windfall.client.results import cause_text
+from windfall.client.results import ENDED, cause_text
 from windfall.errors import BadInput, Missed, Unreachable
 from windfall.units import parse_duration, show_bytes, show_duration
+
+if TYPE_CHECKING:
+    from windfall.client import Client, Job
 
 Json = dict[str, Any]
 STATES = ("waiting", "running", "done", "failed", "cancelled")

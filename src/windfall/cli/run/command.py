@@ -31,8 +31,8 @@ from windfall.cli.run.foresee import Foresight
 from windfall.cli.show.output import busy, deadline_words, note, plural, print_json
 from windfall.cli.show.summary import INTERRUPTED, document, exit_code, print_summary
 from windfall.client import Client, Job
-from windfall.client.job import ENDED
 from windfall.client.local import LocalServer, here, running_server, state_location
+from windfall.client.results import ENDED
 from windfall.errors import BadInput
 from windfall.store.location import StateLocation
 

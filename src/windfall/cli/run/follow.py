@@ -13,7 +13,8 @@ from windfall.cli.show.money import plan_words
 from windfall.cli.show.output import note
 from windfall.cli.show.progress import Progress
 from windfall.client import Job
-from windfall.client.job import ENDED, POLL_S
+from windfall.client.job import POLL_S
+from windfall.client.results import ENDED
 from windfall.errors import Missed
 from windfall.units import show_duration
 
