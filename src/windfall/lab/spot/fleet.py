@@ -21,6 +21,7 @@ from windfall.lab.spot.worlds import EXPERIMENTS, World, bound_usd, fleet_terms,
 from windfall.planning.spot.fleet import FleetPlanner, FleetTerms, SeatBySeat
 from windfall.planning.spot.fleet_windfall import FleetWindfall
 from windfall.planning.spot.law import Prior
+from windfall.planning.spot.multi_region import RULES
 from windfall.planning.spot.windfall import PLANNERS
 
 TITLES = {
@@ -32,10 +33,20 @@ TITLES = {
 
 
 def planner_of(name: str, prior: Prior) -> Callable[[FleetTerms, int], FleetPlanner]:
-    """Windfall's own planner for fleets, or a rival on every seat; all choose zones in the same way."""
+    """Windfall's own planner for fleets, or a rival on every seat, which chooses zones in the same way.
+
+    The published rules for several regions choose zones by themselves.
+    """
     if name == "windfall":
         return lambda terms, zones: FleetWindfall(terms, zones, prior)
+    if name in RULES:
+        return lambda terms, zones: RULES[name](terms, zones, prior)
     return lambda terms, zones: SeatBySeat(terms, zones, PLANNERS[name], prior)
+
+
+def planners_in(experiment: str) -> tuple[str, ...]:
+    """The planners of an experiment: with one machine over several zones, the rules for several regions as well."""
+    return (*PLANNERS, *(RULES if experiment == "zones" else ()))
 
 
 def _world(case: cases.Case) -> World:
@@ -83,7 +94,7 @@ def all_cases(
             }
             for start in firsts
             for hours in deadlines_h
-            for planner in (BOUND, *PLANNERS)
+            for planner in (BOUND, *planners_in(name))
         ]
     return found
 
@@ -115,12 +126,13 @@ def markdown(name: str, summary: dict[str, Any], starts: int) -> str:
         "more. Windfall's prior has seen no series of the same folder.",
     ]
     for hours, groups in summary["ratio"].items():
-        lines += ["", f"## Deadline {hours} h", "", "| world | " + " | ".join(PLANNERS) + " |"]
-        lines.append("|---|" + "---:|" * len(PLANNERS))
+        names = planners_in(name)
+        lines += ["", f"## Deadline {hours} h", "", "| world | " + " | ".join(names) + " |"]
+        lines.append("|---|" + "---:|" * len(names))
         for group in sorted(groups, key=lambda group: (group != "all", group)):
-            lines.append(f"| {group} | " + " | ".join(f"{groups[group][planner]:.3f}" for planner in PLANNERS) + " |")
+            lines.append(f"| {group} | " + " | ".join(f"{groups[group][planner]:.3f}" for planner in names) + " |")
         missed = summary["missed"][hours]
-        lines.append("| deadlines missed | " + " | ".join(str(missed[planner]) for planner in PLANNERS) + " |")
+        lines.append("| deadlines missed | " + " | ".join(str(missed[planner]) for planner in names) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -129,11 +141,13 @@ def draw(name: str, summary: dict[str, Any], path: Path) -> None:
     figure, axes = new_figure(len(summary["ratio"]), 1, width=9, height=6.5, sharex=True, squeeze=False)
     for axis, (hours, groups) in zip(axes[:, 0], summary["ratio"].items(), strict=True):
         worlds = sorted(groups, key=lambda group: (group != "all", group))
-        for place, planner in enumerate(PLANNERS):
-            at = [index + (place - 1.5) * 0.2 for index in range(len(worlds))]
-            axis.bar(at, [groups[world][planner] for world in worlds], 0.2, label=planner)
+        names = planners_in(name)
+        width = 0.8 / len(names)
+        for place, planner in enumerate(names):
+            at = [index + (place - (len(names) - 1) / 2) * width for index in range(len(worlds))]
+            axis.bar(at, [groups[world][planner] for world in worlds], width, label=planner)
         axis.axhline(1.0, color="black", linewidth=0.8)
-        axis.set_ylim(0.9, 1.2 * max(groups[world][planner] for world in worlds for planner in PLANNERS))
+        axis.set_ylim(0.9, 1.2 * max(groups[world][planner] for world in worlds for planner in names))
         axis.set_title(f"{TITLES[name]}, deadline {hours} h")
         axis.set_ylabel("cost / lower bound")
         axis.set_xticks(range(len(worlds)), worlds, rotation=15, ha="right")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -19,9 +19,10 @@ from windfall.planning.workflow.methods.fleet import (
     place_all,
     stretched,
 )
+from windfall.planning.workflow.methods.parts import planned_by_parts, split
 from windfall.planning.workflow.methods.rivals import gain, greedy, ic_pcp, prolis
 from windfall.planning.workflow.methods.scs import scs
-from windfall.planning.workflow.methods.search import Search
+from windfall.planning.workflow.methods.search import MAX_TASKS_ANNEALED, Search
 from windfall.planning.workflow.methods.timeline import to_plan
 from windfall.planning.workflow.model import Plan, Problem, earliest_finish
 
@@ -29,11 +30,38 @@ LOOKS = 1_200_000  # machines tried in the search; a few seconds
 MIN_LOOKS, LOOKS_PER_TASK = 200_000, 30_000  # a small workflow needs fewer
 CONSTRUCTION_EFFORT = 60_000  # tasks placed while constructing our own plans
 MIN_CONSTRUCTED_PLANS = 3  # of our own, at any size
+MAX_TASKS_ALL_PLANNERS = 10_000  # above this only the planners whose plans are the best starts at that size
+LOOKS_PER_TASK_OF_A_PART = 50  # in the search for a part of a large workflow
 
 
 def windfall(problem: Problem, rng: np.random.Generator, looks: int = LOOKS) -> Plan:
-    """The plan of least expected cost found that keeps the deadline; if none does, the one that ends first."""
-    plans = list(_constructed(problem))
+    """The plan of least expected cost found that keeps the deadline; if none does, the one that ends first.
+
+    A large workflow of independent parts is also planned part by part, and the cheaper plan is taken.
+    """
+    more: list[Plan] = []
+    parts = split(problem) if problem.n > MAX_TASKS_ANNEALED else []
+    if len(parts) > 1:
+
+        def plan_part(part: Problem, share: float) -> Plan:
+            part_looks = max(int(share * looks), LOOKS_PER_TASK_OF_A_PART * part.n)
+            return _planned(part, rng, part_looks, MIN_CONSTRUCTED_PLANS * part.n)
+
+        made = planned_by_parts(problem, parts, plan_part)
+        more = [] if made is None else [made]
+    return _planned(problem, rng, looks, max(CONSTRUCTION_EFFORT, MIN_CONSTRUCTED_PLANS * problem.n), more)
+
+
+def _planned(
+    problem: Problem, rng: np.random.Generator, looks: int, effort: int, more: Sequence[Plan] = ()
+) -> Plan:  # fmt: skip
+    """Many constructed plans, those in `more`, and a search from the best.
+
+    `effort`: tasks placed while constructing our own plans.
+    """
+    # Of a very large workflow with a plan already, one other start is enough: each takes a quarter of a minute.
+    is_planned = bool(more) and problem.n > MAX_TASKS_ALL_PLANNERS
+    plans: list[Plan] = [*more, *([prolis(problem)] if is_planned else _constructed(problem, effort))]
     kept = sorted((plan for plan in plans if plan.kept(problem)), key=lambda plan: plan.expected_usd(problem))
     if not kept:
         late = min(plans, key=lambda plan: (plan.makespan, plan.cost_usd(problem)))
@@ -66,16 +94,17 @@ def _distinct(problem: Problem, plans: list[Plan], count: int) -> list[Plan]:
     return chosen
 
 
-def _constructed(problem: Problem) -> Iterator[Plan]:
+def _constructed(problem: Problem, effort: int) -> Iterator[Plan]:
     """Plans of the literature, and our own for each split of the deadline and subset of the offers."""
     yield _soonest(problem)
-    for planner in (greedy, prolis, gain, scs, ic_pcp):
+    for planner in (greedy, prolis, gain, scs, ic_pcp) if problem.n <= MAX_TASKS_ALL_PLANNERS else (prolis, ic_pcp):
         yield planner(problem)
     if problem.deadline < earliest_finish(problem):
         return
-    left = max(CONSTRUCTION_EFFORT, MIN_CONSTRUCTED_PLANS * problem.n)
-    for subset in _subsets(problem):
-        for due in _deadlines(problem):
+    left = effort
+    is_large = problem.n > MAX_TASKS_ALL_PLANNERS
+    for subset in _subsets(problem)[: 1 if is_large else None]:
+        for due in _deadlines(problem)[-1 if is_large else 0 :]:
             left -= problem.n
             if left < 0:
                 return
