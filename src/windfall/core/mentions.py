@@ -22,9 +22,14 @@ def job_column(record: Record) -> int | None:
     N: it is about job N. -N: it mentions job N alone (the store has no index of these: there are too many of them).
     SEVERAL_JOBS: it mentions more than one. None: it mentions none, or an older version wrote it.
     """
-    event = record.event
+    event, decided = record.event, record.decided
+    # Nearly all records of a busy server: one result, or one task.
     if isinstance(event, ResultsReported) and len(event.results) == 1:
-        return -event.results[0].job  # half of the records of a busy server
+        return -event.results[0].job
+    if isinstance(decided, HostAnswered) and len(decided.assigned) == 1:
+        several = decided.lost or decided.cancel or decided.tails
+        if not several:
+            return -decided.assigned[0].job
     about = None if isinstance(event, HostAsked) else _about(record)
     if about is not None:
         return about

@@ -140,11 +140,15 @@ def there(state: State, job: int) -> list[MachineState]:
 # --- whom to wake ---------------------------------------------------------------------------------------------------
 
 
+_WAITS_AGAIN = frozenset({RETRIED, REQUEUED, RETURNED})
+"""Verdicts after which a task waits again."""
+
+
 def makes_work(state: State, record: Record) -> bool:
     """Whether a host that got nothing before this record could get something after it."""
     decided, event = record.decided, record.event
     if isinstance(decided, ResultsJudged):
-        if any(verdict in (RETRIED, REQUEUED, RETURNED) for verdict in decided.verdicts):
+        if not _WAITS_AGAIN.isdisjoint(decided.verdicts):
             return True
         return isinstance(event, ResultsReported) and _frees_children(state, event, decided)
     if isinstance(decided, HostAnswered):

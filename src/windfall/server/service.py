@@ -232,8 +232,9 @@ class Service:
                 self._last_work_seq = record.seq
             if isinstance(record.event, PoolSwitched):
                 self._wake_pool(record.event.pool)
-            for machine in machines_to_wake(self.state, record):
-                self._wake(self.state.hosts[machine.host].name)
+            if self.state.fleet.there:
+                for machine in machines_to_wake(self.state, record):
+                    self._wake(self.state.hosts[machine.host].name)
         watchers, self._watchers = self._watchers, []
         for future in watchers:
             if not future.done():

@@ -163,6 +163,8 @@ async def _told(
 
 def _hibernated(service: Service, name: str) -> MachineState | None:
     """The machine of this host, if it is believed to hibernate."""
+    if not service.state.fleet.there:
+        return None
     host = service.state.host(name)
     machine = None if host is None else machine_of(service.state, host)
     return machine if machine is not None and machine.phase == HIBERNATED else None
