@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-fast test-kubernetes test-outage check bench docs screens system format clean
+.PHONY: demo test test-fast test-kubernetes test-outage calibration check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -34,6 +34,10 @@ test-kubernetes: $(STAMP)
 # Two minutes without the server, over a link of 300 ms: `make test` has the short version.
 test-outage: $(STAMP)
 	$(BIN)/python -m tests.e2e.worker.outage 120
+
+# Promises against what happens in 2,000 random worlds: about an hour of a core. `make test` has a few.
+calibration: $(STAMP)
+	$(BIN)/windfall simulate calibration --random 2000
 
 check: $(STAMP)
 	$(BIN)/ruff check .

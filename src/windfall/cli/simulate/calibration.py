@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from windfall.cli.processes import processes
 from windfall.cli.show.output import console, print_json, print_table
@@ -29,21 +30,36 @@ Json = dict[str, Any]
 @click.option(
     "--true-runs", type=click.IntRange(1), default=20, show_default=True, metavar="M", help="True runs of a setting."
 )
+@click.option("--random", "worlds", type=click.IntRange(1), metavar="N", help="N random worlds instead of settings.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="First random world.")
+@click.option("--jobs", type=click.IntRange(1), metavar="P", help="Random worlds at a time; default: all cores.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--plot", metavar="PNG", help="Draw stated against observed shares.")
 def calibration_command(
-    chosen: tuple[str, ...], runs: int | None, forecasts: int, true_runs: int, as_json: bool, plot: str | None
-) -> None:
+    chosen: tuple[str, ...], runs: int | None, forecasts: int, true_runs: int, worlds: int | None, seed: int,
+    jobs: int | None, as_json: bool, plot: str | None,
+) -> None:  # fmt: skip
     """Measure how often forecasts hold: cost and finish in the stated interval, deadlines against the stated chance.
 
     Every setting is forecast as `windfall plan` forecasts it and then run with seeds that no forecast has seen. In some
     the truth differs from what was told; these are marked.
 
+    With --random N, worlds are drawn at random: run times of light and heavy tail, known or not; machines that
+    hibernate, stop or are terminated, at rates that were told, not told, or told wrong by three times; tight and loose
+    deadlines; budgets. Each is forecast once and run once. As many must be in time as were named, within two standard
+    errors.
+
     \b
     Examples:
+      windfall simulate calibration --random 40
       windfall simulate calibration --setting demo --true-runs 40
       windfall simulate calibration --runs 40 --plot calibration.png
     """
+    if worlds is not None:
+        if chosen or plot:
+            raise BadInput("--random goes with neither --setting nor --plot", hint="leave them out")
+        _random_worlds(range(seed, seed + worlds), runs or 10, jobs, as_json)
+        return
     from windfall.sim.studies.calibration import judge, settings
 
     all_ = settings()
@@ -83,6 +99,42 @@ def calibration_command(
             pairs = sum(judged.pairs for judged in these)
             cost, finish = (sum(getattr(judged, key) for judged in these) for key in ("cost_inside", "finish_inside"))
             click.echo(f"{words}: cost inside {cost} of {pairs} ({cost / pairs:.0%}), finish {finish} of {pairs}")
+
+
+def _random_worlds(numbers: range, runs: int, jobs: int | None, as_json: bool) -> None:
+    from windfall.sim.studies.random_worlds import WRONG, by_group, judge_worlds
+
+    done = 0
+    with console().status("") as shown, processes(len(numbers), jobs) as executor:
+
+        def count(result: object) -> None:
+            nonlocal done
+            done += 1
+            shown.update(f"{done} of {len(numbers)} random worlds")
+
+        results = judge_worlds(numbers, runs, executor, count)
+    groups = by_group(results, runs)
+    if as_json:
+        rows = [msgspec.to_builtins(group) | {"is_kept": group.is_kept} for group in groups]
+        print_json({"worlds": len(results), "first": numbers[0], "runs": runs, "groups": rows,
+                    "each": [msgspec.to_builtins(result) for result in results]})  # fmt: skip
+        return
+    heads = ("worlds", "number", "in time", "named", "two errors", "kept", "cost inside", "finish inside", "stated",
+             "first plan", "tenth plan")  # fmt: skip
+    print_table(heads, [
+        (
+            group.group + (" *" if group.group == WRONG else ""), str(group.worlds), str(group.met),
+            f"{group.named:.1f}", f"{2 * group.error:.1f}", "yes" if group.is_kept else "no",
+            f"{group.cost_inside / group.worlds:.0%}", f"{group.finish_inside / group.worlds:.0%}",
+            f"{group.interval:.0%}", _times(group.first), _times(group.tenth),
+        )
+        for group in groups
+    ])  # fmt: skip
+    click.echo("first and tenth plan: the cost that it expected over the true one, median.  * the truth differs")
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"
 
 
 def _row(judged: Judged) -> Json:

@@ -1,0 +1,63 @@
+"""Random worlds for calibration: what they hold, and how promises are judged."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from windfall.sim.studies.random_worlds import (
+    GROUPS,
+    NOT_TOLD,
+    TOLD,
+    WRONG,
+    WorldResult,
+    by_group,
+    judge_worlds,
+    world_of,
+)  # fmt: skip
+
+
+def rates(question):
+    spot = question.supplies[0]
+    return spot.offer.interruptions_per_h, spot.interruptions_per_h
+
+
+def test_a_number_gives_one_world_and_many_numbers_give_all_kinds():
+    assert world_of(7) == world_of(7)
+    worlds = [world_of(number) for number in range(120)]
+    assert {world.group for world in worlds} == set(GROUPS)
+    assert {world.truth.supplies[0].offer.when_taken for world in worlds} == {"terminate", "stop", "hibernate"}
+    assert {world.truth.spread for world in worlds} == {0.0, 0.3, 0.5, 1.0}
+    assert any(world.told.budget_usd for world in worlds) and not all(world.told.budget_usd for world in worlds)
+
+
+def test_only_worlds_that_are_marked_differ_from_what_was_told():
+    for world in map(world_of, range(60)):
+        told, true = rates(world.truth)
+        assert rates(world.told)[0] == told, "planners are told the same offer in forecasts and in truth"
+        if world.group == TOLD:
+            assert told == true
+        elif world.group == NOT_TOLD:
+            assert told is None
+        else:
+            assert true / told == pytest.approx(3.0) or true / told == pytest.approx(1 / 3)
+
+
+def result(met, named=0.9, group=WRONG):
+    return WorldResult(1, group, 0.9, 1.0, named, met, True, False, 0.8, 1.0, None)
+
+
+def test_as_many_must_be_in_time_as_were_named_within_two_standard_errors():
+    few, most = ([result(place < met) for place in range(100)] for met in (80, 86))
+    assert not by_group(few, 10)[0].is_kept and by_group(most, 10)[0].is_kept
+    (row,) = by_group(most, 10)
+    assert (row.met, row.named, row.cost_inside, row.finish_inside) == (86, pytest.approx(90.0), 100, 0)
+    assert row.first == 1.0 and row.tenth is None
+
+
+def test_worlds_are_forecast_and_run():
+    found = judge_worlds([1, 2], 2, None)
+    assert [each.number for each in found] == [1, 2]
+    assert all(0.0 <= each.said <= 1.0 and each.named <= each.confidence for each in found)
+    assert found == judge_worlds([1, 2], 2, None), "the same numbers give the same results"
+    assert msgspec.to_builtins(found[0])["interval"] == pytest.approx(1 / 3)
