@@ -131,6 +131,8 @@ class JobSettled(Decision):
     replan_t: float | None = None
     """Its first plan waits until then: free hosts may take its tasks before."""
     stopped: list[Stop] = []
+    fleet: int = 0
+    """The named fleet that it enters."""
 
 
 class PoolJudged(Decision):
@@ -233,6 +235,15 @@ class MachineSettled(Decision):
     lessons: Lessons | None = None
 
 
+class FleetSettled(Decision):
+    """The number of a new fleet; or what follows from a change of one."""
+
+    number: int = 0
+    stopped: list[int] = []
+    """Machines that are given back."""
+    refused: str = ""
+
+
 class CheckpointKept(Decision):
     """How much of a task a checkpoint holds, in seconds at speed 1; one of an unknown attempt is not kept."""
 
@@ -257,4 +268,5 @@ AnyDecision = (
     | PlanTaken
     | MachineSettled
     | CheckpointKept
+    | FleetSettled
 )

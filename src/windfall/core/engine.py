@@ -14,6 +14,8 @@ from windfall.core.events import (
     AnyEvent,
     CheckpointSaved,
     Event,
+    FleetChanged,
+    FleetCreated,
     HostAsked,
     HostBlocked,
     HostDrained,
@@ -65,7 +67,7 @@ from windfall.core.matching.policy import BagPolicy, DefaultPolicy
 from windfall.core.matching.ranking import Ranking
 from windfall.core.records import D, E, Record, RecordOf
 from windfall.core.renting import apply as renting_apply
-from windfall.core.renting import machines, plans, runtimes
+from windfall.core.renting import fleets, machines, plans, runtimes
 from windfall.core.sites import apply as sites_apply
 from windfall.core.sites import site
 from windfall.core.sites.view import SiteViews
@@ -162,6 +164,8 @@ HANDLERS: dict[type[Event], tuple[Decide, Apply]] = dict(
         handler(MachineEnded, machines.on_machine_ended, renting_apply.apply_machine_ended),
         handler(StrangersSeen, changes.nothing, renting_apply.apply_strangers_seen),
         handler(SeriesImported, changes.nothing, renting_apply.apply_series_imported),
+        handler(FleetCreated, fleets.on_fleet_created, renting_apply.apply_fleet_created),
+        handler(FleetChanged, fleets.on_fleet_changed, renting_apply.apply_fleet_changed),
         handler(CheckpointSaved, runtimes.on_checkpoint_saved, renting_apply.apply_checkpoint_saved),
     ]
 )
@@ -180,9 +184,9 @@ class Engine:
 
     def apply(self, state: State, record: Record) -> None:
         """Carry a record into the state. Decides nothing."""
+        state.t = max(state.t, record.event.t)
         HANDLERS[type(record.event)][1](state, record.event, record.decided)
         state.seq = record.seq
-        state.t = max(state.t, record.event.t)
         if state.supply.pools:
             supply_apply.note_demand(state, record.event)
 
@@ -191,10 +195,10 @@ class Engine:
         # `decide` and `apply` in one: this runs for every event of millions.
         decide, apply = HANDLERS[type(event)]
         record: Record = RecordOf(state.seq + 1, event, decide(state, event, self.policies))
-        apply(state, event, record.decided)
-        state.seq = record.seq
         if event.t > state.t:
             state.t = event.t
+        apply(state, event, record.decided)
+        state.seq = record.seq
         if state.supply.pools:
             supply_apply.note_demand(state, event)
         return record

@@ -13,6 +13,7 @@ from msgspec import Struct
 from windfall.bounds import MAX_MEMORY_BYTES
 from windfall.core.sites.instances import InstanceEnd, Resources, SiteRules, Wish
 from windfall.core.state.hosts.pools import PoolRules
+from windfall.core.state.renting.fleets import FleetRules
 from windfall.planning.contract import Plan
 from windfall.planning.counts import CountSettings, PriceCounts, SeriesSource
 from windfall.planning.offers import Offer
@@ -79,6 +80,8 @@ class JobRules(Struct, frozen=True, array_like=True):
     replication: str = IDLE_SLOTS
     max_replicas: int = 0
     """Replicas of one of its tasks at a time; 0: as many as the server allows."""
+    fleet: str = ""
+    """The named fleet that serves it; empty: if it may rent machines, one of its own."""
 
 
 class Bookkeeping(Struct, frozen=True, array_like=True):
@@ -390,7 +393,10 @@ class SeriesImported(Event):
 
 
 class PlanProposed(Event):
-    """A planner has looked at the state as it was at `seq`; `error`: it failed, and another stepped in."""
+    """A planner has looked at the state as it was at `seq`; `error`: it failed, and another stepped in.
+
+    `job` is the number of the fleet that is planned: that of a job, if the fleet is its own.
+    """
 
     job: int
     seq: int
@@ -451,6 +457,20 @@ class StrangersSeen(Event):
     strangers: list[tuple[str, str]]
 
 
+class FleetCreated(Event):
+    """There is a fleet of this name, and nothing in it yet."""
+
+    rules: FleetRules
+
+
+class FleetChanged(Event):
+    """A fleet was opened, paused, drained or deleted, or has other rules; None: the same as before."""
+
+    fleet: int
+    mode: str | None = None
+    rules: FleetRules | None = None
+
+
 class CheckpointSaved(Event):
     """A task's progress is safe: seconds of it, on a machine of speed 1; in this blob, if it is a live one."""
 
@@ -505,4 +525,6 @@ AnyEvent = (
     | StrangersSeen
     | CheckpointSaved
     | SeriesImported
+    | FleetCreated
+    | FleetChanged
 )

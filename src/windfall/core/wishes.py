@@ -27,21 +27,24 @@ from windfall.core.matching.replica_queue import next_cycle_t
 from windfall.core.records import Record
 from windfall.core.state.renting.fleet import MachineState
 from windfall.core.state.state import State
+from windfall.planning.contract import BAG, FLEET, WORKFLOW
 
-PLANNER, FALLBACK, WORKFLOW_FALLBACK = "windfall", "on-demand", "greedy"
-"""The planner of a job that names none, and those that step in for one that fails: they need no estimates."""
+PLANNER, FALLBACK, WORKFLOW_FALLBACK, FLEET_FALLBACK = "windfall", "on-demand", "greedy", "greedy"
+"""The planner of a fleet that names none, and those that step in for one that fails: they search for nothing."""
 RETRY_S = 10.0
 """Seconds until the next plan if the fallback failed as well."""
 
 
 class PlanWish(Struct, frozen=True):
-    """Have `planner` plan this job at `at_t`, or at once if that has passed; `fallback` steps in if it fails."""
+    """Have `planner` plan this fleet at `at_t`, or at once if that has passed; `fallback` steps in if it fails."""
 
-    job: int
+    fleet: int
     planner: str
     fallback: str
     at_t: float
     retry_s: float = RETRY_S
+    kind: str = BAG
+    """Which table of planners the names are of (planning.contract)."""
 
 
 class AskWish(Struct, frozen=True):
@@ -60,7 +63,7 @@ class Wishes(Struct):
     wake_t: float
     """Submit `due(state, t)` at this time; infinity if nothing is due by itself. Early is harmless."""
     plans: Collection[int]
-    """Jobs that need a plan, in the order in which they are planned if several are due: see `plan_wish`."""
+    """Fleets that need a plan, in the order in which they are planned if several are due: see `plan_wish`."""
     asks: list[AskWish]
     order: Collection[int]
     """Machines to rent."""
@@ -123,18 +126,24 @@ def due(state: State, t: float) -> list[AnyEvent]:
     return found
 
 
-def plan_wish(state: State, job: int) -> PlanWish | None:
-    """How to make the plan that a job needs; None if it has ended and all its machines are going."""
-    bag = state.bags[job]
-    if bag.finished_t is not None and not there(state, job):
+def plan_wish(state: State, fleet: int) -> PlanWish | None:
+    """How to make the plan that a fleet needs; None if its jobs have ended and all its machines are going."""
+    not_before_t = state.fleet.plans[fleet].not_before_t
+    named = state.fleet.book.by_number.get(fleet)
+    if named is not None:
+        if not state.fleet.book.active[fleet] and not there(state, fleet):
+            return None
+        return PlanWish(fleet, named.rules.planner or PLANNER, FLEET_FALLBACK, not_before_t, kind=FLEET)
+    bag = state.bags[fleet]
+    if bag.finished_t is not None and not there(state, fleet):
         return None
-    fallback = FALLBACK if bag.shape is None else WORKFLOW_FALLBACK
-    return PlanWish(job, bag.rules.planner or PLANNER, fallback, state.fleet.plans[job].not_before_t)
+    kind, fallback = (BAG, FALLBACK) if bag.shape is None else (WORKFLOW, WORKFLOW_FALLBACK)
+    return PlanWish(fleet, bag.rules.planner or PLANNER, fallback, not_before_t, kind=kind)
 
 
-def there(state: State, job: int) -> list[MachineState]:
-    """The machines of a job that have not ended and are not being given back."""
-    return [machine for machine in state.fleet.there.values() if machine.job == job and not machine.stopping]
+def there(state: State, fleet: int) -> list[MachineState]:
+    """The machines of a fleet that have not ended and are not being given back."""
+    return [machine for machine in state.fleet.there_of.get(fleet, {}).values() if not machine.stopping]
 
 
 # --- whom to wake ---------------------------------------------------------------------------------------------------
@@ -178,17 +187,13 @@ def jobs_touched(state: State, record: Record) -> list[int]:
         return [loss[0] for loss in (*decided.lost, *decided.expired)]
     job = decided.job if isinstance(decided, JobTaken) else getattr(event, "job", None)
     machine = state.fleet.machines.get(getattr(event, "machine", 0))
-    return [found for found in (job, None if machine is None else machine.job) if found is not None]
+    return [found for found in (job, None if machine is None else machine.fleet) if found is not None]
 
 
 def machines_to_wake(state: State, record: Record) -> list[MachineState]:
     """Rented machines whose workers may now be given something: tasks reserved for one are in no other queue."""
     if not state.fleet.there or not makes_work(state, record):
         return []
-    found = []
-    for job in dict.fromkeys(jobs_touched(state, record)):
-        for number in state.fleet.by_job.get(job, ()):
-            machine = state.fleet.machines[number]
-            if machine.there and machine.host:
-                found.append(machine)
-    return found
+    fleets = dict.fromkeys(state.fleet.serving(job) for job in jobs_touched(state, record))
+    machines = (machine for fleet in fleets for machine in state.fleet.there_of.get(fleet, {}).values())
+    return [machine for machine in machines if machine.host]

@@ -27,12 +27,12 @@ class Answer(Struct):
     error: str = ""
 
 
-def names_up_to(name: str, is_workflow: bool) -> float:
+def names_up_to(name: str, kind: str) -> float:
     """Up to how many tasks a planner names. One that is not known names none: the fallback will answer for it."""
     from windfall.planning.registry import planner_named
 
     try:
-        return planner_named(name, is_workflow).names_up_to
+        return planner_named(name, kind).names_up_to
     except BadInput:
         return 0.0
 
@@ -40,7 +40,7 @@ def names_up_to(name: str, is_workflow: bool) -> float:
 def think(name: str, snapshot: Snapshot) -> Plan:
     from windfall.planning.registry import planner_named
 
-    return planner_named(name, snapshot.is_workflow)(snapshot)
+    return planner_named(name, snapshot.kind)(snapshot)
 
 
 def send(pipe: IO[bytes], message: Question | Answer) -> None:

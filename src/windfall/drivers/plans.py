@@ -1,6 +1,6 @@
-"""The keeper of plans: has a job planned when something has changed, and proposes the plan to the engine.
+"""The keeper of plans: has a fleet planned when something has changed, and proposes the plan to the engine.
 
-Planners may take seconds, so they run in a process of their own, one job after the other. If one fails or takes too
+Planners may take seconds, so they run in a process of their own, one fleet after the other. If one fails or takes too
 long, the fallback plans instead, which needs no search: rent on demand. Touches one process, by a thread.
 """
 
@@ -24,7 +24,7 @@ from windfall.drivers import planner_process, thinking
 from windfall.drivers.planner_process import Answer, Question
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadInput
-from windfall.planning.contract import Plan, Snapshot
+from windfall.planning.contract import BAG, Plan, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -79,32 +79,32 @@ class PlanKeeper:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            for job in list(wishes(self._driver.state).plans):
-                wish = plan_wish(self._driver.state, job) if job not in self._at_work else None
+            for fleet in list(wishes(self._driver.state).plans):
+                wish = plan_wish(self._driver.state, fleet) if fleet not in self._at_work else None
                 if wish is not None:
-                    self._at_work[job] = asyncio.create_task(self._plan(wish))
+                    self._at_work[fleet] = asyncio.create_task(self._plan(wish))
 
     async def _plan(self, wish: PlanWish) -> None:
         try:
             await asyncio.sleep(max(0.0, wish.at_t - self._driver.clock()))
-            await self.plan(wish.job)
+            await self.plan(wish.fleet)
         except Exception:
-            log.exception("no plan could be made for job %d; trying again", wish.job)
+            log.exception("no plan could be made for fleet %d; trying again", wish.fleet)
             await asyncio.sleep(wish.retry_s)
         finally:
-            del self._at_work[wish.job]
+            del self._at_work[wish.fleet]
         if self._driver.state.fleet.plans_due:
             self._changed.set()
 
-    async def plan(self, job: int) -> None:
+    async def plan(self, fleet: int) -> None:
         """Look, think, propose."""
         driver = self._driver
         # Durable first: the snapshot of a planner should hold nothing that could still be lost.
         await driver.settled()
-        wish = plan_wish(driver.state, job)
+        wish = plan_wish(driver.state, fleet)
         if wish is None:
             return
-        named = planner_process.names_up_to(wish.planner, driver.state.bags[job].shape is not None)
+        named = planner_process.names_up_to(wish.planner, wish.kind)
         asked, seq = thinking.question(driver.state, wish, driver.clock(), named), driver.state.seq
         answered = await asyncio.get_running_loop().run_in_executor(self._thread, self._planning.propose, wish, asked)
         await driver.submit([thinking.proposal(wish, seq, driver.clock(), answered)])
@@ -114,7 +114,7 @@ def _load() -> None:
     """What plans and estimates need takes seconds to load on a busy host: once, and not on the loop."""
     import scipy.special  # noqa: F401
 
-    planner_process.names_up_to(PLANNER, False)
+    planner_process.names_up_to(PLANNER, BAG)
 
 
 class Planning:

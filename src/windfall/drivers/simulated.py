@@ -2,7 +2,7 @@
 
 A simulated world schedules calls (`at`, `after`) and hands events to the engine (`submit`). There is no other clock
 than the time of the call that runs, and calls of the same time run in the order in which they were scheduled. Where a
-plan is due the job's planner is called, as the live server would call it, after what else happens at that moment.
+plan is due the fleet's planner is called, as the live server would call it, after what else happens at that moment.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from windfall.drivers import thinking
 from windfall.planning.contract import Plan, Planner, Snapshot
 
 Call = Callable[..., None]
-FindPlanner = Callable[[str, bool], Planner]
-"""A planner by the name that a job gives, and whether the job is a workflow."""
+FindPlanner = Callable[[str, str], Planner]
+"""A planner by its name and by what it plans: a bag, a workflow or a fleet."""
 
 
 class Simulated:
@@ -45,7 +45,7 @@ class Simulated:
         self._saved: bytes | None = None
         self._planner, self._planning_s = planner, planning_s
         self._planned: dict[int, float] = {}
-        """Jobs for which a planner is at work or will be called, and when."""
+        """Fleets for which a planner is at work or will be called, and when."""
         self.carry_out: Callable[[Wishes], None] = _nobody
         """The world: it rents machines and starts workers."""
         self.submit(ServerStarted(0.0, settings or Settings()))
@@ -76,27 +76,27 @@ class Simulated:
             self._timer_at = wanted.wake_t
             self.at(wanted.wake_t, self._fire)
         if self._planner is not None and wanted.plans:
-            for job in wanted.plans:
-                if job not in self._planned and (wish := plan_wish(self.state, job)) is not None:
-                    self._planned[job] = wish.at_t
-                    self.at(wish.at_t, self._plan, job)
+            for fleet in wanted.plans:
+                if fleet not in self._planned and (wish := plan_wish(self.state, fleet)) is not None:
+                    self._planned[fleet] = wish.at_t
+                    self.at(wish.at_t, self._plan, fleet)
         if wanted.order or wanted.end or wanted.asks:
             self.carry_out(wanted)
 
     def _plan(self, scheduled: int) -> None:
-        """Show a job's planner how things stand; what it says comes after the time that planning takes.
+        """Show a fleet's planner how things stand; what it says comes after the time that planning takes.
 
-        Of several jobs whose plans are due now the first in the list of wishes is planned first.
+        Of several fleets whose plans are due now the first in the list of wishes is planned first.
         """
-        due_now = (job for job in self.state.fleet.plans_due if self._planned.get(job, inf) <= self.now)
-        job = next(due_now, scheduled)
-        wish = plan_wish(self.state, job) if job in self.state.fleet.plans_due else None
-        if self._planned.get(job) == inf:
+        due_now = (fleet for fleet in self.state.fleet.plans_due if self._planned.get(fleet, inf) <= self.now)
+        fleet = next(due_now, scheduled)
+        wish = plan_wish(self.state, fleet) if fleet in self.state.fleet.plans_due else None
+        if self._planned.get(fleet) == inf:
             return
         if self._saved is not None or wish is None:
-            self._planned.pop(job, None)
+            self._planned.pop(fleet, None)
             return
-        self._planned[job] = inf
+        self._planned[fleet] = inf
         names_up_to = self._names_up_to(wish)
         asked = thinking.question(self.state, wish, self.now, names_up_to)
         answered = thinking.answer(wish, asked, self._ask, self._ask)
@@ -108,17 +108,17 @@ class Simulated:
     def _names_up_to(self, wish: PlanWish) -> float:
         assert self._planner is not None
         try:
-            return self._planner(wish.planner, self.state.bags[wish.job].shape is not None).names_up_to
+            return self._planner(wish.planner, wish.kind).names_up_to
         except Exception:
             return 0.0
 
     def _ask(self, name: str, snapshot: Snapshot) -> Plan:
         assert self._planner is not None
-        return self._planner(name, snapshot.is_workflow)(snapshot)
+        return self._planner(name, snapshot.kind)(snapshot)
 
     def _propose(self, wish: PlanWish, seq: int, answered: tuple[Plan, str]) -> None:
-        if wish.job in self._planned and self._saved is None:
-            del self._planned[wish.job]
+        if wish.fleet in self._planned and self._saved is None:
+            del self._planned[wish.fleet]
             self.submit(thinking.proposal(wish, seq, self.now, answered))
 
     def stop_server(self) -> None:

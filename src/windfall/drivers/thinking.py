@@ -20,7 +20,7 @@ Ask = Callable[[str, Snapshot], Plan]
 
 def question(state: State, wish: PlanWish, t: float, names_up_to: float) -> Plan | Snapshot:
     """What to show the planner; or the plan itself, where none is needed because the job has ended."""
-    return plans.closing(state, wish.job) or plans.view(state, wish.job, t, names_up_to)
+    return plans.closing(state, wish.fleet) or plans.view(state, wish.fleet, t, names_up_to)
 
 
 def answer(wish: PlanWish, asked: Plan | Snapshot, ask: Ask, fall_back: Ask) -> tuple[Plan, str]:
@@ -39,7 +39,7 @@ def answer(wish: PlanWish, asked: Plan | Snapshot, ask: Ask, fall_back: Ask) -> 
 
 def proposal(wish: PlanWish, seq: int, t: float, answered: tuple[Plan, str]) -> PlanProposed:
     plan, error = answered
-    return PlanProposed(t, wish.job, seq, plan, error)
+    return PlanProposed(t, wish.fleet, seq, plan, error)
 
 
 def _why(failure: Exception) -> str:

@@ -1,4 +1,6 @@
-"""The contract of every planner: a snapshot in, a plan out. Types only. Pure.
+"""The contract of every planner: a snapshot of one fleet in, a plan out. Types only. Pure.
+
+A fleet is the machines that one planner plans and the jobs that they serve: one job's own, or named and shared.
 
 A planner is a function of the snapshot alone: the same snapshot gives the same plan. It is called when something that
 matters has happened (a machine started, hibernated, resumed, ended or was refused; tasks came back; a machine has no
@@ -22,6 +24,8 @@ CHECKPOINT_S = 13.0
 CHECKPOINT_S_PER_MB = 0.04
 
 SPOT, ONDEMAND = "spot", "on-demand"
+BAG, WORKFLOW, FLEET = "bag", "workflow", "fleet"
+"""What a planner plans: one bag, one workflow, or the jobs of a named fleet."""
 
 
 class Phase(StrEnum):
@@ -47,6 +51,9 @@ class Task(Struct, frozen=True):
     saved_s: float = 0.0
     mean_s: float | None = None
     cores: int = 1
+    job: int = 0
+    deadline_t: float = math.inf
+    """Of its job."""
 
     def seconds_on(self, offer: Offer) -> float:
         """Seconds on a machine of this offer, from its checkpoint if that is quicker than from its start."""
@@ -114,6 +121,19 @@ class Market(Struct, frozen=True, kw_only=True):
     """The same from published series, which the totals above do not hold."""
 
 
+class Job(Struct, frozen=True):
+    """A job of the fleet that is planned, and what distinguishes it from the others."""
+
+    number: int
+    deadline_t: float
+    submitted_t: float = 0.0
+    is_workflow: bool = False
+    priority: float = 0.0
+    owner: str = ""
+    total: int = 0
+    """Tasks, finished ones included."""
+
+
 class Later(Struct, frozen=True):
     """A machine that the plan intends to rent at `at_t`, for these tasks in this order."""
 
@@ -153,6 +173,15 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """The quantile of run times that `Task.runtime_s` is; None: that of `confidence`."""
     last_later: tuple[Later, ...] = ()
     """What the last plan intended to rent later and has not rented yet."""
+    jobs: tuple[Job, ...] = ()
+    """The jobs of the fleet that have not ended, the earliest deadline first."""
+    is_fleet: bool = False
+    """A named fleet is planned, and not one job."""
+
+    @property
+    def kind(self) -> str:
+        """Which table of planners is asked."""
+        return FLEET if self.is_fleet else WORKFLOW if self.is_workflow else BAG
 
     def left_of(self, offer: Offer) -> int:
         """How many more machines of this offer may be started."""
@@ -213,6 +242,8 @@ class Plan(Struct, kw_only=True):
     promised_t: float | None = None
     """If a first plan cannot promise the deadline: the nearest one that on-demand machines alone keep with the job's
     confidence."""
+    only_reserved: bool = False
+    """Machines begin only tasks that are reserved for them."""
 
 
 class Planner(Protocol):

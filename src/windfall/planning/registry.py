@@ -1,4 +1,4 @@
-"""Every planner by its name: of bags and of workflows, behind one interface. Chosen per job. Pure."""
+"""Every planner by its name: of bags, of workflows and of fleets, behind one interface. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from difflib import get_close_matches
 from windfall.errors import BadInput
 from windfall.planning.bags.rivals import AllSpot, Greedy, UniformProgress
 from windfall.planning.bags.windfall import Windfall
-from windfall.planning.contract import ONDEMAND, SPOT, Plan, Planner, Snapshot
+from windfall.planning.contract import BAG, FLEET, ONDEMAND, SPOT, WORKFLOW, Plan, Planner, Snapshot
+from windfall.planning.fleet import rivals, scs, windfall
+from windfall.planning.fleet.model import FleetPlanner
 from windfall.planning.hads import dynamic
 from windfall.planning.workflow.live import WorkflowPlanner
 from windfall.planning.workflow.planners import NAMES as WORKFLOW_NAMES
@@ -37,19 +39,28 @@ PLANNERS: dict[str, Planner] = {
     "spot": Windfall(AllSpot, market=SPOT),
 }
 """The planners of bags."""
+FLEET_PLANNERS: dict[str, Planner] = {
+    "windfall": FleetPlanner(windfall.plan),
+    "scs": FleetPlanner(scs.plan),
+    "greedy": FleetPlanner(rivals.plan_greedy),
+    "gain": FleetPlanner(rivals.plan_gain),
+}
+"""The planners of named fleets."""
 
 
-def known_planner(name: str, is_workflow: bool) -> str:
+def known_planner(name: str, kind: str) -> str:
     """The name itself if a planner has it, the default for an empty name, else BadInput with the nearest name."""
-    known = WORKFLOW_NAMES if is_workflow else tuple(PLANNERS)
+    known = {BAG: tuple(PLANNERS), WORKFLOW: WORKFLOW_NAMES, FLEET: tuple(FLEET_PLANNERS)}[kind]
     if (name or DEFAULT) in known:
         return name or DEFAULT
-    what, near = "workflows" if is_workflow else "bags", get_close_matches(name, known, n=1)
+    what, near = f"{kind}s", get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"planners of {what} are: {', '.join(known)}"
     raise BadInput(f"there is no planner '{name}' for {what}", hint=hint)
 
 
-def planner_named(name: str, is_workflow: bool) -> Planner:
-    """The planner of that name; raises BadInput as `known_planner` does."""
-    known = known_planner(name, is_workflow)
-    return WorkflowPlanner(known) if is_workflow else PLANNERS[known]
+def planner_named(name: str, kind: str) -> Planner:
+    """The planner of that name for a bag, a workflow or a fleet; raises BadInput as `known_planner` does."""
+    known = known_planner(name, kind)
+    if kind == WORKFLOW:
+        return WorkflowPlanner(known)
+    return FLEET_PLANNERS[known] if kind == FLEET else PLANNERS[known]

@@ -15,7 +15,7 @@ from msgspec import Struct
 from windfall.core.decisions import TAIL_REPLICA, HostAnswered
 from windfall.core.events import PlanProposed
 from windfall.core.records import Record
-from windfall.core.renting import machines, money
+from windfall.core.renting import money, shares
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED
 from windfall.core.state.renting import fleet
@@ -206,7 +206,7 @@ def _bag_outcome(state: State, bag: Bag, notes: Notes, end_s: float) -> BagOutco
     deadline_s = bag.rules.deadline_s
     met = None if deadline_s is None else turnaround_s is not None and turnaround_s <= deadline_s
     tail = notes.tails.get(bag.number)
-    planned = state.fleet.plans.get(bag.number)
+    planned = state.fleet.plan_of(bag.number)
     finish_t = None if planned is None else planned.first_finish_t
     troubles = notes.troubles.get(bag.number, [])
     return BagOutcome(
@@ -226,7 +226,7 @@ def _bag_outcome(state: State, bag: Bag, notes: Notes, end_s: float) -> BagOutco
         run_s=bag.tally.run_s,
         planner=bag.rules.planner,
         plans=0 if planned is None else planned.plans,
-        cost_usd=money.usd(machines.spent_microusd(state, bag.number, end_s)),
+        cost_usd=money.usd(shares.charged_to_job_microusd(state, bag.number, end_s)),
         planned_cost_usd=None if planned is None else planned.first_cost_usd,
         planned_finish_s=None if finish_t is None else finish_t - bag.submitted_t,
         failed_plans=len(troubles),

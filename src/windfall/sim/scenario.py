@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from windfall.core.events import Settings
 from windfall.errors import BadInput
+from windfall.planning.contract import BAG, FLEET, WORKFLOW
 from windfall.planning.registry import PLANNERS, known_planner
 from windfall.policy import compile_policies
 from windfall.sim.clouds.cloud import Cloud, read_cloud
@@ -115,6 +116,7 @@ class Bag(Struct, frozen=True, kw_only=True):
     replication: str
     max_replicas: int
     planner: str
+    fleet: str
     clouds: tuple[str, ...]
     budget_usd: float
     confidence: float
@@ -131,6 +133,15 @@ class Bag(Struct, frozen=True, kw_only=True):
     edges: tuple[tuple[int, int], ...] = ()
     """Edges of a workflow: (parent, child)."""
     arrivals_s: tuple[float, ...] = ()
+
+
+class SharedFleet(Struct, frozen=True, kw_only=True):
+    """Machines that the bags share which name it; keys as in `schema.FLEET`."""
+
+    name: str
+    planner: str
+    clouds: tuple[str, ...]
+    budget_usd: float
 
 
 class Gap(Struct, frozen=True):
@@ -164,6 +175,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     restarts: tuple[Gap, ...]
     drains: tuple[Drain, ...] = ()
     sites: tuple[Site, ...] = ()
+    fleets: tuple[SharedFleet, ...] = ()
 
     @property
     def pool_names(self) -> list[str]:
@@ -267,15 +279,18 @@ def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Sc
         raise BadInput(
             f"{name}: there is no [[{missing}]]", hint="a scenario needs hosts and work", code="bad-scenario"
         )
+    fleets = [_fleet(raw, place, clouds) for raw, place in _entries(document, "fleet", name)]
     for kind, names in (
         ("pool, cloud or site", _names(pools, clouds, sites)),
         ("bag", [bag.name for bag in bags]),
+        ("fleet", [fleet.name for fleet in fleets]),
     ):
         twice = next((entry for entry in names if names.count(entry) > 1), None)
         if twice:
             raise BadInput(f"{name}: two {kind}s are called '{twice}'", hint="names are unique", code="bad-scenario")
     for bag in bags:
         _check_planner(bag, clouds, bool(pools or sites), f"{name}, bag {bag.name}")
+        _check_fleet(bag, fleets, f"{name}, bag {bag.name}")
     gaps = {
         kind: tuple(
             Gap(**schema.read_table(raw, schema.SECTIONS[kind][0], place))
@@ -288,6 +303,7 @@ def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Sc
     return Scenario(
         **top, settings=settings, planning_s=planning_s, pools=tuple(pools), clouds=tuple(clouds), bags=tuple(bags),
         outages=gaps["outage"], restarts=gaps["restart"], drains=tuple(drains), sites=tuple(sites),
+        fleets=tuple(fleets),
     )  # fmt: skip
 
 
@@ -388,14 +404,14 @@ def _check_planner(bag: Bag, clouds: list[Cloud], has_pools: bool, place: str) -
     """A bag that rents needs a known planner, a deadline and a cloud; one that does not rent needs hosts."""
     names = [cloud.name for cloud in clouds]
     if not bag.planner:
-        if not has_pools:
+        if not has_pools and not bag.fleet:
             hint = "the clouds rent nothing by themselves; planner = " + " or ".join(f'"{name}"' for name in PLANNERS)
             raise BadInput(
                 f"{place}.planner: it has no hosts and no planner that rents machines", hint=hint, code="bad-scenario"
             )
         return
     try:
-        known_planner(bag.planner, is_workflow=bool(bag.edges))
+        known_planner(bag.planner, WORKFLOW if bag.edges else BAG)
     except BadInput as fault:
         raise BadInput(f"{place}.planner: {fault.message}", hint=fault.hint, code="bad-scenario") from None
     if bag.deadline_s == inf:
@@ -404,6 +420,35 @@ def _check_planner(bag: Bag, clouds: list[Cloud], has_pools: bool, place: str) -
         raise BadInput(f"{place}.clouds: there is no cloud '{unknown}'", hint=f"one of {', '.join(names)}")
     if not names:
         raise BadInput(f"{place}.planner: there is no [[cloud]] to rent from", hint="add one", code="bad-scenario")
+
+
+def _fleet(raw: dict[str, Any], place: str, clouds: list[Cloud]) -> SharedFleet:
+    fleet = SharedFleet(**schema.read_table(raw, schema.FLEET, place))
+    names = [cloud.name for cloud in clouds]
+    try:
+        known_planner(fleet.planner, FLEET)
+    except BadInput as fault:
+        raise BadInput(f"{place}.planner: {fault.message}", hint=fault.hint, code="bad-scenario") from None
+    if not names:
+        raise BadInput(f"{place}: there is no [[cloud]] to rent from", hint="add one", code="bad-scenario")
+    if unknown := next((cloud for cloud in fleet.clouds if cloud not in names), None):
+        raise BadInput(f"{place}.clouds: there is no cloud '{unknown}'", hint=f"one of {', '.join(names)}")
+    return fleet
+
+
+def _check_fleet(bag: Bag, fleets: list[SharedFleet], place: str) -> None:
+    """A bag in a fleet needs a deadline, and neither a planner nor clouds nor a budget of its own."""
+    if not bag.fleet:
+        return
+    names = [fleet.name for fleet in fleets]
+    if bag.fleet not in names:
+        hint = f"one of {', '.join(names)}" if names else "add a [[fleet]]"
+        raise BadInput(f"{place}.fleet: there is no fleet '{bag.fleet}'", hint=hint, code="bad-scenario")
+    if bag.planner or bag.clouds or bag.budget_usd:
+        hint = "leave out planner, clouds and budget_usd"
+        raise BadInput(f"{place}: its fleet says how machines are rented", hint=hint, code="bad-scenario")
+    if bag.deadline_s == inf:
+        raise BadInput(f"{place}.deadline: a fleet needs one", hint='deadline = "6h"', code="bad-scenario")
 
 
 def read(name: str, changes: list[str] | None = None, data: Path | None = None) -> Scenario:

@@ -68,6 +68,7 @@ class Work:
             confidence=bag.confidence,
             replication=bag.replication or replication,
             max_replicas=bag.max_replicas,
+            fleet=bag.fleet,
         )
 
     def classes(self) -> tuple[list[TaskClass], list[tuple[int, int]]]:
@@ -98,7 +99,7 @@ class Work:
             max_failures=bag.max_failures,
             max_losses=bag.max_losses,
             name=name,
-            estimate_s=estimate_s if bag.planner else None,
+            estimate_s=estimate_s if bag.planner or bag.fleet else None,
             estimate_is_exact=bag.told == "each" and self.exact,
             checkpoint_mb=bag.checkpoint_mb or None,
             checkpoint_auto=bag.checkpoint_auto,
@@ -107,7 +108,7 @@ class Work:
     def estimates(self) -> bytes:
         """Estimated run times, if planners are told them and they differ from the true ones."""
         bag = self.bag
-        if not bag.planner or bag.told != "each" or self.exact:
+        if not (bag.planner or bag.fleet) or bag.told != "each" or self.exact:
             return b""
         return array("f", (self.named_s(task) for task in range(bag.tasks))).tobytes()
 

@@ -13,6 +13,7 @@ from windfall.core.decisions import ACCEPTED, WASTE
 from windfall.core.engine import Engine
 from windfall.core.events import (
     CheckpointSaved,
+    FleetCreated,
     HostAsked,
     HostDrained,
     JobSealed,
@@ -25,10 +26,12 @@ from windfall.core.events import (
     TasksEstimated,
 )
 from windfall.core.records import Record
+from windfall.core.renting import money
+from windfall.core.state.renting.fleets import FleetRules
 from windfall.core.wishes import Wishes
 from windfall.drivers.simulated import Simulated
-from windfall.planning.contract import Planner
-from windfall.planning.registry import PLANNERS, planner_named
+from windfall.planning.contract import BAG, FLEET, WORKFLOW, Planner
+from windfall.planning.registry import FLEET_PLANNERS, PLANNERS, planner_named
 from windfall.policy import compile_policies
 from windfall.sim.clouds.machines import Provider
 from windfall.sim.hosts import checkpoints
@@ -54,7 +57,7 @@ class World:
     def __init__(
         self, scenario: Scenario, seed: int, keep: Callable[[Record], None] | None = None, watch: Watch | None = None,
         planner: Callable[[str], Planner] = PLANNERS.__getitem__,
-        workflow_planner: Callable[[str], Planner] = lambda name: planner_named(name, True),
+        workflow_planner: Callable[[str], Planner] = lambda name: planner_named(name, WORKFLOW),
     ) -> None:  # fmt: skip
         self.scenario = scenario
         self._keep = keep
@@ -64,7 +67,9 @@ class World:
             Engine(compile_policies),
             scenario.settings,
             self._listen if scenario.clouds or scenario.sites else keep,
-            lambda name, is_workflow: workflow_planner(name) if is_workflow else planner(name),
+            lambda name, kind: {WORKFLOW: workflow_planner, BAG: planner, FLEET: FLEET_PLANNERS.__getitem__}[kind](
+                name
+            ),
             scenario.planning_s,
         )
         self.grounds = [Ground(pool, seed) for pool in scenario.pools]
@@ -87,6 +92,10 @@ class World:
         if scenario.clouds:
             self.provider = Provider(self, scenario.clouds, seed)
             self.provider.open()
+        for fleet in scenario.fleets:
+            pools = list(fleet.clouds) or [cloud.name for cloud in scenario.clouds]
+            budget = money.microusd(fleet.budget_usd) or None
+            self.driver.submit(FleetCreated(0.0, FleetRules(fleet.name, pools, fleet.planner, budget)))
         if scenario.sites or any(pool.on_demand for pool in scenario.pools):
             self._open_pools(seed)
         self._plan()

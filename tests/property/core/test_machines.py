@@ -115,7 +115,7 @@ class CloudMachine(EngineMachine):
         if bill.since is None:
             bill.since = self.t
         for piece in answer.assigned:
-            assert piece.job == machine.job
+            assert piece.job == machine.fleet
             worker.held += [(piece.job, task, piece.attempt) for task in range(piece.first, piece.first + piece.count)]
         assert len(self.state.host(worker.name).held) <= machine.offer.cores
         worker.held = [key for key in worker.held if key not in answer.cancel]

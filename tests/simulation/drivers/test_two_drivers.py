@@ -252,7 +252,7 @@ class Script:
 def simulated(seed: int) -> list[Record]:
     script, records = Script(seed), list[Record]()
     driver = Simulated(
-        Engine(compile_policies), SETTINGS, records.append, lambda name, flow: planner_named(name, flow)
+        Engine(compile_policies), SETTINGS, records.append, planner_named
     )  # fmt: skip
     keeper = PoolKeeper(SimpleNamespace(driver=driver, cut_off_until=0.0))
     keeper.rules, keeper.pools = [CHEAP, DEAR, FREE], dict(script.pools)

@@ -14,6 +14,7 @@ from tests.support.engine.every_event import every_event
 from tests.support.engine.hand import Hand
 from windfall.core.engine import Engine
 from windfall.core.events import (
+    FleetChanged,
     InstanceRequested,
     InstancesWanted,
     JobCancelled,
@@ -31,6 +32,7 @@ from windfall.core.formats import read_record
 from windfall.core.records import Record, encode_record
 from windfall.core.sites.instances import InstanceEnd, SiteRules, Wish
 from windfall.core.state.hosts.pools import PoolRules
+from windfall.core.state.renting.fleets import DELETED, DRAINING, OPEN, PAUSED, FleetRules
 from windfall.core.state.saving import Reader
 from windfall.core.state.snapshot import SavedState, save
 from windfall.core.state.state import State
@@ -117,7 +119,32 @@ def _running(hand: Hand, started: list[int]) -> list:
     return found
 
 
-WORLDS = {"rented": rented, "grid": grid, "by hand": by_hand, "every event": every_event}
+def fleets() -> list[Record]:
+    """Bags and workflows of two owners in a fleet with a budget, which is paused, opened, drained and deleted."""
+    records: list[Record] = []
+    bag = {"name": "bag", "tasks": 8, "run": RUN, "deadline": "60m", "copies": 4, "every": "9m", "fleet": "shared"}
+    flow = {**bag, "name": "flow", "shape": "hybrid", "tasks": 10, "told": "each", "deadline": "90m"}
+    cloud = {"name": "cloud", "offer": [SURE, SURE | {"name": "one", "cores": 1, "price_usd": 0.06}]}
+    shared = {"name": "shared", "planner": "scs", "budget_usd": 3.0}
+    world = World(
+        check({"cloud": [cloud], "bag": [bag, flow], "fleet": [shared]}, Path("test.toml")), 1, records.append
+    )
+    number = world.driver.state.fleet.book.by_name["shared"]
+
+    def change(mode: str | None, rules: FleetRules | None = None) -> None:
+        world.driver.submit(FleetChanged(world.driver.now, number, mode, rules))
+
+    world.driver.at(600.0, change, PAUSED)
+    world.driver.at(900.0, change, DELETED)
+    world.driver.at(1200.0, change, OPEN, FleetRules("shared", ["cloud"], "gain", 4_000_000))
+    world.driver.at(2400.0, change, None, FleetRules("shared", ["cloud"], "greedy"))
+    world.run()
+    change(DRAINING)
+    change(DELETED)
+    return records
+
+
+WORLDS = {"rented": rented, "grid": grid, "by hand": by_hand, "every event": every_event, "fleets": fleets}
 
 
 def store(format_: int, name: str, log: list[Record]) -> None:

@@ -174,10 +174,11 @@ def question_of(
     asked: Asked, bag: Submission, supplies: tuple[Supply, ...], budget_usd: float | None, assumed: list[str]
 ) -> Question:
     """What to simulate of a bag that was read, on these markets."""
+    from windfall.planning.contract import BAG
     from windfall.planning.registry import known_planner
     from windfall.sim.studies.forecast import Question
 
-    planner = known_planner(asked.planner or bag.spec.planner, is_workflow=False)
+    planner = known_planner(asked.planner or bag.spec.planner, BAG)
     confidence = bag.spec.confidence if asked.confidence is None else asked.confidence
     if not 0 < confidence < 1:
         raise BadInput(f"--confidence {confidence:g}: a share between 0 and 1", hint="as in: --confidence 0.99")
@@ -197,6 +198,7 @@ def _is_job(asked: Asked) -> bool:
 
 def _running(asked: Asked) -> Ready:
     """What is left of a job on a server, simulated from now on as if nothing were rented yet."""
+    from windfall.planning.contract import BAG
     from windfall.planning.estimates import GUESSED
     from windfall.planning.offers import Offer
     from windfall.planning.registry import known_planner
@@ -236,7 +238,7 @@ def _running(asked: Asked) -> Ready:
         seen_s=seen_s, spread=GUESSED.spread if asked.spread is None else asked.spread,
         spread_is_guessed=asked.spread is None,
         cpus=ceil(max(each["cpus"] for each in classes)), supplies=supplies,
-        planner=known_planner(asked.planner or left["planner"], is_workflow=False),
+        planner=known_planner(asked.planner or left["planner"], BAG),
         confidence=left["confidence"] if asked.confidence is None else asked.confidence, budget_usd=budget_usd,
     )  # fmt: skip
     return Ready(left["name"], question, deadline_s, compared.variants(question), assumed, warnings)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from windfall.cli.plan.workflow_runs import MOST_TASKS, RUNS, document_of, lines_of, question_of, simulate
 from windfall.cli.show.output import console, deadline_words, wrote
 from windfall.errors import BadInput, Missed
-from windfall.planning.contract import SPOT
+from windfall.planning.contract import SPOT, WORKFLOW
 from windfall.planning.offers import Offer
 from windfall.planning.registry import known_planner
 from windfall.planning.workflow.bounds import work_bound_usd
@@ -51,7 +51,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 def plan_workflow(asked: Asked) -> None:
     """Print the plan; raises Missed where deadline or budget are not kept."""
-    known_planner(asked.planner, is_workflow=True)
+    known_planner(asked.planner, WORKFLOW)
     deadline_s, budget_usd = _limits(asked)
     spec, offers = read(asked.workflow_file), _offers(asked)
     with _working(f"planning {len(spec.tasks):,} tasks", quiet=len(spec.tasks) < 20):

@@ -10,9 +10,12 @@ from msgspec import Struct
 from windfall.core.decisions import PlanTaken
 from windfall.core.events import PlanProposed
 from windfall.core.renting import free_hosts, money
-from windfall.core.renting.machines import after_stop_microusd, machines_of, spent_microusd
+from windfall.core.renting.fleets import name_of
+from windfall.core.renting.machines import after_stop_microusd, machines_of, pools_of
+from windfall.core.renting.shares import charged_to_job_microusd
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.renting.fleet import GIVEN_UP, HIBERNATED, PENDING, REFUSED, MachineState
+from windfall.core.state.renting.fleets import named
 from windfall.core.state.state import State
 from windfall.planning.contract import Plan
 from windfall.units import show_duration
@@ -33,10 +36,10 @@ class Coming(Struct):
 
 def coming(state: State, bag: Bag, t: float) -> Coming | None:
     """Where its machines are; None of a job that rents none."""
-    planned = state.fleet.plans.get(bag.number)
+    planned = state.fleet.plan_of(bag.number)
     if planned is None:
         return None
-    there = [machine for machine in machines_of(state, bag.number) if machine.there]
+    there = [machine for machine in machines_of(state, state.fleet.serving(bag.number)) if machine.there]
     pools = [{"pool": machine.offer.pool, "what": standing(state, machine, t)} for machine in there[:10]]
     if there:
         reserved = f"{len(bag.queues.reserved)} tasks are reserved for its machines; " if bag.queues.reserved else ""
@@ -51,16 +54,16 @@ def coming(state: State, bag: Bag, t: float) -> Coming | None:
         return Coming(f"no machine is rented: {planned.refused[0]}", [], True, [raised])
     if reason := last_refusal(state, bag) or [*planned.refused, planned.error][0]:
         return Coming(f"no machine is rented: {reason}", [], False, tries)
-    offered = any(state.fleet.offers.get(pool) for pool in bag.rules.rent_from)
+    offered = any(state.fleet.offers.get(pool) for pool in pools_of(state, bag))
     return Coming("no machine is rented" if offered else "its pools offer no machines", [], not offered, [])
 
 
 def is_held_by_budget(state: State, bag: Bag) -> bool:
     """Whether nothing is rented and the rest of the budget allows no machine."""
-    planned = state.fleet.plans.get(bag.number)
+    planned = state.fleet.plan_of(bag.number)
     if planned is None or bag.finished_t is not None:
         return False
-    nothing = not any(machine.there for machine in machines_of(state, bag.number))
+    nothing = not state.fleet.there_of.get(state.fleet.serving(bag.number))
     return nothing and any(BUDGET in text for text in planned.refused)
 
 
@@ -109,9 +112,10 @@ def why_reserved(state: State, bag: Bag, task: int, t: float) -> Json | None:
     machine = state.fleet.machines.get(bag.queues.reserved.get(task, 0))
     if machine is None:
         return None
-    ahead = machine.queue.index(task) if task in machine.queue else 0
+    name = named(machine.fleet, bag.number, task)
+    ahead = machine.queue.index(name) if name in machine.queue else 0
     behind = f"; {ahead} {'goes' if ahead == 1 else 'go'} first there" if ahead else ""
-    planned = state.fleet.plans.get(bag.number)
+    planned = state.fleet.plan_of(bag.number)
     return {
         "waits": True,
         "stuck": False,
@@ -130,17 +134,19 @@ def why_reserved(state: State, bag: Bag, task: int, t: float) -> Json | None:
 
 def money_of(state: State, bag: Bag, t: float) -> Json | None:
     """What a job has cost, is expected to cost and may cost; None of one that rents nothing. Begun cycles in full."""
-    planned = state.fleet.plans.get(bag.number)
+    planned = state.fleet.plan_of(bag.number)
     if planned is None:
         return None
-    spent_usd = money.usd(spent_microusd(state, bag.number, t))
-    predicted_usd = planned.plan.predicted_cost_usd if planned.plan is not None else None
+    spent_usd = money.usd(charged_to_job_microusd(state, bag.number, t))
+    # The plan of a shared fleet predicts the bill of the fleet and not that of one job.
+    is_own = planned.fleet == bag.number
+    predicted_usd = planned.plan.predicted_cost_usd if planned.plan is not None and is_own else None
     budget = bag.rules.budget_microusd
     return {
         "spent_usd": spent_usd,
         "budget_usd": None if budget is None else money.usd(budget),
         "forecast_usd": _forecast(bag, spent_usd, predicted_usd),
-        "first_forecast_usd": planned.first_cost_usd,
+        "first_forecast_usd": planned.first_cost_usd if is_own else None,
         "held_by_budget": is_held_by_budget(state, bag),
         "after_stop_usd": money.usd(after_stop_microusd(state, bag.number, t)),
         "machines": fleet_of(state, bag),
@@ -156,7 +162,7 @@ def _forecast(bag: Bag, spent_usd: float, predicted_usd: float | None) -> float 
 
 def fleet_of(state: State, bag: Bag) -> Json:
     """Its machines: how many of what there are and were, and what they do."""
-    machines = [machine for machine in machines_of(state, bag.number) if machine.cause != REFUSED]
+    machines = [machine for machine in machines_of(state, state.fleet.serving(bag.number)) if machine.cause != REFUSED]
     there = [machine for machine in machines if machine.there]
     offers: dict[tuple[str, str], list[int]] = {}
     for machine in machines:
@@ -179,12 +185,13 @@ def fleet_of(state: State, bag: Bag) -> Json:
 
 def plan_of(state: State, bag: Bag) -> Json | None:
     """The plan of a job as it stands; None of one that rents nothing."""
-    planned = state.fleet.plans.get(bag.number)
+    planned = state.fleet.plan_of(bag.number)
     if planned is None:
         return None
     plan = planned.plan or Plan()
     return {
-        "planner": bag.rules.planner or "windfall",
+        "planner": _planner(state, bag),
+        "fleet": name_of(state, planned.fleet),
         "plans": planned.plans,
         "planned_s": planned.planned_t,
         "look_again_s": None if math.isinf(planned.replan_t) else planned.replan_t,
@@ -194,6 +201,11 @@ def plan_of(state: State, bag: Bag) -> Json | None:
         "refused": planned.refused,
         "error": planned.error,
     }
+
+
+def _planner(state: State, bag: Bag) -> str:
+    shared = state.fleet.book.by_number.get(state.fleet.serving(bag.number))
+    return (bag.rules.planner if shared is None else shared.rules.planner) or "windfall"
 
 
 def predicted(plan: Plan) -> Json:

@@ -6,6 +6,8 @@ from windfall.core.decisions import Assigned, Stop
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import Attempt, Bag
 from windfall.core.state.jobs.columns import CANCELLED, HELD, WAITING
+from windfall.core.state.renting.fleet import held_at, machine_of
+from windfall.core.state.renting.fleets import Use, named
 from windfall.core.state.state import State
 
 
@@ -20,7 +22,8 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     if first not in attempts.live:
         # No replica: they have waited until now.
         if first in queues.reserved:
-            state.fleet.machines[queues.reserved[first]].queue.remove(first)
+            machine = state.fleet.machines[queues.reserved[first]]
+            machine.queue.remove(named(machine.fleet, job, first))
             bag.withdraw(first)
         else:
             queues.by_class[klass].take(first, count)
@@ -64,12 +67,22 @@ def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
     key = (bag.number, task, attempt.number)
     if host is None or host.held.pop(key, 0) is not None:
         return
+    if state.fleet.book.of_job and bag.number in state.fleet.book.of_job:
+        _note_use(state, bag, task, attempt, host)
     if host.memory_held:
         host.memory_held -= bag.memory_for(task, attempt.number)
     if hosts.bundled and len(host.held) <= host.slots:
         hosts.bundled.pop(host.number, None)
     if host.session.asked_back:
         host.session.asked_back.pop(key, None)
+
+
+def _note_use(state: State, bag: Bag, task: int, attempt: Attempt, host: Host) -> None:
+    """An attempt of a job in a shared fleet ends: what it has used of its machine is counted (renting.shares)."""
+    machine = machine_of(state, host)
+    if machine is not None:
+        from_s, to_s = held_at(machine, attempt.sent, state.t), held_at(machine, state.t, state.t)
+        machine.uses.append(Use(bag.number, from_s, to_s, bag.classes[bag.class_of(task)].cpus))
 
 
 def give_up(bag: Bag, task: int, number: int) -> Attempt | None:
@@ -107,9 +120,11 @@ def settle(state: State, bag: Bag, t: float) -> None:
     if not counts[HELD] and counts[WAITING] == bag.queues.held and bag.sealed:
         if bag.finished_t is None:
             bag.finished_t = t
+            state.fleet.book.note(bag.number, has_ended=True)
             state.touch(bag.number)
     elif bag.finished_t is not None:
         bag.finished_t = None
+        state.fleet.book.note(bag.number, has_ended=False)
     state.bags.refresh(bag)
     forget_ended(state)
 

@@ -53,7 +53,7 @@ def _make_due(state: State, t: float) -> None:
     for plan in state.fleet.plans.values():
         if plan.replan_t <= t:
             plan.replan_t = inf
-            state.touch(plan.job)
+            state.touch(plan.fleet)
     state.fleet.schedule()
 
 

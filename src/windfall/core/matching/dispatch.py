@@ -22,7 +22,7 @@ from windfall.core.matching.ranking import UNLIMITED, Known, Wants
 from windfall.core.matching.tail import tail_changes
 from windfall.core.renting.checkpoints import set_intervals
 from windfall.core.renting.free_hosts import may_help
-from windfall.core.renting.machines import free_slots, reserved_for
+from windfall.core.renting.machines import deadline_first, free_slots, reserved_for, width_of
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.hosts.pools import ENDING, Breaker, PoolState
 from windfall.core.state.jobs.bags import Bag, TaskQueue
@@ -186,20 +186,33 @@ def _breaker(state: State, pool: PoolState, host: Host, event: HostAsked, answer
 def _for_machine(
     state: State, machine: MachineState, host: Host, t: float, policies: Policies, want: int
 ) -> list[Assigned]:
-    """What the worker of a rented machine gets: what is reserved for it, then what its job has unassigned.
+    """What the worker of a rented machine gets: what is reserved for it, then what jobs of its fleet have unassigned.
 
-    It gets no tasks ahead and none of other jobs: the plan counts on the whole machine.
+    It gets no tasks ahead and none of other fleets: the plan counts on the whole machine.
     """
     if machine.stopping or not machine.there or machine.noticed_t is not None:
         return []
     room = min(want, free_slots(state, host))
     picked, used = reserved_for(state, machine, host, room)
-    bag = state.bags[machine.job]
-    if used < room and bag.number in state.bags.ready and may_help(state, bag, machine, t):
-        matcher = Matcher(state, host, t, policies)
-        matcher.held, matcher.jobs = matcher.held + used, matcher.jobs + len(picked)
-        picked += matcher.choose_from(bag, room - used)
+    own = state.bags.get(machine.fleet)
+    matcher: Matcher | None = None
+    for bag in [own] if own is not None else _of_fleet(state, machine.fleet):
+        if used < room and bag.number in state.bags.ready and may_help(state, bag, machine, t):
+            if matcher is None:
+                matcher = Matcher(state, host, t, policies)
+                matcher.held, matcher.jobs = matcher.held + used, matcher.jobs + len(picked)
+            chosen = matcher.choose_from(bag, room - used)
+            picked += chosen
+            used += sum(piece.count * width_of(bag, piece.first) for piece in chosen)
     return picked
+
+
+def _of_fleet(state: State, fleet: int) -> list[Bag]:
+    """The jobs of a named fleet whose unassigned tasks its machines may take, the earliest deadline first."""
+    planned = state.fleet.plans[fleet].plan
+    if planned is None or planned.only_reserved:
+        return []
+    return sorted((state.bags[job] for job in state.fleet.book.active[fleet]), key=deadline_first)
 
 
 def is_blocked(host: Host, t: float) -> bool:

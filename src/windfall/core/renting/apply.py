@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from windfall.core.decisions import (
     Assigned,
     CheckpointKept,
+    FleetSettled,
     JobSettled,
     MachineSettled,
     Nothing,
@@ -16,6 +17,8 @@ from windfall.core.decisions import (
 )
 from windfall.core.events import (
     CheckpointSaved,
+    FleetChanged,
+    FleetCreated,
     MachineEnded,
     MachineHibernated,
     MachineNoticed,
@@ -54,6 +57,7 @@ from windfall.core.state.renting.fleet import (
     machine_of,
     queue_of,
 )
+from windfall.core.state.renting.fleets import DELETED, NamedFleet, meant
 from windfall.core.state.saving import Floats
 from windfall.core.state.state import State
 from windfall.planning import counts
@@ -62,9 +66,12 @@ from windfall.planning.counts import SpellCounts
 
 
 def follow(state: State, bag: Bag, decided: JobSettled) -> None:
-    """A job that may rent machines gets a plan; one that has one is planned again."""
-    watch(state, bag.number, state.t)
-    if decided.planned:
+    """A job that may rent machines enters its fleet, or gets one of its own; that is planned, or planned again."""
+    watch(state, state.fleet.serving(bag.number), state.t)
+    if decided.fleet:
+        state.fleet.book.enter(bag.number, decided.fleet)
+        state.fleet.book.note(bag.number, bag.finished_t is not None)
+    elif decided.planned:
         planned = state.fleet.plans[bag.number] = PlanState(bag.number)
         if decided.replan_t is not None:
             planned.replan_t = decided.replan_t
@@ -77,12 +84,11 @@ def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> N
     planned = state.fleet.plans.get(event.job)
     if planned is None:
         return
-    bag = state.bags[event.job]
     overtaken = planned.changed_seq > event.seq
     for number, _, offer in decided.started:
         state.fleet.add(MachineState(number, event.job, offer, event.t))
-    _give_up(state, bag, decided, event.t)
-    reserve(state, bag, decided.queues)
+    _give_up(state, decided, event.t)
+    reserve(state, event.job, decided.queues)
     for number in decided.stopped:
         stop(state, state.fleet.machines[number], event.t)
     watch(state, event.job, event.t)
@@ -103,7 +109,7 @@ def give_back(state: State, machine: MachineState, t: float) -> None:
     """It shall end, and what waits for it may run elsewhere."""
     stop(state, machine, t)
     unreserve(state, machine)
-    state.touch(machine.job)
+    state.touch(machine.fleet)
 
 
 def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> None:
@@ -115,14 +121,14 @@ def _give_back(state: State, decided: TimeJudged, t: float) -> None:
     """Machines end before the billing cycles that would exceed a budget; what waits for them may run elsewhere."""
     for number in decided.given_back:
         give_back(state, state.fleet.machines[number], t)
-    for job in list(state.fleet.budgets):
-        watch_again(state, job, t)
+    for fleet in list(state.fleet.budgets):
+        watch_again(state, fleet, t)
 
 
-def _give_up(state: State, bag: Bag, decided: PlanTaken, t: float) -> None:
+def _give_up(state: State, decided: PlanTaken, t: float) -> None:
     """Give up attempts on hibernated machines: their tasks wait again; a machine that resumes is told to drop them."""
     for job, task, number, _ in decided.moved:
-        attempt = next(a for a in bag.attempts.live[task] if a.number == number)
+        attempt = next(a for a in state.bags[job].attempts.live[task] if a.number == number)
         host = state.hosts[attempt.host]
         host.session.to_cancel.append((job, task, number))
         state.hosts.to_tell[host.number] = None
@@ -216,7 +222,7 @@ def apply_machine_started(state: State, event: MachineStarted, decided: Nothing)
         counts.launched(seen.counts, event.t, state.settings.bookkeeping.spells)
     if machine.offer.bills_boot and machine.meter.since_t is None and machine.there:
         machine.meter = money.start(event.at)
-    watch(state, machine.job, event.t)
+    watch(state, machine.fleet, event.t)
 
 
 def apply_machine_refused(state: State, event: MachineRefused, decided: OfferJudged) -> None:
@@ -236,7 +242,7 @@ def apply_machine_noticed(state: State, event: MachineNoticed, decided: Nothing)
     if machine is not None and machine.there and machine.noticed_t != event.until:
         machine.noticed_t = event.until
         _seen(state, machine).counts.notices += 1
-        state.touch(machine.job)
+        state.touch(machine.fleet)
 
 
 def apply_machine_hibernated(state: State, event: MachineHibernated, decided: Nothing) -> None:
@@ -252,8 +258,8 @@ def apply_machine_hibernated(state: State, event: MachineHibernated, decided: No
     host = state.hosts.get(machine.host)
     if host is not None and host.state != GONE:
         hibernate(state, host)
-    state.touch(machine.job)
-    watch(state, machine.job, event.t)
+    state.touch(machine.fleet)
+    watch(state, machine.fleet, event.t)
 
 
 def apply_machine_resumed(state: State, event: MachineResumed, decided: Nothing) -> None:
@@ -298,6 +304,32 @@ def apply_strangers_seen(state: State, event: StrangersSeen, decided: Nothing) -
     state.fleet.strangers[event.pool] = list(event.strangers)
 
 
+def apply_fleet_created(state: State, event: FleetCreated, decided: FleetSettled) -> None:
+    if decided.refused:
+        return
+    number = decided.number
+    state.fleet.book.add(NamedFleet(number, event.rules, event.t))
+    state.fleet.plans[number] = PlanState(number)
+    state.bags.next = max(state.bags.next, number + 1)
+
+
+def apply_fleet_changed(state: State, event: FleetChanged, decided: FleetSettled) -> None:
+    book = state.fleet.book
+    named = book.by_number.get(event.fleet)
+    if decided.refused or named is None:
+        return
+    if event.rules is not None:
+        named.rules = event.rules
+        watch(state, named.number, event.t)
+    if event.mode is not None:
+        named.mode, named.mode_t = event.mode, event.t
+    for number in decided.stopped:
+        give_back(state, state.fleet.machines[number], event.t)
+    if named.mode == DELETED:
+        del book.by_name[named.rules.name]
+    state.touch(named.number)
+
+
 def wake(state: State, machine: MachineState, at: float) -> None:
     hibernated_t = machine.sleeps[-1][0]
     at = max(at, hibernated_t)
@@ -308,8 +340,8 @@ def wake(state: State, machine: MachineState, at: float) -> None:
     seen.resumed += 1
     seen.hibernated_s += at - hibernated_t
     counts.came_back(seen.counts, at, state.settings.bookkeeping.spells)
-    state.touch(machine.job)
-    watch(state, machine.job, at)
+    state.touch(machine.fleet)
+    watch(state, machine.fleet, at)
 
 
 def joined(state: State, host: Host, t: float) -> None:
@@ -327,8 +359,8 @@ def joined(state: State, host: Host, t: float) -> None:
         seen.boot_delays_s = [*seen.boot_delays_s, boot_s - machine.offer.lag_s][
             -state.settings.bookkeeping.boots_kept :
         ]
-        state.touch(machine.job)
-        watch(state, machine.job, t)
+        state.touch(machine.fleet)
+        watch(state, machine.fleet, t)
     elif machine.phase == HIBERNATED:
         wake(state, machine, t)
 
@@ -340,36 +372,43 @@ def note_idle(state: State, host: Host) -> None:
         return
     idle = not host.held and not queue_of(state, machine)
     if idle and not machine.idle:
-        state.touch(machine.job)
+        state.touch(machine.fleet)
     machine.idle = idle
 
 
-def reserve(state: State, bag: Bag, queues: list[tuple[int, list[int]]]) -> None:
+def reserve(state: State, fleet: int, queues: list[tuple[int, list[int]]]) -> None:
     """Give machines new queues. What was reserved for them and is named no more becomes unassigned."""
     for number, _ in queues:
         unreserve(state, state.fleet.machines[number])
-    for number, tasks in queues:
-        bag.reserve(number, tasks)
-        state.fleet.machines[number].queue = list(tasks)
-    state.bags.refresh(bag)
+    for number, names in queues:
+        by_job: dict[int, list[int]] = {}
+        for name in names:
+            job, task = meant(fleet, name)
+            by_job.setdefault(job, []).append(task)
+        for job, tasks in by_job.items():
+            state.bags[job].reserve(number, tasks)
+            state.bags.refresh(state.bags[job])
+        state.fleet.machines[number].queue = list(names)
 
 
 def unreserve(state: State, machine: MachineState) -> None:
     """What is reserved for a machine may run anywhere again."""
-    bag = state.bags[machine.job]
-    for task in queue_of(state, machine):
-        bag.unreserve(task)
+    jobs: dict[int, None] = {}
+    for name in queue_of(state, machine):
+        job, task = meant(machine.fleet, name)
+        state.bags[job].unreserve(task)
+        jobs[job] = None
     machine.queue = []
-    state.bags.refresh(bag)
+    for job in jobs:
+        state.bags.refresh(state.bags[job])
 
 
 def _finish(state: State, machine: MachineState, t: float, cause: str) -> None:
     machine.phase, machine.cause, machine.ended_t = ENDED, cause, t
-    state.fleet.there.pop(machine.number, None)
-    state.fleet.note_order(machine)
+    state.fleet.remove(machine)
     unreserve(state, machine)
-    state.touch(machine.job)
-    watch(state, machine.job, t)
+    state.touch(machine.fleet)
+    watch(state, machine.fleet, t)
 
 
 def _seen(state: State, machine: MachineState) -> Seen:
@@ -394,6 +433,6 @@ def note_taken(state: State, host: Host, assigned: list[Assigned]) -> None:
     """A free host has taken the last unreserved task: there may be more to leave to free hosts."""
     if machine_of(state, host) is not None:
         return
-    for job in {piece.job for piece in assigned if piece.job in state.fleet.plans}:
+    for job in {piece.job for piece in assigned if state.fleet.plan_of(piece.job) is not None}:
         if state.bags[job].queues.reserved and not state.bags[job].waiting:
             state.touch(job)

@@ -1,23 +1,29 @@
-"""Which machines are given back before a billing cycle that would exceed the budget of their job. Pure."""
+"""Which machines are given back before a billing cycle that would exceed the budget of their fleet. Pure."""
 
 from __future__ import annotations
 
 from windfall.core.renting import money
 from windfall.core.state.renting import fleet
-from windfall.core.state.renting.budgets import STOP_LEAD_S, machines_of, may_begin_cycles, soon_owed_microusd
+from windfall.core.state.renting.budgets import (
+    STOP_LEAD_S,
+    limit_of,
+    machines_of,
+    may_begin_cycles,
+    soon_owed_microusd,
+)
 from windfall.core.state.renting.fleet import MachineState
 from windfall.core.state.state import State
 from windfall.planning.offers import Offer
 
 
 def to_give_back(state: State, t: float) -> list[int]:
-    """Machines of all jobs that would exceed a budget within `STOP_LEAD_S`."""
-    return [number for job in sorted(state.fleet.budgets) for number in _of_job(state, job, t)]
+    """Machines of all fleets that would exceed a budget within `STOP_LEAD_S`."""
+    return [number for fleet in sorted(state.fleet.budgets) for number in _of_fleet(state, fleet, t)]
 
 
-def _of_job(state: State, job: int, t: float) -> list[int]:
-    limit = state.bags[job].rules.budget_microusd
-    machines = machines_of(state, job)
+def _of_fleet(state: State, number: int, t: float) -> list[int]:
+    limit, _ = limit_of(state, number, t)
+    machines = machines_of(state, number)
     if limit is None:
         return []
     over = sum(soon_owed_microusd(machine, t) for machine in machines) - limit

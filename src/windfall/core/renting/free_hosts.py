@@ -16,11 +16,12 @@ from itertools import chain, islice
 from msgspec import Struct
 
 from windfall.core.events import JobRules
-from windfall.core.renting.machines import machines_of
+from windfall.core.renting.machines import pools_of
 from windfall.core.renting.runtimes import Outlook, unit_of
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.renting.fleet import MachineState, machine_of, paid_until_t, queue_of
+from windfall.core.state.renting.fleets import meant
 from windfall.core.state.state import State
 from windfall.core.supply import modes
 from windfall.planning.contract import ONDEMAND, SPOT
@@ -122,8 +123,9 @@ def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
 
     If the plan names tasks and there are free hosts: only one that ends within the time that is already paid.
     """
-    planned = state.fleet.plans[bag.number].plan if bag.number in state.fleet.plans else None
-    if planned is not None and machine.offer.market == SPOT and t > planned.spot_until_t:
+    followed = state.fleet.plan_of(bag.number)
+    planned = None if followed is None else followed.plan
+    if planned is not None and (planned.only_reserved or (machine.offer.market == SPOT and t > planned.spot_until_t)):
         return False
     if planned is None or not planned.assign or not any_free_host(state):
         return True
@@ -173,7 +175,7 @@ def _steady_cores(state: State, bag: Bag) -> float:
 
 
 def _offers(state: State, bag: Bag) -> list[Offer]:
-    pools = [pool for pool in bag.rules.rent_from if not modes.starts_nothing(state, pool)]
+    pools = [pool for pool in pools_of(state, bag) if not modes.starts_nothing(state, pool)]
     return [offer for pool in pools for offer in state.fleet.offers.get(pool, ())]
 
 
@@ -201,9 +203,18 @@ def _running(state: State, bag: Bag, t: float, outlooks: list[Outlook], limits: 
     return frozenset(tasks), pace
 
 
+def _queues(state: State, bag: Bag) -> dict[int, list[int]]:
+    """The tasks of a job that wait for each machine of its fleet."""
+    fleet, found = state.fleet.serving(bag.number), {}
+    for machine in state.fleet.there_of.get(fleet, {}).values():
+        tasks = (meant(fleet, name) for name in queue_of(state, machine))
+        found[machine.number] = [task for job, task in tasks if job == bag.number]
+    return found
+
+
 def _freed(state: State, bag: Bag, count: int) -> dict[int, frozenset[int]]:
     """`count` tasks that are reserved for machines and have not begun, from the ends of the longest queues."""
-    queues = {machine.number: queue_of(state, machine) for machine in machines_of(state, bag.number) if machine.there}
+    queues = _queues(state, bag)
     longest = [(-len(queue), number) for number, queue in queues.items() if queue]
     heapify(longest)
     freed: dict[int, set[int]] = {}

@@ -1,6 +1,6 @@
 """Rented machines in the engine: ordered, booting, busy, hibernated, ended, and the tasks that wait for them. Pure.
 
-A machine is rented for one job, by its plan (`plans`), and its worker is one host. While it is hibernated its host's
+A machine is rented for one fleet, by its plan (`plans`), and its worker is one host. While it is hibernated its host's
 silence means nothing.
 """
 
@@ -14,6 +14,7 @@ from windfall.core.events import MachineEnded, MachineRefused
 from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import leases, lessons
 from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.renting import fleet
 from windfall.core.state.renting.fleet import (
     FAILED,
@@ -24,6 +25,7 @@ from windfall.core.state.renting.fleet import (
     owed_microusd,
     queue_of,
 )
+from windfall.core.state.renting.fleets import meant
 from windfall.core.state.state import State
 from windfall.planning.offers import Offer
 
@@ -34,18 +36,25 @@ LEAST_PAUSE_S = 1.0
 PAUSE_BOOTS = 10.0
 
 
-def machines_of(state: State, job: int) -> list[MachineState]:
-    return [state.fleet.machines[number] for number in state.fleet.by_job.get(job, ())]
+def machines_of(state: State, number: int) -> list[MachineState]:
+    """The machines of a fleet, those that have ended too; a job's own fleet has the number of the job."""
+    return [state.fleet.machines[machine] for machine in state.fleet.by_fleet.get(number, ())]
 
 
-def spent_microusd(state: State, job: int, t: float) -> int:
-    """What the machines of a job cost up to t."""
-    return sum(owed_microusd(machine, t) for machine in machines_of(state, job))
+def spent_microusd(state: State, number: int, t: float) -> int:
+    """What the machines of a fleet cost up to t."""
+    return sum(owed_microusd(machine, t) for machine in machines_of(state, number))
 
 
-def after_stop_microusd(state: State, job: int, t: float) -> int:
-    """What providers bill for cycles that began after they were told to stop the machines of a job."""
-    return sum(fleet.after_stop_microusd(machine, t) for machine in machines_of(state, job))
+def after_stop_microusd(state: State, number: int, t: float) -> int:
+    """What providers bill for cycles that began after they were told to stop the machines of a fleet."""
+    return sum(fleet.after_stop_microusd(machine, t) for machine in machines_of(state, number))
+
+
+def pools_of(state: State, bag: Bag) -> list[str]:
+    """The pools whose offers may be rented for a job: those of its fleet."""
+    named = state.fleet.book.by_number.get(state.fleet.serving(bag.number))
+    return bag.rules.rent_from if named is None else named.rules.pools
 
 
 # --- tasks for machines ---------------------------------------------------------------------------------------------
@@ -58,20 +67,31 @@ def free_slots(state: State, host: Host) -> int:
         bag = state.bags[job]
         if not attempts.is_live(bag, task, number):
             continue  # given up while it was hibernated: it is told so before it gets anything new
-        used += max(1, ceil(bag.classes[bag.class_of(task)].cpus))
+        used += width_of(bag, task)
     return host.slots - used
+
+
+def width_of(bag: Bag, task: int) -> int:
+    """Slots that a task takes."""
+    return max(1, ceil(bag.classes[bag.class_of(task)].cpus))
+
+
+def deadline_first(bag: Bag) -> tuple[float, int]:
+    """The order of the jobs of a fleet; those without a deadline come last."""
+    return inf if bag.rules.deadline_s is None else bag.submitted_t + bag.rules.deadline_s, bag.number
 
 
 def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> tuple[list[Assigned], int]:
     """Tasks of the machine's own queue that can begin now, and the slots that they take."""
-    bag = state.bags[machine.job]
-    if bag.rules.paused or bag.stopped:
-        return [], 0
     picked: list[Assigned] = []
     used, memory_free = 0, host.memory_bytes - host.memory_held
-    for task in queue_of(state, machine):
+    for name in queue_of(state, machine):
         if used >= room:
             break
+        job, task = meant(machine.fleet, name)
+        bag = state.bags[job]
+        if bag.rules.paused or bag.stopped:
+            continue
         rules = bag.classes[bag.class_of(task)]
         number = bag.columns.attempts[task] + 1
         width, need = max(1, ceil(rules.cpus)), bag.memory_for(task, number)

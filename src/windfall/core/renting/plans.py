@@ -22,100 +22,169 @@ from windfall.core.renting.runtimes import Outlook, ran_so_far, unit_of
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.renting import fleet
-from windfall.core.state.renting.budgets import soon_owed_microusd
+from windfall.core.state.renting.budgets import limit_of, soon_owed_microusd
 from windfall.core.state.renting.fleet import ENDED, HIBERNATED, PENDING, MachineState
+from windfall.core.state.renting.fleets import DELETED, OPEN, PAUSED, meant, named
 from windfall.core.state.state import State
 from windfall.core.supply import modes
 from windfall.core.wishes import there
-from windfall.planning.contract import Group, Machine, Phase, Plan, Running, Snapshot, Start, Task
+from windfall.planning.contract import Group, Job, Machine, Phase, Plan, Running, Snapshot, Start, Task
 from windfall.planning.offers import GIB, Offer
 from windfall.units import show_usd
 
 PAUSE_S = 0.1
-"""Least seconds between two plans for one job."""
+"""Least seconds between two plans for one fleet."""
 
 
 def settled(state: State, bag: Bag, rules: JobRules, sealed: bool) -> JobSettled:
     """Whether a job under these rules gets a plan now, and when the first is made. All its tasks must be there."""
-    if not rules.rent_from or not (sealed or rules.streaming) or bag.number in state.fleet.plans:
+    if not (sealed or rules.streaming) or state.fleet.plan_of(bag.number) is not None:
+        return JobSettled()
+    if rules.fleet:
+        return JobSettled(planned=True, fleet=state.fleet.book.by_name.get(rules.fleet, 0))
+    if not rules.rent_from:
         return JobSettled()
     first_t = free_hosts.head_start_until_t(state, bag, rules)
     return JobSettled(planned=True, replan_t=first_t if first_t > -math.inf else None)
 
 
-def closing(state: State, job: int) -> Plan | None:
-    """The plan of a job that has ended, for which no planner is needed: every machine goes back."""
-    if state.bags[job].finished_t is None:
+def closing(state: State, number: int) -> Plan | None:
+    """The plan of a fleet whose job has ended, for which no planner is needed: every machine goes back.
+
+    A named fleet waits for more jobs unless it is drained: its planner says when machines go.
+    """
+    named = state.fleet.book.by_number.get(number)
+    if named is not None:
+        if named.mode in (OPEN, PAUSED) or state.fleet.book.active[number]:
+            return None
+        because = "the fleet is drained and its jobs have ended"
+    elif state.bags[number].finished_t is None:
         return None
-    return Plan(stop=[str(machine.number) for machine in there(state, job)], because=["the job has ended"])
+    else:
+        because = "the job has ended"
+    return Plan(stop=[str(machine.number) for machine in there(state, number)], because=[because])
+
+
+def jobs_of(state: State, number: int) -> list[Bag]:
+    """The jobs that a fleet serves: its own one, or those of a named fleet that have not ended, by deadline."""
+    own = state.bags.get(number)
+    if own is not None:
+        return [own]
+    return sorted((state.bags[job] for job in state.fleet.book.active[number]), key=machines.deadline_first)
 
 
 # --- what a planner is shown ----------------------------------------------------------------------------------------
 
 
-def view(state: State, job: int, t: float, names_up_to: float) -> Snapshot:
-    """The state as a planner sees it; a job with more unfinished tasks than that is shown in groups."""
-    bag = state.bags[job]
-    names_tasks = bag.counts[WAITING] + bag.counts[HELD] <= names_up_to
-    ran = ran_so_far(state, bag, t)
-    looks = [Outlook(state, bag, index, bag.rules.confidence, t, ran) for index in range(len(bag.classes))]
-    left = free_hosts.left_to_free_hosts(state, bag, t)
-    shown = tuple(_shown(state, bag, machine, t, looks, left) for machine in there(state, job))
-    hidden = left.running | left.waiting
-    if names_tasks:
+class Shown:
+    """One job as it is shown: what is expected of its tasks, and what of them is left to free hosts."""
+
+    __slots__ = ("bag", "fleet", "left", "looks", "ran")
+
+    def __init__(self, state: State, fleet: int, bag: Bag, t: float) -> None:
+        self.bag, self.fleet = bag, fleet
+        self.ran = ran_so_far(state, bag, t)
+        self.looks = [
+            Outlook(state, bag, index, bag.rules.confidence, t, self.ran) for index in range(len(bag.classes))
+        ]
+        self.left = free_hosts.left_to_free_hosts(state, bag, t)
+
+    @property
+    def deadline_t(self) -> float:
+        return machines.deadline_first(self.bag)[0]
+
+    def open(self, names_tasks: bool) -> list[int]:
+        """The tasks that are shown one by one."""
+        bag, hidden = self.bag, self.left.running | self.left.waiting
+        if bag.finished_t is not None:
+            return []
+        if not names_tasks:
+            return sorted({*bag.queues.reserved, *bag.attempts.live} - hidden)
         unfinished = (task for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
-        open_ = [task for task in unfinished if task not in hidden]
-    else:
-        open_ = sorted({*bag.queues.reserved, *bag.attempts.live} - hidden)
-    finished = bag.finished_t is not None
+        return [task for task in unfinished if task not in hidden]
+
+    def job(self) -> Job:
+        bag, rules = self.bag, self.bag.rules
+        is_workflow = bag.shape is not None
+        return Job(bag.number, self.deadline_t, bag.submitted_t, is_workflow, rules.priority, rules.owner, bag.total)
+
+
+def view(state: State, number: int, t: float, names_up_to: float) -> Snapshot:
+    """A fleet as its planner sees it; if it has more unfinished tasks than that, they are shown in groups."""
+    shown = [Shown(state, number, bag, t) for bag in jobs_of(state, number)]
+    by_job = {entry.bag.number: entry for entry in shown}
+    unfinished = sum(entry.bag.counts[WAITING] + entry.bag.counts[HELD] for entry in shown)
+    names_tasks = unfinished <= names_up_to
+    tasks: dict[int, Task] = {}
+    after: dict[int, tuple[int, ...]] = {}
+    for entry in shown:
+        open_ = entry.open(names_tasks)
+        for task in open_:
+            tasks[named(number, entry.bag.number, task)] = _task(entry, task)
+        if names_tasks:
+            after |= _parents(entry, open_)
+    own = state.bags.get(number)
+    planned = state.fleet.plans[number]
+    limit, _ = limit_of(state, number, t)
     return Snapshot(
         t=t,
-        deadline_t=math.inf if bag.rules.deadline_s is None else bag.submitted_t + bag.rules.deadline_s,
-        tasks={} if finished else {task: _task(bag, task, looks, ran.get(task, 0.0)) for task in open_},
-        machines=shown,
-        offers=tuple(_on_offer(state, bag, t)),
-        groups=() if finished or names_tasks else _groups(bag, looks, left),
+        deadline_t=max((entry.deadline_t for entry in shown), default=math.inf),
+        tasks=tasks,
+        machines=tuple(_shown(state, machine, t, by_job) for machine in there(state, number)),
+        offers=tuple(_on_offer(state, number, t)),
+        groups=() if names_tasks else tuple(group for entry in shown for group in _groups(entry)),
         markets={key: seen.market() for key, seen in state.fleet.markets.items()},
-        begun_t=bag.submitted_t,
-        spent_usd=money.usd(machines.spent_microusd(state, job, t)),
-        budget_usd=None if bag.rules.budget_microusd is None else money.usd(bag.rules.budget_microusd),
-        confidence=bag.rules.confidence,
-        run_time_quantile=max(look.quantile for look in looks),
-        is_workflow=bag.shape is not None,
-        last_later=tuple(planned.plan.later) if (planned := state.fleet.plans[job]).plan is not None else (),
-        after={} if finished or not names_tasks else _parents(bag, open_),
-        total=bag.total,
+        begun_t=t if own is None else own.submitted_t,
+        spent_usd=money.usd(machines.spent_microusd(state, number, t)),
+        budget_usd=None if limit is None else money.usd(limit),
+        confidence=0.95 if own is None else own.rules.confidence,
+        run_time_quantile=max((look.quantile for entry in shown for look in entry.looks), default=0.95),
+        is_workflow=own is not None and own.shape is not None,
+        last_later=() if planned.plan is None else tuple(planned.plan.later),
+        after=after,
+        total=sum(entry.bag.total for entry in shown),
+        jobs=tuple(entry.job() for entry in shown),
+        is_fleet=own is None,
     )
 
 
-def _task(bag: Bag, task: int, looks: list[Outlook], ran_s: float) -> Task:
+def _task(entry: Shown, task: int) -> Task:
+    bag = entry.bag
     index = bag.class_of(task)
-    look, rules = looks[index], bag.classes[index]
+    look, rules = entry.looks[index], bag.classes[index]
     saved_s = max((saved for _, saved in bag.progress.saved.get(task, ())), default=0.0)
     memory_gb = bag.memory_for(task, bag.columns.attempts[task] + 1) / GIB
-    runtime_s, mean_s = look.given(ran_s, unit_of(bag, task))
+    runtime_s, mean_s = look.given(entry.ran.get(task, 0.0), unit_of(bag, task))
     return Task(
-        task, runtime_s, memory_gb, rules.name, rules.checkpoint_mb, saved_s, mean_s, max(1, math.ceil(rules.cpus)),
+        named(entry.fleet, bag.number, task), runtime_s, memory_gb, rules.name, rules.checkpoint_mb, saved_s, mean_s,
+        max(1, math.ceil(rules.cpus)), bag.number, entry.deadline_t,
     )  # fmt: skip
 
 
-def _groups(bag: Bag, looks: list[Outlook], left: free_hosts.Left) -> tuple[Group, ...]:
-    found = []
+def _groups(entry: Shown) -> list[Group]:
+    found: list[Group] = []
+    bag, left = entry.bag, entry.left
+    if bag.finished_t is not None:
+        return found
     not_shown = Counter(bag.class_of(task) for task in left.waiting if task not in bag.queues.reserved)
     for index, queue in enumerate(bag.queues.by_class):
         if queue.size > not_shown[index]:
-            rules, look = bag.classes[index], looks[index]
+            rules, look = bag.classes[index], entry.looks[index]
             memory_gb = rules.memory_for(1) / GIB
             cores = max(1, math.ceil(rules.cpus))
             unit_s = math.fsum(unit_of(bag, task) for task in queue) / queue.size if bag.progress.estimates else 1.0
             seconds, mean_s = look.runtime_s * unit_s, look.mean_s * unit_s
-            alike = Task(-1, seconds, memory_gb, rules.name, rules.checkpoint_mb, 0.0, mean_s, cores)
+            alike = Task(
+                -1, seconds, memory_gb, rules.name, rules.checkpoint_mb, 0.0, mean_s, cores, bag.number,
+                entry.deadline_t,
+            )  # fmt: skip
             found.append(Group(alike, queue.size - not_shown[index]))
-    return tuple(found)
+    return found
 
 
-def _parents(bag: Bag, open_: list[int]) -> dict[int, tuple[int, ...]]:
+def _parents(entry: Shown, open_: list[int]) -> dict[int, tuple[int, ...]]:
     """In a workflow: what each unfinished task still waits for."""
+    bag = entry.bag
     if bag.shape is None:
         return {}
     unfinished = set(open_)
@@ -123,16 +192,19 @@ def _parents(bag: Bag, open_: list[int]) -> dict[int, tuple[int, ...]]:
     for task in open_:
         for child in bag.shape.children_of(task):
             if child in unfinished:
-                parents.setdefault(child, []).append(task)
+                name = named(entry.fleet, bag.number, child)
+                parents.setdefault(name, []).append(named(entry.fleet, bag.number, task))
     return {child: tuple(found) for child, found in parents.items()}
 
 
-def _shown(
-    state: State, bag: Bag, machine: MachineState, t: float, looks: list[Outlook], left: free_hosts.Left
-) -> Machine:
-    running = tuple(_running(state, bag, machine, t, looks))
-    freed = left.freed.get(machine.number, ())
-    waiting = tuple(task for task in fleet.queue_of(state, machine) if task not in freed)
+def _shown(state: State, machine: MachineState, t: float, by_job: dict[int, Shown]) -> Machine:
+    running = tuple(_running(state, machine, t, by_job))
+    freed = {
+        named(machine.fleet, job, task)
+        for job, entry in by_job.items()
+        for task in entry.left.freed.get(machine.number, ())
+    }
+    waiting = tuple(name for name in fleet.queue_of(state, machine) if name not in freed)
     if machine.phase == PENDING:
         phase = Phase.PENDING
     elif machine.phase == HIBERNATED:
@@ -161,50 +233,66 @@ def _ready_t(state: State, machine: MachineState, t: float) -> float:
     return max(t, told_t if told_t > t else machine.requested_t + with_lead_time(state, machine.offer).lag_s)
 
 
-def _running(state: State, bag: Bag, machine: MachineState, t: float, looks: list[Outlook]) -> list[Running]:
+def _running(state: State, machine: MachineState, t: float, by_job: dict[int, Shown]) -> list[Running]:
     host = state.hosts.get(machine.host)
     found = []
     for job, task, number in host.held if host is not None else ():
-        attempt = bag.attempts.find(task, number) if job == bag.number else None
-        if attempt is None:
+        entry = by_job.get(job)
+        attempt = None if entry is None else entry.bag.attempts.find(task, number)
+        if entry is None or attempt is None:
             continue
+        bag = entry.bag
         index = bag.class_of(task)
         speed = machine.offer.speed_for(bag.classes[index].name)
         elapsed_s = t - attempt.sent - machine.slept_s(attempt.sent, t)
         # What it began with: progress that an earlier attempt had saved, and the time to restore it.
         before = [saved for earlier, saved in bag.progress.saved.get(task, ()) if earlier < number]
         if before:
-            look = looks[index]
+            look = entry.looks[index]
             begun = Task(
                 task, look.runtime_s, 0.0, bag.classes[index].name, bag.classes[index].checkpoint_mb, max(before)
             )
             left_s = max(0.0, begun.seconds_on(machine.offer) - elapsed_s)
         else:
-            left_s = looks[index].left_s(elapsed_s, speed, unit_of(bag, task))
-        found.append(Running(task, left_s))
+            left_s = entry.looks[index].left_s(elapsed_s, speed, unit_of(bag, task))
+        found.append(Running(named(machine.fleet, job, task), left_s))
     return found
 
 
-def _on_offer(state: State, bag: Bag, t: float) -> list[Offer]:
-    """The offers that the job may rent, each with the number that it could have at this moment as its limit."""
+def _pools(state: State, number: int) -> list[str]:
+    """The pools that a fleet rents from."""
+    own = state.bags.get(number)
+    return state.fleet.book.by_number[number].rules.pools if own is None else own.rules.rent_from
+
+
+def _on_offer(state: State, number: int, t: float) -> list[Offer]:
+    """The offers that a fleet may rent, each with the number that it could have at this moment as its limit."""
     found = []
-    for pool in bag.rules.rent_from:
+    closed = _rents_nothing(state, number)
+    for pool in _pools(state, number):
+        shut = closed or modes.starts_nothing(state, pool)
         for told in state.fleet.offers.get(pool, ()):
             offer = with_lead_time(state, told)
-            mine, others = _rented(state, bag.number, offer)
+            mine, others = _rented(state, number, offer)
             seen = state.fleet.markets.get(offer.key)
-            if modes.starts_nothing(state, pool) or (seen is not None and machines.shut_until_t(seen, told) > t):
+            if shut or (seen is not None and machines.shut_until_t(seen, told) > t):
                 found.append(replace(offer, limit=mine))
             else:
                 found.append(offer if offer.limit is None else replace(offer, limit=max(mine, offer.limit - others)))
     return found
 
 
-def _rented(state: State, job: int, offer: Offer) -> tuple[int, int]:
-    """Machines of an offer that are there, the job's own and those of others."""
-    jobs = [machine.job for machine in state.fleet.there.values() if machine.offer.key == offer.key]
-    mine = jobs.count(job)
-    return mine, len(jobs) - mine
+def _rents_nothing(state: State, number: int) -> str:
+    """Why a fleet rents nothing new, in words; empty if it may. One that drains still serves the jobs it has."""
+    known = state.fleet.book.by_number.get(number)
+    return f"fleet {known.rules.name} is {known.mode}" if known is not None and known.mode in (PAUSED, DELETED) else ""
+
+
+def _rented(state: State, number: int, offer: Offer) -> tuple[int, int]:
+    """Machines of an offer that are there, the fleet's own and those of others."""
+    fleets = [machine.fleet for machine in state.fleet.there.values() if machine.offer.key == offer.key]
+    mine = fleets.count(number)
+    return mine, len(fleets) - mine
 
 
 # --- what of a plan is carried out ----------------------------------------------------------------------------------
@@ -212,31 +300,34 @@ def _rented(state: State, job: int, offer: Offer) -> tuple[int, int]:
 
 def on_plan_proposed(state: State, event: PlanProposed, policies: Any) -> PlanTaken:
     taken = PlanTaken()
-    bag = state.bags.get(event.job)
-    if bag is None or event.job not in state.fleet.plans:
+    if event.job not in state.fleet.plans:
         taken.refused.append(f"job {event.job} rents no machines")
         return taken
-    numbers = _starts(state, bag, event, taken)
-    left = free_hosts.left_to_free_hosts(state, bag, event.t)
-    _assignments(state, bag, event, taken, numbers, left)
-    _stops(state, bag, event, taken)
+    bags = jobs_of(state, event.job)
+    numbers = _starts(state, event, taken)
+    left = {bag.number: free_hosts.left_to_free_hosts(state, bag, event.t) for bag in bags}
+    _assignments(state, event, taken, numbers, left)
+    _stops(state, event, taken)
     taken.not_before_t = event.t + PAUSE_S
-    _complete(state, bag, event, taken, left)
+    _complete(state, bags, event, taken, left)
     return taken
 
 
 def complete(state: State, event: PlanProposed, taken: PlanTaken) -> None:
     """Add when to plan again, and what is learned from attempts that are given up."""
-    bag = state.bags.get(event.job)
-    if bag is not None and event.job in state.fleet.plans:
-        _complete(state, bag, event, taken, free_hosts.left_to_free_hosts(state, bag, event.t))
+    if event.job in state.fleet.plans:
+        bags = jobs_of(state, event.job)
+        left = {bag.number: free_hosts.left_to_free_hosts(state, bag, event.t) for bag in bags}
+        _complete(state, bags, event, taken, left)
 
 
-def _complete(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, left: free_hosts.Left) -> None:
+def _complete(
+    state: State, bags: list[Bag], event: PlanProposed, taken: PlanTaken, left: dict[int, free_hosts.Left]
+) -> None:
     taken.lessons = lessons.of_losses(state, taken.moved, event.t)
-    taken.replan_t = min(
-        event.plan.replan_t, _reopens_t(state, bag, event.t), _unsure_until_t(state, bag, event.t), left.review_t
-    )
+    unsure = (_unsure_until_t(state, bag, event.t) for bag in bags)
+    reviews = (each.review_t for each in left.values())
+    taken.replan_t = min(event.plan.replan_t, _reopens_t(state, event.job, event.t), *unsure, *reviews)
 
 
 def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
@@ -247,27 +338,29 @@ def _unsure_until_t(state: State, bag: Bag, t: float) -> float:
     return min((t + look.mean_s / 2 for look in looks if look.is_unknown), default=math.inf)
 
 
-def _reopens_t(state: State, bag: Bag, t: float) -> float:
+def _reopens_t(state: State, number: int, t: float) -> float:
     """When the next refused offer may be asked for again."""
-    offers = [offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())]
+    offers = [offer for pool in _pools(state, number) for offer in state.fleet.offers.get(pool, ())]
     seen = [(state.fleet.markets.get(offer.key), offer) for offer in offers]
     times = [machines.shut_until_t(market, offer) for market, offer in seen if market is not None]
     return min((time for time in times if time > t), default=math.inf)
 
 
-def _starts(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> dict[str, int]:
+def _starts(state: State, event: PlanProposed, taken: PlanTaken) -> dict[str, int]:
     """Machines to start, within limits and budget; returns their numbers by the plan's labels."""
     numbers: dict[str, int] = {}
-    committed = sum(soon_owed_microusd(machine, event.t) for machine in machines.machines_of(state, bag.number))
-    budget = money.Budget(bag.rules.budget_microusd)
+    committed = sum(soon_owed_microusd(machine, event.t) for machine in machines.machines_of(state, event.job))
+    limit, _ = limit_of(state, event.job, event.t)
+    budget, own, closed = money.Budget(limit), state.bags.get(event.job), _rents_nothing(state, event.job)
     for start in event.plan.start:
-        offer, reason = _available(state, bag, start, [offer.key for _, _, offer in taken.started])
-        if not reason and bag.finished_t is not None:
+        offer, reason = _available(state, event.job, start, [offer.key for _, _, offer in taken.started])
+        reason = reason or closed
+        if not reason and own is not None and own.finished_t is not None:
             reason = "the job has ended"
         price = budgets.first_cost_microusd(offer)
         if not reason and not budget.allows(committed, price):
             reason = (
-                f"the budget of {show_usd(money.usd(bag.rules.budget_microusd or 0))} does not allow it: "
+                f"the budget of {show_usd(money.usd(limit or 0))} does not allow it: "
                 f"{show_usd(money.usd(committed))} is committed, and its first cycle costs {show_usd(money.usd(price))}"
             )
         if reason:
@@ -280,55 +373,63 @@ def _starts(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> di
     return numbers
 
 
-def _available(state: State, bag: Bag, start: Start, chosen: list[str]) -> tuple[Offer, str]:
+def _available(state: State, number: int, start: Start, chosen: list[str]) -> tuple[Offer, str]:
     """The offer as it stands now, and why it cannot be had, if so."""
-    offers = {offer.key: offer for pool in bag.rules.rent_from for offer in state.fleet.offers.get(pool, ())}
+    offers = {offer.key: offer for pool in _pools(state, number) for offer in state.fleet.offers.get(pool, ())}
     offer = offers.get(start.offer.key)
     if offer is None:
         return start.offer, "there is no such offer any more"
     if shut := modes.starts_nothing(state, offer.pool):
         return offer, shut
-    mine, others = _rented(state, bag.number, offer)
+    mine, others = _rented(state, number, offer)
     if offer.limit is not None and mine + others + chosen.count(offer.key) >= offer.limit:
         return offer, f"all {offer.limit} are rented"
     return offer, ""
 
 
 def _assignments(
-    state: State, bag: Bag, event: PlanProposed, taken: PlanTaken, numbers: dict[str, int], left: free_hosts.Left
+    state: State, event: PlanProposed, taken: PlanTaken, numbers: dict[str, int], left: dict[int, free_hosts.Left]
 ) -> None:
-    named: set[int] = set()
-    limits = free_hosts.limits_of(state, bag, event.t)
-    for label, tasks in event.plan.assign.items():
+    chosen: set[int] = set()
+    limits: dict[int, free_hosts.Limits] = {}
+    for label, names in event.plan.assign.items():
         number = numbers.get(label) or _number(label)
         machine = state.fleet.machines.get(number)
-        if label not in numbers and not _is_ours(machine, bag):
+        if label not in numbers and not _is_ours(machine, event.job):
             taken.refused.append(f"assign to {label}: there is no such machine")
             continue
         if machine is not None and modes.gives_nothing(state, machine.offer.pool):
             taken.refused.append(f"assign to {label}: {modes.starts_nothing(state, machine.offer.pool)}")
             continue
         queue = []
-        for task in tasks:
-            if task in named or not 0 <= task < bag.total:
+        for name in names:
+            job, task = meant(event.job, name)
+            bag = state.bags.get(job)
+            if name in chosen or bag is None or job not in left or not 0 <= task < bag.total:
                 continue
-            value = bag.columns.state[task]
-            given_up = _given_up(state, bag, task, number, limits, event.t) if value == HELD else []
+            value, given_up = bag.columns.state[task], list[int]()
+            if value == HELD:
+                limits[job] = limits.get(job) or free_hosts.limits_of(state, bag, event.t)
+                given_up = _given_up(state, bag, task, number, limits[job], event.t)
             if value == WAITING or given_up:
-                named.add(task)
-                queue.append(task)
-                taken.moved += [(bag.number, task, attempt, RETURNED) for attempt in given_up]
+                chosen.add(name)
+                queue.append(name)
+                taken.moved += [(job, task, attempt, RETURNED) for attempt in given_up]
         taken.queues.append((number, queue))
-    _free(state, taken, left)
+    _free(state, event.job, taken, left)
 
 
-def _free(state: State, taken: PlanTaken, left: free_hosts.Left) -> None:
+def _free(state: State, fleet_number: int, taken: PlanTaken, left: dict[int, free_hosts.Left]) -> None:
     """What is left to free hosts, and was not shown to the planner, is reserved for no machine."""
     queues = {number for number, _ in taken.queues}
-    for number, tasks in left.freed.items():
+    freed: dict[int, set[int]] = {}
+    for job, each in left.items():
+        for number, tasks in each.freed.items():
+            freed.setdefault(number, set()).update(named(fleet_number, job, task) for task in tasks)
+    for number, names in freed.items():
         if number not in queues:
             queue = fleet.queue_of(state, state.fleet.machines[number])
-            taken.queues.append((number, [task for task in queue if task not in tasks]))
+            taken.queues.append((number, [name for name in queue if name not in names]))
 
 
 def _given_up(
@@ -349,13 +450,13 @@ def _given_up(
     return found
 
 
-def _stops(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> None:
+def _stops(state: State, event: PlanProposed, taken: PlanTaken) -> None:
     """Machines to stop: only idle ones, so that no work in progress is lost."""
     moved = {(job, task, attempt) for job, task, attempt, _ in taken.moved}
     queues = dict(taken.queues)
     for label in event.plan.stop:
         machine = state.fleet.machines.get(_number(label))
-        if machine is None or not _is_ours(machine, bag):
+        if machine is None or not _is_ours(machine, event.job):
             taken.refused.append(f"stop {label}: there is no such machine")
             continue
         host = state.hosts.get(machine.host)
@@ -371,14 +472,14 @@ def _stops(state: State, bag: Bag, event: PlanProposed, taken: PlanTaken) -> Non
         else:
             taken.stopped.append(machine.number)
     # One whose host was lost while its pool was drained would wait for nobody.
-    for machine in there(state, bag.number):
+    for machine in there(state, event.job):
         drained = modes.gives_nothing(state, machine.offer.pool) and not modes.is_busy(state, machine)
         if drained and machine.number not in taken.stopped:
             taken.stopped.append(machine.number)
 
 
-def _is_ours(machine: MachineState | None, bag: Bag) -> bool:
-    return machine is not None and machine.job == bag.number and machine.phase != ENDED and not machine.stopping
+def _is_ours(machine: MachineState | None, number: int) -> bool:
+    return machine is not None and machine.fleet == number and machine.phase != ENDED and not machine.stopping
 
 
 def _number(label: str) -> int:

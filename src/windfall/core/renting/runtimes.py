@@ -43,7 +43,7 @@ def lessons_of_results(
     replan: dict[int, None] = {}
     for place, verdict in enumerate(verdicts):
         result = results[place]
-        if verdict != ACCEPTED or result.job not in state.fleet.plans:
+        if verdict != ACCEPTED or state.fleet.plan_of(result.job) is None:
             continue
         bag = state.bags[result.job]
         seconds = _sample_s(state, bag, host, result)

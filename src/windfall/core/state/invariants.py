@@ -8,6 +8,7 @@ from windfall.core.state.hosts.hosts import GONE, LIVE, UNKNOWN
 from windfall.core.state.jobs.bags import Attempt, Bag
 from windfall.core.state.jobs.columns import DONE, FAILED, HELD, WAITING
 from windfall.core.state.renting.fleet import ENDED, HIBERNATED, MachineState
+from windfall.core.state.renting.fleets import named
 from windfall.core.state.state import State
 
 
@@ -50,11 +51,11 @@ def _machine_problems(state: State, machine: MachineState) -> list[str]:
         found.append(f"{machine.name} has ended and its host is {host.state}")
     if not machine.there and machine.queue:
         found.append(f"{machine.name} has ended and tasks wait for it")
-    for task, number in state.bags[machine.job].queues.reserved.items():
-        if number == machine.number and machine.queue.count(task) != 1:
-            found.append(
-                f"{machine.name}: task {task} is reserved and stands in its queue {machine.queue.count(task)} times"
-            )
+    for job in [machine.fleet] if machine.fleet in state.bags else state.fleet.book.active[machine.fleet]:
+        for task, number in state.bags[job].queues.reserved.items():
+            times = machine.queue.count(named(machine.fleet, job, task))
+            if number == machine.number and times != 1:
+                found.append(f"{machine.name}: task {job}.{task} is reserved and stands in its queue {times} times")
     if machine.meter.since_t is not None and machine.phase in (HIBERNATED, ENDED):
         found.append(f"{machine.name} is {machine.phase} and its meter runs")
     return found

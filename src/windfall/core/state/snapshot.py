@@ -85,6 +85,8 @@ def load(data: bytes) -> State:
     supply.asked, supply.next_ask, supply.look_t = saved.asked, saved.next_ask, saved.look_t
     supply.modes, supply.added = dict(saved.pool_modes), {pool.name: pool for pool in saved.added_pools}
     state.sites = {site.rules.name: site for site in saved.sites}
-    for job in state.fleet.plans:
-        watch(state, job, state.t)
+    for job in state.fleet.book.of_job:
+        state.fleet.book.note(job, bags[job].finished_t is not None)
+    for fleet in state.fleet.plans:
+        watch(state, fleet, state.t)
     return state

@@ -51,8 +51,8 @@ class State:
         return self.hosts.by_name.get(name)
 
     def touch(self, job: int) -> None:
-        """Something has happened that could change the plan of a job."""
-        plan = self.fleet.plans.get(job)
+        """Something has happened that could change the plan of a job's fleet; the number of a fleet does as well."""
+        plan = self.fleet.plan_of(job)
         if plan is not None:
             plan.changed_seq = self.seq + 1
-            self.fleet.plans_due[job] = None
+            self.fleet.plans_due[plan.fleet] = None

@@ -39,13 +39,25 @@ class Waiting(Struct, frozen=True, eq=False):
     ready: Flags
 
 
+class Busy(Struct, frozen=True, eq=False):
+    """What runs on machines, as columns: until when, and which part of a machine it takes."""
+
+    offer: Ints
+    free_s: Floats
+    share: Floats
+
+
 class Rented(Struct, frozen=True, eq=False):
-    """Machines booting or up, as columns. `free_s`: when its task is expected to end; in the past if idle."""
+    """Machines booting or up, as columns. `free_s`: when its last task is expected to end; in the past if idle.
+
+    `busy`: what runs, where machines run several tasks at a time; None: each runs one, until `free_s`.
+    """
 
     offer: Ints
     leased_s: Floats
     up_s: Floats
     free_s: Floats
+    busy: Busy | None = None
 
 
 class Rules(Struct, frozen=True):
@@ -69,25 +81,30 @@ class Decision(Struct, frozen=True, eq=False):
 
 
 def control(
-    now_s: float, waiting: Waiting, rented: Rented, durations_s: Floats, market: Market, rules: Rules
-) -> Decision:
-    """One loop: rent for the load that a machine requested now could still serve, release what is not needed."""
+    now_s: float, waiting: Waiting, rented: Rented, durations_s: Floats, market: Market, rules: Rules,
+    shares: Floats | None = None,
+) -> Decision:  # fmt: skip
+    """One loop: rent for the load that a machine requested now could still serve, release what is not needed.
+
+    `shares`: by kind and type, the part of a machine that a task takes; None: all of it.
+    """
+    shares = np.ones_like(durations_s) if shares is None else shares
     types = len(market.cycle_s)
     offer = waiting.offer.copy()
     count = np.bincount(rented.offer, minlength=types)
-    soon = load(now_s, waiting, offer, rented, durations_s, market, rules, after_boot=True)
+    soon = load(now_s, waiting, offer, rented, durations_s, shares, market, rules, after_boot=True)
     window_s = market.lag_s + rules.period_s  # machines for later load are requested later
     needed = _peak(soon, window_s, rules)
     moves: list[tuple[int, int]] = []
     if (needed > count).any():
-        moves = _consolidate(now_s, waiting, offer, soon, needed, count, durations_s, window_s, rules)
+        moves = _consolidate(now_s, waiting, offer, soon, needed, count, durations_s, shares, window_s, rules)
         needed = _peak(soon, window_s, rules)
     acquire = np.minimum(np.maximum(needed - count, 0), np.maximum(market.limit - count, 0))
     starts = earliest_deadline_first(now_s, waiting, offer, rented)
     started = {machine for _, machine in starts}
     release = [machine for machine in near_the_cycle(now_s, rented, market, rules) if machine not in started]
     if release:
-        later = load(now_s, waiting, offer, rented, durations_s, market, rules, after_boot=False)
+        later = load(now_s, waiting, offer, rented, durations_s, shares, market, rules, after_boot=False)
         keep = np.maximum(needed, _peak(later, rules.damping * market.lag_s + rules.period_s, rules))
         release = _surplus(release, rented, count - keep)
     return Decision(acquire, release, moves, starts, needed)
@@ -99,6 +116,7 @@ def load(
     offer: Ints,
     rented: Rented,
     durations_s: Floats,
+    shares: Floats,
     market: Market,
     rules: Rules,
     after_boot: bool,
@@ -112,12 +130,13 @@ def load(
         # A task that begins after the boot keeps its whole interval.
         begin = np.maximum(begin, np.minimum(now_s + market.lag_s[offer], waiting.due_s - duration))
     span = np.maximum(waiting.due_s - begin, width)
-    share = np.minimum(duration / span, 1.0)
+    share = np.minimum(duration / span, 1.0) * shares[waiting.kind, offer]
     first = ((begin - now_s) / width).astype(np.int64)
     last = np.ceil((begin + span - now_s) / width).astype(np.int64)
     row = offer * (bins + 1)
-    busy = np.ceil(np.maximum(rented.free_s - now_s, 0.0) / width).astype(np.int64)
-    busy_row = rented.offer * (bins + 1)
+    runs = rented.busy or Busy(rented.offer, rented.free_s, np.ones(len(rented.offer)))
+    busy = np.ceil(np.maximum(runs.free_s - now_s, 0.0) / width).astype(np.int64)
+    busy_row = runs.offer * (bins + 1)
     index = np.concatenate(
         [
             row + np.minimum(first, bins),
@@ -126,7 +145,7 @@ def load(
             busy_row + np.minimum(busy, bins),
         ]
     )
-    one = (busy > 0).astype(np.float64)
+    one = np.where(busy > 0, runs.share, 0.0)
     change = np.bincount(index, np.concatenate([share, -share, one, -one]), minlength=types * (bins + 1))
     return np.cumsum(change.reshape(types, bins + 1)[:, :bins], axis=1)
 
@@ -146,6 +165,7 @@ def _consolidate(
     needed: Ints,
     count: Ints,
     durations_s: Floats,
+    shares: Floats,
     window_s: Floats,
     rules: Rules,
 ) -> list[tuple[int, int]]:
@@ -162,7 +182,7 @@ def _consolidate(
         if queue.size > rules.consolidations:
             queue = queue[np.argpartition(waiting.due_s[queue], rules.consolidations)[: rules.consolidations]]
         for task in queue[np.argsort(waiting.due_s[queue], kind="stable")].tolist():
-            target = _move(now_s, task, source, spare.tolist(), waiting, load, count, durations_s, rules)
+            target = _move(now_s, task, source, spare.tolist(), waiting, load, count, durations_s, shares, rules)
             if target is not None:
                 offer[task] = target
                 moves.append((task, target))
@@ -180,24 +200,27 @@ def _move(
     load: Floats,
     count: Ints,
     durations_s: Floats,
+    shares: Floats,
     rules: Rules,
 ) -> int | None:
     begin = max(float(waiting.begin_s[task]), now_s)
     due, latest = float(waiting.due_s[task]), float(waiting.latest_s[task])
-    row = durations_s[waiting.kind[task]]
+    row, part = durations_s[waiting.kind[task]], shares[waiting.kind[task]]
     first = int((begin - now_s) / rules.bin_s)
 
     def upto(end_s: float) -> int:
         return min(rules.horizon_bins, max(first + 1, int(np.ceil((end_s - now_s) / rules.bin_s))))
 
     for target in targets:
+        if not np.isfinite(row[target]):
+            continue
         end = max(due, begin + float(row[target]))
         if end > latest:
             continue
-        added, last = row[target] / (end - begin), upto(end)
+        added, last = part[target] * row[target] / (end - begin), upto(end)
         if load[target, first:last].max(initial=0.0) + added <= count[target] + 1e-6:
             load[target, first:last] += added
-            load[source, first : upto(due)] -= min(1.0, row[source] / max(due - begin, rules.bin_s))
+            load[source, first : upto(due)] -= part[source] * min(1.0, row[source] / max(due - begin, rules.bin_s))
             return target
     return None
 

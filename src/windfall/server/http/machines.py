@@ -11,9 +11,11 @@ from starlette.requests import Request
 
 from windfall.bags.spec import JobSpec
 from windfall.core.renting import money
+from windfall.core.renting.fleets import name_of
 from windfall.core.state.hosts.hosts import GONE
 from windfall.core.state.renting.fleet import MachineState, owed_microusd, paid_until_t, queue_of
 from windfall.errors import BadInput
+from windfall.planning.contract import BAG, WORKFLOW
 from windfall.planning.offers import Offer
 from windfall.server.service import NotFound, Service, decimal
 
@@ -31,19 +33,19 @@ def check_rented(service: Service, spec: JobSpec, is_workflow: bool) -> None:
     if spec.planner:
         from windfall.planning.registry import planner_named
 
-        planner_named(spec.planner, is_workflow)
+        planner_named(spec.planner, WORKFLOW if is_workflow else BAG)
 
 
 async def machines(service: Service, request: Request) -> tuple[int, Json]:
     """What is offered and what was rented, the newest first; `pool`, `job` and `there=1` narrow it down."""
     query = request.query_params
     limit = int(query["limit"]) if query.get("limit", "").isdecimal() else None
-    job = service.bag(query["job"]).number if query.get("job") else None
+    fleet = service.state.fleet.serving(service.bag(query["job"]).number) if query.get("job") else None
     found = (
         machine
         for machine in reversed(service.state.fleet.machines.values())
         if query.get("pool") in (None, "", machine.offer.pool)
-        and job in (None, machine.job)
+        and fleet in (None, machine.fleet)
         and (machine.there or not query.get("there"))
     )
     rows = [machine_row(service, machine) for machine in islice(found, limit)]
@@ -100,7 +102,8 @@ def machine_row(service: Service, machine: MachineState) -> Json:
         "id": machine.id,
         "offer": machine.offer.name,
         "market": machine.offer.market,
-        "job": machine.job,
+        "job": machine.fleet if machine.fleet in service.state.bags else None,
+        "fleet": name_of(service.state, machine.fleet),
         "phase": "stopping" if machine.stopping and machine.there else machine.phase,
         "running": len(host.held) if host is not None and host.state != GONE else 0,
         "waiting": len(queue_of(service.state, machine)) if machine.there else 0,

@@ -11,6 +11,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from windfall.core.explain.plan import money_of
+from windfall.core.renting.fleets import name_of
+from windfall.core.renting.shares import FLEET, shares_of
 from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.renting.fleet import REFUSED, MachineState
 from windfall.numeric import np
@@ -27,7 +29,7 @@ TURN = 200
 
 
 async def bills(service: Service, request: Request) -> tuple[int, Json]:
-    """`{"total_usd", "machines", "counted", "jobs", "pools", "days", "waste"}`."""
+    """`{"total_usd", "machines", "counted", "jobs", "fleets", "pools", "days", "waste"}`."""
     now = service.driver.clock()
     machines = [machine for machine in service.state.fleet.machines.values() if machine.cause != REFUSED]
     counted = machines[-MOST_MACHINES:]
@@ -36,10 +38,14 @@ async def bills(service: Service, request: Request) -> tuple[int, Json]:
         rows.append((machine, bill_row(machine, now)))
         if place % TURN == TURN - 1:
             await asyncio.sleep(0)  # others are served meanwhile
-    pools, days, jobs = Counter[str](), Counter[str](), Counter[int]()
+    pools, days, jobs, idle = Counter[str](), Counter[str](), Counter[int](), Counter[int]()
     for machine, row in rows:
         pools[machine.offer.pool] += row["cost_microusd"]
-        jobs[machine.job] += row["cost_microusd"]
+        for job, microusd in shares_of(service.state, machine, now).items():
+            if job == FLEET:
+                idle[machine.fleet] += microusd
+            else:
+                jobs[job] += microusd
         for t, usd in cycles_of(row, 0.0):
             days[datetime.fromtimestamp(t, UTC).date().isoformat()] += round(1e6 * usd)
     newest = sorted(jobs, reverse=True)
@@ -48,10 +54,18 @@ async def bills(service: Service, request: Request) -> tuple[int, Json]:
         "machines": len(machines),
         "counted": len(counted),
         "jobs": [_job(service, number, jobs[number], now) for number in newest[:200]],
+        "fleets": [
+            {"fleet": name_of(service.state, number), "idle_usd": microusd / 1e6} for number, microusd in idle.items()
+        ],
         "pools": [{"pool": pool, "usd": microusd / 1e6} for pool, microusd in pools.most_common()],
         "days": [{"day": day, "usd": microusd / 1e6} for day, microusd in sorted(days.items())[-90:]],
-        "waste": [await _waste(service, number, rows) for number in newest[:MOST_JOBS]],
+        "waste": [await _waste(service, number, rows) for number in newest[:MOST_JOBS] if _has_own(service, number)],
     }
+
+
+def _has_own(service: Service, job: int) -> bool:
+    """Whether a job has a fleet of its own: what a shared one wastes is not one job's."""
+    return service.state.fleet.serving(job) == job
 
 
 def _job(service: Service, number: int, microusd: int, now: float) -> Json:
@@ -73,7 +87,7 @@ async def _waste(service: Service, number: int, rows: list[tuple[MachineState, J
     `tasks`: results that count. `boot`: from the order to the first ask for work. `remainder`: of begun cycles, what
     was not used. `idle`: the rest, which is waiting and attempts that were lost, failed or were replicas.
     """
-    mine = [(machine, row) for machine, row in rows if machine.job == number]
+    mine = [(machine, row) for machine, row in rows if machine.fleet == number]
     bag = service.state.bags[number]
     hosts = {machine.host for machine, _ in mine if machine.host}
     busy_s = await run_in_threadpool(_busy_s, copied(service, bag), hosts)

@@ -13,9 +13,9 @@ from starlette.requests import Request
 
 from windfall.core.renting import money
 from windfall.core.renting.machines import machines_of
+from windfall.core.renting.shares import shares_of
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE
-from windfall.core.state.renting.fleet import owed_microusd
 from windfall.server.service import Service
 
 Json = dict[str, Any]
@@ -88,9 +88,9 @@ def _owed(service: Service, bag: Bag) -> tuple[dict[str, int], dict[str, int]]:
     """Micro-dollars and machines by pool."""
     now = service.driver.clock()
     owed, machines = Counter[str](), Counter[str]()
-    for machine in machines_of(service.state, bag.number):
+    for machine in machines_of(service.state, service.state.fleet.serving(bag.number)):
         if machine.id:
-            end_t = machine.ended_t if machine.ended_t is not None else now
-            owed[machine.offer.pool] += owed_microusd(machine, end_t)
-            machines[machine.offer.pool] += 1
+            share = shares_of(service.state, machine, now)
+            owed[machine.offer.pool] += share.get(bag.number, 0)
+            machines[machine.offer.pool] += bag.number in share
     return dict(owed), dict(machines)

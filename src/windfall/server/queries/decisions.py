@@ -12,6 +12,7 @@ from windfall.core.decisions import PlanTaken
 from windfall.core.events import PlanProposed
 from windfall.core.explain import plan as explain_plan
 from windfall.core.records import decode_record
+from windfall.core.renting.fleets import name_of
 from windfall.server.queries.jobs import whole
 from windfall.server.service import Service
 
@@ -23,12 +24,12 @@ _PAGE = 2000
 async def decisions(service: Service, request: Request) -> tuple[int, Json]:
     """The newest plans first, of one job or of all; `acted=1` leaves out those that changed nothing."""
     reference = request.query_params.get("job")
-    job = service.bag(reference).number if reference else None
+    job = service.state.fleet.serving(service.bag(reference).number) if reference else None
     limit = max(1, whole(request, "limit", 50, MOST))
     acted = request.query_params.get("acted") == "1"
     await service.driver.settled()
     found = await run_in_threadpool(_plans, service, job, limit, acted) if service.state.fleet.plans else []
-    jobs = {row["job"] for row in found}
+    jobs = {row["job"] for row in found if row["job"] is not None}
     return 200, {"decisions": found, "jobs": {str(number): _outcome(service, number) for number in sorted(jobs)}}
 
 
@@ -43,7 +44,8 @@ def _plans(service: Service, job: int | None, limit: int, acted: bool) -> list[J
                 told = explain_plan.told(event, taken)
                 told["moved"] = len(told["moved"])
                 if not acted or told["started"] or told["stopped"] or told["moved"] or told["refused"]:
-                    found.append({"seq": row.seq, "job": event.job, **told})
+                    fleet = name_of(service.state, event.job)
+                    found.append({"seq": row.seq, "job": None if fleet else event.job, "fleet": fleet, **told})
         after = rows[-1].seq
     return list(found)[::-1]
 

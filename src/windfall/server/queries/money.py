@@ -16,11 +16,13 @@ from windfall.core.events import PlanProposed
 from windfall.core.explain import plan as explain_plan
 from windfall.core.records import decode_record
 from windfall.core.renting import money
-from windfall.core.renting.machines import machines_of, spent_microusd
+from windfall.core.renting.fleets import name_of
+from windfall.core.renting.machines import machines_of, pools_of
 from windfall.core.renting.runtimes import Outlook
+from windfall.core.renting.shares import charged_to_job_microusd, shares_of
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
-from windfall.core.state.renting.fleet import REFUSED, MachineState, owed_microusd, tariff_of
+from windfall.core.state.renting.fleet import MachineState, owed_microusd, tariff_of
 from windfall.planning.contract import SPOT, Market
 from windfall.planning.offers import Offer
 from windfall.server.service import Service
@@ -40,17 +42,16 @@ async def cost(service: Service, request: Request) -> tuple[int, Json]:
 def ledger(service: Service, bag: Bag) -> Json:
     """A public contract: docs/reference/cli.md, `windfall cost --json`."""
     now = service.driver.clock()
-    machines = [
-        bill_row(machine, now) for machine in machines_of(service.state, bag.number) if machine.cause != REFUSED
-    ]
+    machines = _rows(service, bag, now)
     known = explain_plan.money_of(service.state, bag, now) or {"budget_usd": None, "forecast_usd": None}
-    spent = sum(row["cost_microusd"] for row in machines)
+    spent = sum(row["share_microusd"] for row in machines)
     forecast_usd = known["forecast_usd"]
     paid_core_s = sum(row["cycles"] * row["cycle_s"] * row["cores"] for row in machines)
     return {
         "job": bag.number,
         "name": bag.rules.name,
         "state": bag.state,
+        "fleet": name_of(service.state, service.state.fleet.serving(bag.number)),
         "spent_usd": money.usd(spent),
         "budget_usd": known["budget_usd"],
         "forecast_usd": forecast_usd,
@@ -67,11 +68,21 @@ def ledger(service: Service, bag: Bag) -> Json:
     }
 
 
+def _rows(service: Service, bag: Bag, now: float) -> list[Json]:
+    """The machines of a job; of a shared fleet, those that it has a share of. Its share is all of its own ones."""
+    rows = []
+    for machine in machines_of(service.state, service.state.fleet.serving(bag.number)):
+        share = shares_of(service.state, machine, now).get(bag.number)
+        if share is not None:
+            rows.append({**bill_row(machine, now), "share_microusd": share, "share_usd": money.usd(share)})
+    return rows
+
+
 def strangers(service: Service, bag: Bag) -> list[Json]:
     """Machines in the pools of a job that are not this server's, or were forgotten by it."""
     return [
         {"pool": pool, "id": id, "about": about}
-        for pool in bag.rules.rent_from
+        for pool in pools_of(service.state, bag)
         for id, about in service.state.fleet.strangers.get(pool, ())
     ]
 
@@ -111,7 +122,7 @@ def _sums(machines: list[Json], keys: tuple[str, ...]) -> list[Json]:
             "machines": len(rows),
             "cycles": sum(row["cycles"] for row in rows),
             "billed_s": sum(row["billed_s"] for row in rows),
-            "cost_usd": money.usd(sum(row["cost_microusd"] for row in rows)),
+            "cost_usd": money.usd(sum(int(row["share_microusd"]) for row in rows)),
         }
         for values, rows in groups.items()
     ]
@@ -119,9 +130,9 @@ def _sums(machines: list[Json], keys: tuple[str, ...]) -> list[Json]:
 
 async def last_plans(service: Service, bag: Bag) -> list[Json]:
     """The last plans of a job that did something or were refused something, the newest first."""
-    if bag.number not in service.state.fleet.plans:
+    if service.state.fleet.plan_of(bag.number) is None:
         return []
-    return await run_in_threadpool(_last_plans, service, bag.number)
+    return await run_in_threadpool(_last_plans, service, service.state.fleet.serving(bag.number))
 
 
 def _last_plans(service: Service, job: int) -> list[Json]:
@@ -151,7 +162,7 @@ def left_of(service: Service, bag: Bag) -> Json:
     now, state, rules = service.driver.clock(), service.state, bag.rules
     open_ = Counter(bag.class_of(task) for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
     all_ = Counter(bag.class_of(task) for task in range(bag.total))
-    spent = spent_microusd(state, bag.number, now)
+    spent = charged_to_job_microusd(state, bag.number, now)
     return {
         "job": bag.number,
         "name": rules.name,
@@ -164,10 +175,10 @@ def left_of(service: Service, bag: Bag) -> Json:
         "spent_usd": money.usd(spent),
         "budget_usd": None if rules.budget_microusd is None else money.usd(rules.budget_microusd),
         "budget_left_usd": None if rules.budget_microusd is None else money.usd(max(0, rules.budget_microusd - spent)),
-        "machines": sum(machine.there for machine in machines_of(state, bag.number)),
+        "machines": len(state.fleet.there_of.get(state.fleet.serving(bag.number), {})),
         "classes": [_class(service, bag, index, count) | {"of": all_[index]} for index, count in sorted(open_.items())],
         "offers": [
-            offer_told(service, offer) for pool in rules.rent_from for offer in state.fleet.offers.get(pool, ())
+            offer_told(service, offer) for pool in pools_of(state, bag) for offer in state.fleet.offers.get(pool, ())
         ],
     }
 

@@ -91,7 +91,7 @@ def _workflow(known: Known, bag: Bag) -> Json | None:
 
 def _renting(state: State, bag: Bag, now: float) -> Json:
     """The parts that only a job that rents machines has."""
-    if bag.number not in state.fleet.plans:
+    if state.fleet.plan_of(bag.number) is None:
         return {"money": None, "plan": None}
     from windfall.core.explain.plan import money_of, plan_of
 

@@ -84,10 +84,10 @@ async def job_series(service: Service, bag: Bag) -> Json:
     """Everything that `windfall.figures.job` draws."""
     copy, now = copied(service, bag), service.driver.clock()
     money = money_of(service.state, bag, now)
-    plan = service.state.fleet.plans.get(bag.number)
+    plan = service.state.fleet.plan_of(bag.number)
     deadline_s = bag.rules.deadline_s
     tail_t = service.tails.get(bag.number)
-    rented = machines_of(service.state, bag.number)
+    rented = machines_of(service.state, service.state.fleet.serving(bag.number))
     boxes = await run_in_threadpool(task_boxes, copy, {machine.host for machine in shown_of(rented)})
     machines = machine_series(rented, boxes, bag.submitted_t, copy.end_t)
     costs = sorted(step for row in ledger(service, bag)["machines"] for step in cycles_of(row, bag.submitted_t))

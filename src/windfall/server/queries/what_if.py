@@ -59,6 +59,7 @@ async def what_if(service: Service, request: Request) -> tuple[int, Json]:
 
 
 def _question(service: Service, body: WhatIfBody) -> tuple[Any, str, float | None]:
+    from windfall.planning.contract import BAG
     from windfall.planning.estimates import GUESSED
     from windfall.planning.offers import Offer
     from windfall.planning.registry import known_planner
@@ -94,7 +95,7 @@ def _question(service: Service, body: WhatIfBody) -> tuple[Any, str, float | Non
         seen_s=seen_s, spread=GUESSED.spread, spread_is_guessed=True,
         cpus=ceil(max(each["cpus"] for each in classes)),
         supplies=tuple(supply_of(Offer(**offer)) for offer in offers),
-        planner=known_planner(left["planner"], is_workflow=False), confidence=left["confidence"],
+        planner=known_planner(left["planner"], BAG), confidence=left["confidence"],
         budget_usd=left["budget_left_usd"] if body.budget_usd is None else body.budget_usd,
     )  # fmt: skip
     return Asked(question, sorted(set(deadlines_s))), left["name"], own_s

@@ -29,6 +29,7 @@ INTRODUCTIONS = {
     "outage": "`[[outage]]`: the network fails for everybody at once.",
     "restart": "`[[restart]]`: the server goes down and comes back with its saved state.",
     "drain": "`[[drain]]`: hosts finish what they have and end.",
+    "fleet": "`[[fleet]]`: rented machines that several bags share.",
 }
 
 

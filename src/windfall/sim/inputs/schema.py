@@ -154,6 +154,7 @@ BAG = (
     ),
     Field("max_replicas", "count", "replicas of a task at a time; 0: as the server says", 0),
     Field("planner", "text", "the planner that rents machines for it: windfall, hads, greedy ...; empty: none", ""),
+    Field("fleet", "text", "the fleet that serves it, instead of a planner of its own", ""),
     Field("clouds", "names", "clouds to rent from; empty: all", []),
     Field("budget_usd", "number", "most that may be spent on machines; 0: unlimited", 0.0),
     Field("confidence", "share", "wanted chance that the whole bag is done in time", 0.95),
@@ -242,6 +243,13 @@ DRAIN = (
     Field("lasts", "duration", "time until they are started again; hosts of an `on_demand` pool are not", "never"),
 )
 
+FLEET = (
+    Field("name", "text", "name of the fleet: bags name it to share its machines"),
+    Field("planner", "text", "the planner of its machines: windfall, scs, greedy or gain", "windfall"),
+    Field("clouds", "names", "clouds to rent from; empty: all", []),
+    Field("budget_usd", "number", "most that its machines may cost in each hour; 0: unlimited", 0.0),
+)
+
 TOP = (
     Field("name", "text", "name of the scenario"),
     Field("about", "text", "what it shows, in a line", ""),
@@ -258,6 +266,7 @@ SECTIONS: dict[str, tuple[tuple[Field, ...], bool]] = {
     "outage": (OUTAGE, True),
     "restart": (RESTART, True),
     "drain": (DRAIN, True),
+    "fleet": (FLEET, True),
 }
 
 

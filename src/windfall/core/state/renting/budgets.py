@@ -1,7 +1,8 @@
-"""When the budgets of jobs will be used up by the machines that they hold. Pure; nothing here decides.
+"""When the budgets of fleets will be used up by the machines that they hold. Pure; nothing here decides.
 
-A promise needs time to be kept: a machine is told to stop `STOP_LEAD_S` before the billing cycle that would exceed the
-budget of its job. What a machine that is hibernated or boots unbilled would owe that soon after its return counts, too.
+The budget of a job is that of its own fleet, for all of its time; that of a named fleet is renewed in each period. A
+promise needs time to be kept: a machine is told to stop `STOP_LEAD_S` before the billing cycle that would exceed the
+budget of its fleet. What a machine that is hibernated or boots unbilled would owe that soon after its return counts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import math
 from typing import TYPE_CHECKING
 
 from windfall.core.renting import money
-from windfall.core.state.renting.fleet import MachineState, owed_microusd, tariff_of
+from windfall.core.state.renting.fleet import REFUSED, MachineState, held_at, owed_microusd, tariff_of
+from windfall.core.state.renting.fleets import budget_since_t
 
 if TYPE_CHECKING:
     from windfall.core.state.state import State
@@ -21,8 +23,31 @@ STEP_S = 0.05
 """Accuracy of `exhausted_t`, and the shortest pause between two looks at a budget."""
 
 
-def machines_of(state: State, job: int) -> list[MachineState]:
-    return [state.fleet.machines[number] for number in state.fleet.by_job.get(job, ())]
+def machines_of(state: State, fleet: int) -> list[MachineState]:
+    return [state.fleet.machines[number] for number in state.fleet.by_fleet.get(fleet, ())]
+
+
+def limit_of(state: State, fleet: int, t: float) -> tuple[int | None, float]:
+    """What all machines of a fleet together may have cost at most, and until when this holds."""
+    named = state.fleet.book.by_number.get(fleet)
+    if named is None:
+        return state.bags[fleet].rules.budget_microusd, math.inf
+    rules = named.rules
+    if rules.budget_microusd is None:
+        return None, math.inf
+    since_t = budget_since_t(named, t)
+    before = sum(owed_then_microusd(machine, since_t, t) for machine in machines_of(state, fleet))
+    return before + rules.budget_microusd, since_t + rules.budget_s
+
+
+def owed_then_microusd(machine: MachineState, then_t: float, t: float) -> int:
+    """What a machine had cost at `then_t`, which is t or earlier."""
+    if machine.requested_t >= then_t or machine.cause == REFUSED:
+        return 0
+    if machine.ended_t is not None and machine.ended_t <= then_t:
+        return owed_microusd(machine, t)
+    meter = money.Meter(held_s=held_at(machine, then_t, t))
+    return money.owed_at_rates(tariff_of(machine.offer), meter, t, machine.rates)
 
 
 def may_begin_cycles(machine: MachineState) -> bool:
@@ -38,12 +63,12 @@ def soon_owed_microusd(machine: MachineState, t: float) -> int:
     return money.owed_at_rates(tariff_of(machine.offer), meter, t + STOP_LEAD_S, machine.rates)
 
 
-def exhausted_t(state: State, job: int, t: float) -> float:
+def exhausted_t(state: State, fleet: int, t: float) -> float:
     """A time before which no billing cycle exceeds the budget if all machines are kept; at most `STEP_S` too early."""
-    limit = state.bags[job].rules.budget_microusd
+    limit, _ = limit_of(state, fleet, t)
     if limit is None:
         return math.inf
-    machines = machines_of(state, job)
+    machines = machines_of(state, fleet)
     running = [machine for machine in machines if may_begin_cycles(machine) and machine.meter.since_t is not None]
     resting = sum(soon_owed_microusd(machine, t) for machine in machines if machine not in running)
     if not running:
@@ -84,20 +109,21 @@ class _Begun:
         return (self._cycles(more_s) - self.cycles) * self.price
 
 
-def watch(state: State, job: int, t: float) -> None:
+def watch(state: State, number: int, t: float) -> None:
     """Keep the time of the next look at a budget; call when meters, prices, machines or the budget have changed."""
     fleet = state.fleet
-    if state.bags[job].rules.budget_microusd is None or not any(map(may_begin_cycles, machines_of(state, job))):
-        if fleet.budgets.pop(job, None) is not None:
+    limit, until_t = limit_of(state, number, t)
+    if limit is None or not any(map(may_begin_cycles, fleet.there_of.get(number, {}).values())):
+        if fleet.budgets.pop(number, None) is not None:
             fleet.budget_t = min(fleet.budgets.values(), default=math.inf)
         return
-    fleet.budgets[job] = max(exhausted_t(state, job, t) - STOP_LEAD_S, t)
+    fleet.budgets[number] = max(min(exhausted_t(state, number, t) - STOP_LEAD_S, until_t), t)
     fleet.budget_t = min(fleet.budgets.values())
 
 
-def watch_again(state: State, job: int, t: float) -> None:
+def watch_again(state: State, number: int, t: float) -> None:
     """After a look that has told what to give back: the next one is a little later, so that time passes."""
-    watch(state, job, t)
-    if job in state.fleet.budgets:
-        state.fleet.budgets[job] = max(state.fleet.budgets[job], t + STEP_S)
+    watch(state, number, t)
+    if number in state.fleet.budgets:
+        state.fleet.budgets[number] = max(state.fleet.budgets[number], t + STEP_S)
         state.fleet.budget_t = min(state.fleet.budgets.values())

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from windfall.core.renting import money
 from windfall.core.renting.money import Meter, Tariff
+from windfall.core.state.renting.fleets import FleetBook, NamedFleet, Use, meant
 from windfall.planning.contract import Market, Plan
 from windfall.planning.counts import SeriesSource, SpellCounts, copied
 from windfall.planning.offers import Offer
@@ -28,10 +29,10 @@ GIVEN_UP = "given up before it was ordered"
 
 
 class MachineState(Struct, array_like=True):
-    """One rented machine. `queue` are the tasks that are reserved for it, in order."""
+    """One rented machine of a fleet. `queue` are the tasks that are reserved for it, in order (fleets.named)."""
 
     number: int
-    job: int
+    fleet: int
     offer: Offer
     requested_t: float
     phase: str = PENDING
@@ -53,6 +54,8 @@ class MachineState(Struct, array_like=True):
     """(from, to) of each hibernation; the last one is open while the machine is hibernated."""
     stopping_t: float | None = None
     """When it was told to stop."""
+    uses: list[Use] = field(default_factory=list)
+    """What jobs have used of it, where several share it."""
 
     @property
     def there(self) -> bool:
@@ -113,9 +116,9 @@ class Seen(Struct, array_like=True):
 
 
 class PlanState(Struct, array_like=True):
-    """What is planned for one job. Something has changed since the plan was made if `changed_seq` > `planned_seq`."""
+    """What is planned for one fleet. Something has changed since the plan was made if `changed_seq` > `planned_seq`."""
 
-    job: int
+    fleet: int
     changed_seq: int = 0
     planned_seq: int = 0
     replan_t: float = math.inf
@@ -181,8 +184,16 @@ def queue_of(state: State, machine: MachineState) -> list[int]:
     """The tasks that wait for this machine. The bag decides: the machine's own list may name tasks that are no longer
     reserved.
     """
-    reserved = state.bags[machine.job].queues.reserved
-    return [task for task in machine.queue if reserved.get(task) == machine.number]
+    own = state.bags.get(machine.fleet)
+    if own is not None:
+        reserved = own.queues.reserved
+        return [task for task in machine.queue if reserved.get(task) == machine.number]
+    found = []
+    for name in machine.queue:
+        job, task = meant(machine.fleet, name)
+        if state.bags[job].queues.reserved.get(task) == machine.number:
+            found.append(name)
+    return found
 
 
 def awake_since(machine: MachineState) -> float:
@@ -200,15 +211,18 @@ class SavedFleet(Struct, array_like=True):
     plans_due: list[int]
     next: int
     priced_t: dict[str, float] = {}
+    named: list[NamedFleet] = []
+    of_job: dict[int, int] = {}
 
 
 class Fleet:
-    """Rented machines, what was seen of their offers, and the plans of the jobs that rent them."""
+    """All rented machines, what was seen of their offers, and the plans of the fleets that they belong to."""
 
     __slots__ = (
+        "book",
         "budget_t",
         "budgets",
-        "by_job",
+        "by_fleet",
         "machines",
         "markets",
         "next",
@@ -219,6 +233,7 @@ class Fleet:
         "replan_t",
         "strangers",
         "there",
+        "there_of",
         "to_end",
         "to_order",
     )
@@ -230,9 +245,13 @@ class Fleet:
         self.priced_t: dict[str, float] = {}
         """When the last reported prices took effect, by the keys of offers."""
         self.machines: dict[int, MachineState] = {}
-        self.by_job: dict[int, list[int]] = {}
+        self.by_fleet: dict[int, list[int]] = {}
+        self.book = FleetBook()
+        """Fleets with a name, and the jobs in them."""
         self.there: dict[int, MachineState] = {}
         """Machines that have not ended: the cost of a look must not grow with those that have."""
+        self.there_of: dict[int, dict[int, MachineState]] = {}
+        """The same by fleet."""
         self.to_order: dict[int, None] = {}
         """Machines that the provider has not been asked for, or has not answered for."""
         self.to_end: dict[int, None] = {}
@@ -242,22 +261,29 @@ class Fleet:
         self.strangers: dict[str, list[tuple[str, str]]] = {}
         """Machines at a provider that are not ours, or ours and forgotten, by pool."""
         self.plans: dict[int, PlanState] = {}
-        """Of the jobs for which machines may be rented."""
+        """By fleet: a job's own has the number of the job."""
         self.plans_due: dict[int, None] = {}
         self.replan_t = math.inf
         """The earliest time at which some plan is due without anything having changed."""
         self.budgets: dict[int, float] = {}
-        """By job that has a budget and machines: when a machine may have to be given back (state.budgets)."""
+        """By fleet that has a budget and machines: when a machine may have to be given back (state.budgets)."""
         self.budget_t = math.inf
         """The earliest of these."""
 
     def add(self, machine: MachineState) -> None:
         self.machines[machine.number] = machine
-        self.by_job.setdefault(machine.job, []).append(machine.number)
+        self.by_fleet.setdefault(machine.fleet, []).append(machine.number)
         if machine.there:
             self.there[machine.number] = machine
+            self.there_of.setdefault(machine.fleet, {})[machine.number] = machine
         self.note_order(machine)
         self.next = max(self.next, machine.number + 1)
+
+    def remove(self, machine: MachineState) -> None:
+        """It has ended."""
+        if self.there.pop(machine.number, None) is not None:
+            del self.there_of[machine.fleet][machine.number]
+        self.note_order(machine)
 
     def note_order(self, machine: MachineState) -> None:
         """Keep `to_order` and `to_end` true to a machine; call after its phase, its id or `stopping` has changed."""
@@ -271,6 +297,14 @@ class Fleet:
         else:
             self.to_order.pop(number, None)
 
+    def serving(self, job: int) -> int:
+        """The fleet of a job; of one that rents nothing, the one that it would have of its own."""
+        return self.book.of_job.get(job, job)
+
+    def plan_of(self, job: int) -> PlanState | None:
+        """The plan of the fleet that serves a job; None of one that rents nothing."""
+        return self.plans.get(self.book.of_job.get(job, job))
+
     def schedule(self) -> None:
         """Call after a plan's `replan_t` has changed."""
         self.replan_t = min((plan.replan_t for plan in self.plans.values()), default=math.inf)
@@ -278,14 +312,18 @@ class Fleet:
     def saved(self) -> SavedFleet:
         return SavedFleet(
             self.offers, list(self.machines.values()), self.markets, self.strangers, list(self.plans.values()),
-            list(self.plans_due), self.next, self.priced_t,
+            list(self.plans_due), self.next, self.priced_t, list(self.book.by_number.values()), self.book.of_job,
         )  # fmt: skip
 
     def restore(self, saved: SavedFleet) -> None:
         self.offers, self.markets, self.strangers = saved.offers, saved.markets, saved.strangers
         for machine in saved.machines:
             self.add(machine)
-        self.plans = {plan.job: plan for plan in saved.plans}
+        for named in saved.named:
+            self.book.add(named)
+        for job, fleet in saved.of_job.items():
+            self.book.enter(job, fleet)
+        self.plans = {plan.fleet: plan for plan in saved.plans}
         self.plans_due = dict.fromkeys(saved.plans_due)
         self.next, self.priced_t = saved.next, saved.priced_t
         self.schedule()

@@ -1,0 +1,1 @@
+"""Planners of named fleets: many jobs with deadlines on machines that they share. Pure."""

@@ -1,0 +1,173 @@
+"""Which type of machine each waiting task of a fleet should have, and by when (SCS, section 3.3.1). Pure.
+
+The answer for a job depends on its kind: the tasks that are left, their dependencies, and the time left. Jobs of one
+kind share it (SCS's job classes), and it is kept for later plans, because it is a function of these alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from windfall.graph import from_edges
+from windfall.planning.fleet.model import Waiting, Work, unlimited
+from windfall.planning.offers import GIB, Offer
+from windfall.planning.workflow.methods.assign import Assignment
+from windfall.planning.workflow.model import US, Problem, Workflow, make_problem
+
+STEPS = 48
+"""The time left to a job is rounded down to its deadline divided by this."""
+Method = Callable[[Problem], Assignment]
+TaskKind = tuple[float, str, int, float]
+"""Run time at speed 1, class, cores, memory in GB."""
+
+
+class Wish(Struct, frozen=True):
+    """What a task should have. `latest_t`: the end after which its descendants could not keep their types."""
+
+    offer: int
+    begin_t: float
+    due_t: float
+    latest_t: float
+    bundled_with: int = -1
+    """The task whose machine it should continue on."""
+
+
+Row = tuple[int, float, float, float, int]
+"""Offer, begin, due and latest end in seconds from now, and the place of the task that it is bundled with."""
+
+
+def assigned(work: Work, method: Method, waits_s: list[float] | None = None) -> dict[int, Wish]:
+    """A wish for every waiting task that fits somewhere.
+
+    `waits_s`: by offer, until a machine of it is free, for jobs that have begun; a new job waits for a boot.
+    """
+    offers = msgspec.msgpack.encode(unlimited(work.offers))
+    found: dict[int, Wish] = {}
+    for number, tasks in work.by_job.items():
+        if work.job(number).is_workflow:
+            found |= _of_workflow(work, tasks, number, method, offers, waits_s)
+        else:
+            found |= _of_bag(work, tasks, work.deadline_t(number))
+    return found
+
+
+def _of_bag(work: Work, tasks: list[Waiting], deadline_t: float) -> dict[int, Wish]:
+    """Every task may begin now and is due at the deadline, on the type that does its work for the least money."""
+    chosen: dict[int, int] = {}
+    found = {}
+    for wait in tasks:
+        if wait.kind not in chosen:
+            chosen[wait.kind] = _for_bag(work, wait.kind, deadline_t)
+        offer = chosen[wait.kind]
+        if offer >= 0:
+            found[wait.id] = Wish(offer, work.t, deadline_t, deadline_t)
+    return found
+
+
+def _for_bag(work: Work, kind: int, deadline_t: float) -> int:
+    """The cheapest offer on which the task is in time; the fastest if none is; -1 if it fits nowhere."""
+    rows = [
+        (offer.lag_s + run_s > deadline_t - work.t, _cost_usd(work.kinds[kind].cores, offer, run_s), run_s, place)
+        for place, (offer, run_s) in enumerate(zip(work.offers, work.run_s[kind], strict=True))
+        if run_s < math.inf
+    ]
+    in_time = [row for row in rows if not row[0]]
+    if in_time:
+        return min(in_time, key=lambda row: row[1:])[3]
+    return min(rows, key=lambda row: row[2:], default=(False, 0.0, 0.0, -1))[3]
+
+
+def _cost_usd(cores: int, offer: Offer, run_s: float) -> float:
+    """A task's share of a machine, as if it were billed continuously."""
+    return run_s / offer.cycle_s * offer.price_usd * cores / offer.cores
+
+
+def _of_workflow(
+    work: Work, tasks: list[Waiting], number: int, method: Method, offers: bytes, waits_s: list[float] | None
+) -> dict[int, Wish]:
+    tasks = sorted((wait for wait in tasks if min(work.run_s[wait.kind]) < math.inf), key=lambda wait: wait.id)
+    job = work.job(number)
+    step_s = max(1e-3, min(job.deadline_t - job.submitted_t, 1e9) / STEPS)
+    runs = sorted({parent for wait in tasks for parent in wait.parents if parent in work.running_until_t})
+    place = {id_: at for at, id_ in enumerate([wait.id for wait in tasks] + runs)}
+    edges = tuple((place[parent], place[wait.id]) for wait in tasks for parent in wait.parents if parent in place)
+    kinds = tuple(_kind(wait) for wait in tasks)
+    left = tuple(math.ceil((work.running_until_t[id_] - work.t) / (step_s / 4)) * step_s / 4 for id_ in runs)
+    steps = max(0, int((job.deadline_t - work.t) / step_s + 1e-9)) if job.deadline_t < math.inf else STEPS
+    begun = bool(runs) or len(tasks) < job.total
+    waits = _quarters(work, waits_s) if waits_s is not None and begun else (4,) * len(work.offers)
+    rows = _template(method, kinds, edges, left, offers, steps * step_s, waits)
+    return {
+        wait.id: Wish(
+            row[0], work.t + row[1], work.t + row[2], work.t + row[3],
+            -1 if row[4] < 0 else (tasks[row[4]].id if row[4] < len(tasks) else runs[row[4] - len(tasks)]),
+        )
+        for wait, row in zip(tasks, rows, strict=True)
+    }  # fmt: skip
+
+
+def _quarters(work: Work, waits_s: list[float]) -> tuple[int, ...]:
+    pairs = zip(work.offers, waits_s, strict=True)
+    return tuple(0 if offer.lag_s <= 0 else min(4, math.ceil(wait / offer.lag_s * 4 - 1e-9)) for offer, wait in pairs)
+
+
+def _kind(wait: Waiting) -> TaskKind:
+    """Run times rounded up to three digits: many tasks are equal then, and share an answer."""
+    run_s = max(wait.task.runtime_s, 1e-6)
+    unit = 10.0 ** (math.floor(math.log10(run_s)) - 2)
+    return math.ceil(run_s / unit - 1e-9) * unit, wait.task.task_class, wait.task.cores, wait.task.memory_gb
+
+
+@lru_cache(maxsize=20_000)
+def _template(
+    method: Method, kinds: tuple[TaskKind, ...], edges: tuple[tuple[int, int], ...], running_s: tuple[float, ...],
+    offers: bytes, left_s: float, waits: tuple[int, ...],
+) -> list[Row]:  # fmt: skip
+    """The wishes of a job of this kind with this time left, by the places of its tasks; running ones come last."""
+    types = msgspec.msgpack.decode(offers, type=tuple[Offer, ...])
+    n = len(kinds)
+    problem = _problem(kinds, edges, running_s, types, left_s, waits)
+    found = method(problem)
+    offer_of, due = found.offer_of, found.due
+    own = [problem.duration[offer][task] for task, offer in enumerate(offer_of)]
+    tail = problem.workflow.graph.tail(own)
+    parents = problem.workflow.graph.parent_rows()
+    rows: list[Row] = []
+    for task in range(n):
+        begin_s = max(
+            (due[parent] if parent < n else running_s[parent - n] * US for parent in parents[task]), default=0
+        )
+        latest_s = left_s - (tail[task] - own[task]) / US
+        due_s = due[task] / US
+        rows.append((offer_of[task], begin_s / US, due_s, max(latest_s, due_s), found.bundled_with[task]))
+    return rows
+
+
+def _problem(
+    kinds: tuple[TaskKind, ...], edges: tuple[tuple[int, int], ...], running_s: tuple[float, ...],
+    offers: tuple[Offer, ...], left_s: float, waits: tuple[int, ...],
+) -> Problem:  # fmt: skip
+    """The waiting tasks as a problem of their own; what runs is a task that ends at its time on every type."""
+    total = len(kinds) + len(running_s)
+    workflow = Workflow(
+        name="",
+        ids=[str(place) for place in range(total)],
+        classes=[kind[1] for kind in kinds] + [""] * len(running_s),
+        runtime_s=[kind[0] for kind in kinds] + list(running_s),
+        cores=[kind[2] for kind in kinds] + [1] * len(running_s),
+        memory_bytes=[math.ceil(kind[3] * GIB) for kind in kinds] + [0] * len(running_s),
+        graph=from_edges(total, list(edges)),
+    )
+    problem = make_problem(workflow, offers, left_s)
+    lag = [lag * quarters // 4 for lag, quarters in zip(problem.lag, waits, strict=True)]
+    duration = [
+        [*row[: len(kinds)], *(max(1, math.ceil(seconds * US) - lag[o]) for seconds in running_s)]
+        for o, row in enumerate(problem.duration)
+    ]
+    return replace(problem, lag=lag, duration=duration)

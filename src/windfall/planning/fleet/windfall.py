@@ -1,0 +1,5 @@
+"""Windfall's own planner of fleets. Pure."""
+
+from windfall.planning.fleet.scs import plan
+
+__all__ = ["plan"]

@@ -1,0 +1,194 @@
+"""Named fleets in the engine: who is served, by which machines, and what changes of a fleet do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.engine.hand import Hand
+from windfall.core.events import (
+    FleetChanged,
+    FleetCreated,
+    MachineEnded,
+    MachineStarted,
+    OffersConfigured,
+    PlanProposed,
+)
+from windfall.core.renting import plans, shares
+from windfall.core.state.renting.fleet import owed_microusd
+from windfall.core.state.renting.fleets import DELETED, DRAINING, PAUSED, FleetRules, meant, named
+from windfall.core.state.snapshot import load, save
+from windfall.core.wishes import machines_to_wake, plan_wish
+from windfall.planning.contract import FLEET, Plan, Start
+from windfall.planning.offers import Offer
+
+OFFER = Offer(name="one", price_usd=0.36, cores=2, cycle_s=3600.0, pool="cloud", limit=3)
+
+
+class Shared(Hand):
+    """A fleet, and machines that come when they are ordered."""
+
+    def __init__(self, **rules: object) -> None:
+        super().__init__(lease_s=1e6)
+        self.step(OffersConfigured(self.t, "cloud", [OFFER]))
+        self.number = self.step(FleetCreated(self.t, FleetRules("shared", ["cloud"], **rules))).decided.number
+
+    def job(self, count: int, **rules: object):
+        return self.submit(count, fleet="shared", deadline_s=7200.0, **rules)
+
+    def plan(self, **parts: object):
+        plan = Plan(only_reserved=True, **parts)
+        return self.step(PlanProposed(self.t, self.number, self.state.seq, plan)).decided
+
+    def machine(self, *names: int) -> tuple[int, str]:
+        """Rent one with this queue; its number and the name of its host."""
+        taken = self.plan(start=[Start("new", OFFER)], assign={"new": list(names)})
+        number = taken.started[0][0]
+        self.step(MachineStarted(self.t, number, f"i-{number}", self.t))
+        return number, self.state.fleet.machines[number].host_name
+
+    def ask_for(self, number: int, want: int = 2):
+        host = self.state.fleet.machines[number].host_name
+        return self.tasks(host, want, 2, machine=number, pool="cloud")
+
+    def change(self, mode: str):
+        return self.step(FleetChanged(self.t, self.number, mode)).decided
+
+
+def test_a_fleet_and_a_job_never_have_the_same_number():
+    hand = Shared()
+    assert hand.number == 1 and hand.job(1).number == 2
+    assert hand.step(FleetCreated(hand.t, FleetRules("other", ["cloud"]))).decided.number == 3
+    assert hand.submit(1).number == 4
+
+
+@pytest.mark.parametrize(
+    ("fleet", "job", "task"), [(7, 7, 0), (7, 7, 99_999_999), (1, 2, 0), (1, 3_000_000, 99_999_999)]
+)
+def test_a_plan_names_a_task_by_one_number(fleet, job, task):
+    assert meant(fleet, named(fleet, job, task)) == (job, task)
+
+
+def test_one_machine_serves_the_tasks_of_several_jobs_and_each_result_counts_for_its_own():
+    hand = Shared()
+    first, second = hand.job(2), hand.job(2)
+    queue = [named(hand.number, first.number, 0), named(hand.number, second.number, 1)]
+    number, host = hand.machine(*queue)
+    keys = hand.ask_for(number)
+    assert [key[:2] for key in keys] == [(first.number, 0), (second.number, 1)]
+    hand.report(host, *keys)
+    assert (first.counts[2], second.counts[2]) == (1, 1)
+    assert hand.ask_for(number) == [], "it begins only what is reserved for it"
+
+
+def test_a_machine_of_a_fleet_gets_nothing_of_a_job_outside():
+    hand = Shared()
+    hand.job(1)
+    outside = hand.submit(3)
+    number, _ = hand.machine()
+    assert hand.ask_for(number) == []
+    assert {key[0] for key in hand.tasks("free", want=4, slots=4)} == {2, outside.number}, "a free host serves all"
+
+
+def test_a_plan_cannot_name_tasks_of_a_job_outside_its_fleet():
+    hand = Shared()
+    hand.job(1)
+    outside = hand.submit(1)
+    taken = hand.plan(start=[Start("new", OFFER)], assign={"new": [named(hand.number, outside.number, 0), 5, -1]})
+    assert taken.queues[0][1] == []
+
+
+def test_the_snapshot_shows_every_unfinished_job_with_its_deadline_the_earliest_first():
+    hand = Shared()
+    late, soon = hand.submit(2, fleet="shared", deadline_s=9000.0), hand.submit(1, fleet="shared", deadline_s=100.0)
+    seen = plans.view(hand.state, hand.number, hand.t, float("inf"))
+    assert seen.is_fleet and [job.number for job in seen.jobs] == [soon.number, late.number]
+    assert {(task.job, task.deadline_t) for task in seen.tasks.values()} == {
+        (late.number, hand.t + 9000.0),
+        (soon.number, hand.t + 100.0),
+    }
+    assert plan_wish(hand.state, hand.number).kind == FLEET
+
+
+def test_a_job_with_machines_of_its_own_is_a_fleet_under_its_own_number():
+    hand = Shared()
+    own = hand.submit(2, rent_from=["cloud"], deadline_s=100.0)
+    seen = plans.view(hand.state, own.number, hand.t, float("inf"))
+    assert not seen.is_fleet and [job.number for job in seen.jobs] == [own.number]
+    assert set(seen.tasks) == {0, 1} and seen.offers[0].limit == 3
+
+
+def test_fleets_share_the_limit_of_a_pool():
+    hand = Shared()
+    hand.job(1)
+    own = hand.submit(1, rent_from=["cloud"], deadline_s=100.0)
+    for _ in range(3):
+        hand.machine()
+    taken = hand.step(PlanProposed(hand.t, own.number, hand.state.seq, Plan(start=[Start("x", OFFER)]))).decided
+    assert taken.started == [] and "all 3 are rented" in taken.refused[0]
+    assert plans.view(hand.state, own.number, hand.t, 10.0).offers[0].limit == 0
+
+
+def test_a_fleet_with_unfinished_jobs_is_not_deleted_and_its_name_is_taken():
+    hand = Shared()
+    job = hand.job(1)
+    assert "has 1 unfinished job in it: 2" in hand.change(DELETED).refused
+    assert "already" in hand.step(FleetCreated(hand.t, FleetRules("shared", ["cloud"]))).decided.refused
+    hand.report("free", *hand.tasks("free"))
+    assert job.finished_t is not None
+    assert hand.change(DELETED).refused == ""
+    assert hand.step(FleetCreated(hand.t, FleetRules("shared", ["cloud"]))).decided.number == 3
+
+
+def test_a_paused_fleet_rents_nothing_and_a_drained_one_gives_its_machines_back():
+    hand = Shared()
+    hand.job(1)
+    number, host = hand.machine(named(1, 2, 0))
+    hand.change(PAUSED)
+    assert "fleet shared is paused" in hand.plan(start=[Start("x", OFFER)]).refused[0]
+    assert hand.ask_for(number), "what is there goes on"
+    hand.change(DRAINING)
+    assert plans.closing(hand.state, hand.number) is None, "its job has not ended"
+    hand.report(host, (2, 0, 1))
+    assert plans.closing(hand.state, hand.number).stop == [str(number)]
+
+
+def test_the_budget_of_a_fleet_is_renewed_every_hour():
+    hand = Shared(budget_microusd=400_000)
+    hand.job(1)
+    hand.machine()
+    assert "the budget" in hand.plan(start=[Start("x", OFFER)]).refused[0]
+    machine = hand.state.fleet.machines[1]
+    hand.wait(3590.0)
+    hand.step(MachineEnded(hand.t, 1, hand.t, "released"))
+    assert owed_microusd(machine, hand.t) == 360_000
+    assert "the budget" in hand.plan(start=[Start("x", OFFER)]).refused[0]
+    hand.wait(11.0)
+    assert hand.plan(start=[Start("x", OFFER)]).started
+
+
+def test_machines_of_a_fleet_are_woken_for_every_job_in_it():
+    hand = Shared()
+    first, second = hand.job(1), hand.job(1)
+    number, _ = hand.machine()
+    hand.ask_for(number)
+    hand.plan(assign={str(number): [named(1, second.number, 0)]})
+    assert [machine.number for machine in machines_to_wake(hand.state, hand.log[-1])] == [number]
+    assert first.number != second.number
+
+
+def test_a_cycle_is_split_among_its_users_and_an_idle_one_is_the_fleets():
+    hand = Shared()
+    first, second = hand.job(1), hand.job(1)
+    number, host = hand.machine(named(1, 2, 0), named(1, 3, 0))
+    keys = hand.ask_for(number)
+    hand.wait(900.0)
+    hand.report(host, keys[0])
+    hand.wait(1800.0)
+    hand.report(host, keys[1])
+    hand.wait(4500.0)
+    # 900 s of the first job and 2,700 s of the second one in the first cycle; nobody in the second and the third.
+    charged = shares.charged(hand.state, hand.number, hand.t)
+    assert charged == {first.number: 90_000, second.number: 270_000, shares.FLEET: 360_000}
+    assert shares.charged_to_job_microusd(hand.state, first.number, hand.t) == 90_000
+    again = load(save(hand.state))
+    assert shares.charged(again, hand.number, hand.t) == charged
