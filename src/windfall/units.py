@@ -27,6 +27,9 @@ _SIZE = re.compile(_DECIMAL + r"\s*([kmgtp]?)(i?b)?\Z", re.IGNORECASE)
 _PART = re.compile(r"\s*" + _DECIMAL + r"\s*" + _WORDS, re.IGNORECASE)
 _DOTTED_CLOCK = re.compile(r"([01]?\d|2[0-3])\.([0-5]\d)\Z")
 _NUMBER = re.compile(_DECIMAL + r"\Z")
+_PERIODS = {
+    "h": HOUR_S, "hour": HOUR_S, "d": DAY_S, "day": DAY_S, "w": 7 * DAY_S, "week": 7 * DAY_S, "month": 30 * DAY_S,
+}  # fmt: skip
 _MONEY = re.compile(r"(?:\$\s*)?(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?:\s*(?:usd|\$))?\Z", re.IGNORECASE)
 _TIME_OF_DAY = re.compile(r"(?:(today|tomorrow)\s+)?(\d{1,2}):(\d{2})(?::(\d{2}))?\Z", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\s*\d{1,2}:\d{2}")
@@ -217,6 +220,24 @@ def parse_money(text: str | float, field: str = "budget") -> int:
     if not match:
         raise BadInput(f"{field}: '{text}' is no amount of dollars", hint="write dollars as in 5 or 0.25")
     return round(_finite(float(match[1].replace(",", "")) * 1_000_000, text, field))
+
+
+def parse_rate(text: str, field: str = "budget") -> tuple[int, float]:
+    """Micro-dollars and the seconds for which they are: `20/h`, `400/day`, `9000/month` (30 days)."""
+    amount, slash, unit = str(text).partition("/")
+    period_s = _PERIODS.get(unit.strip().lower())
+    if not slash or period_s is None:
+        raise BadInput(f"{field}: '{text}' is no amount of dollars per time", hint="as in 20/h, 400/day or 9000/month")
+    microusd = parse_money(amount, field)
+    if microusd <= 0:
+        raise BadInput(f"{field}: '{text}' rents nothing", hint="more than 0, or leave it out for no limit")
+    return microusd, period_s
+
+
+def show_rate(usd: float, period_s: float) -> str:
+    """`$20.00 per hour`."""
+    named = {HOUR_S: "hour", DAY_S: "day", 7 * DAY_S: "week", 30 * DAY_S: "month"}
+    return f"{show_usd(usd)} per {named.get(period_s) or show_duration(period_s)}"
 
 
 def show_usd(usd: float) -> str:

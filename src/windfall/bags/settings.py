@@ -56,6 +56,7 @@ class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
     deadline: Text | None = None
     budget: Text | None = None
     pools: list[str] = []
+    fleet: str | None = None
     planner: str | None = None
     confidence: float | None = None
     checkpoint: Text | None = None
@@ -92,7 +93,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "tags": settings.tags,
     }
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
-                 "planner", "confidence", "replication", "max_replicas", "fixed_memory"):  # fmt: skip
+                 "planner", "fleet", "confidence", "replication", "max_replicas", "fixed_memory"):  # fmt: skip
         said[name] = getattr(settings, name)
     converted: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
         "memory": ("memory", parse_memory),

@@ -157,6 +157,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     files: list[InputFile] = []  # from outside, for the tasks that take them
     workflow_class: str = ""  # jobs of one class have the same tasks, and deadlines and files of their own
     like: int = 0  # the tasks are those of this job, the first of the class
+    fleet: str = ""  # the named fleet whose machines it shares
 
     def task_classes(self) -> list[TaskClass]:
         """All classes, by the number that chunks give."""
@@ -344,7 +345,7 @@ def _check_numbers(spec: JobSpec, where: str) -> None:
 
 def _check_words(spec: JobSpec, where: str) -> None:
     """Refuse names and texts that are too long to be shown, and attributes that no policy could see."""
-    for name, text in (("owner", spec.owner), ("key", spec.key), ("planner", spec.planner)):
+    for name, text in (("owner", spec.owner), ("key", spec.key), ("planner", spec.planner), ("fleet", spec.fleet)):
         if len(text) > MAX_NAME_CHARS:
             raise BadInput(f"{where}: {name} has {len(text):,} characters", hint=f"at most {MAX_NAME_CHARS}")
     for policy, text in spec.policies.items():

@@ -57,7 +57,8 @@ SECTIONS: dict[str, Table] = {
     "Deadlines and money": {
         "plan": ("windfall.cli.plan.command", "plan", "Say cost and finish before anything is rented."),
         "market": ("windfall.cli.market.command", "market", "Show what was learned of offers; import series."),
-        "cost": ("windfall.cli.jobs.cost", "cost", "Show the bill of a job, by machine, offer and pool."),
+        "fleet": ("windfall.cli.serve.fleets", "fleet", "Create and show machines that several jobs share."),
+        "cost": ("windfall.cli.jobs.cost", "cost", "Show the bill of a job or a fleet."),
     },
     "Server and hosts": {
         "server": ("windfall.cli.serve.server", "server", "Run a server for workers and clients."),

@@ -200,7 +200,8 @@ class BehindDashes(SectionedCommand):
         "Files and environment": ("inputs", "outputs", "cwd", "env", "stdin_text", "output_cap", "checkpoint"),
         "Resources of a task": ("cpus", "memory", "fixed_memory", "wall", "estimate", "slots"),
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
-        "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "planner", "confidence"),
+        "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "fleet", "planner",
+                               "confidence"),
         "Policies": ("priority", *POLICY_NAMES, "replication", "max_replicas", "attributes"),
         "Server and output": ("server", "token", "token_file", "cafile", "patience_s", "directory", "listen", "tail",
                               "max_wait_s", "as_json", "help"),
@@ -279,6 +280,7 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
         metavar="NAME",
         help="Rent machines from this pool. Repeatable.  [default: rent nothing]",
     ),
+    click.option("--fleet", metavar="NAME", help="Share the machines of this fleet.  [default: its own machines]"),
     click.option("--planner", metavar="NAME", help="Planner that decides what to rent.  [default: windfall]"),
     click.option("--confidence", type=float, metavar="P", help="Wanted chance of being in time.  [default: 0.95]"),
     click.option("--checkpoint", metavar="TIME", help="Save checkpoints this often, or `auto`.  [default: never]"),
@@ -346,8 +348,9 @@ def bag_options(command: F) -> F:
 
 _BAG_NAMES = [
     "tasks", "csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "name",
-    "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd", "stdin_text",
-    "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "max_failures", "max_losses", "max_failed_tasks",
+    "fleet", "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd",
+    "stdin_text", "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "max_failures", "max_losses",
+    "max_failed_tasks",
     "priority", "replication", "max_replicas", "grace", "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip
 

@@ -333,6 +333,33 @@ class Client:
         body = encode({"now": now, "wait_s": wait_s})
         return dict(decode(self._transport.request("DELETE", f"/v1/pools/{quote(name, safe='')}", body=body)))
 
+    def create_fleet(
+        self, name: str, pools: list[str], planner: str = "", budget_usd: float | None = None,
+        budget_s: float | None = None,
+    ) -> Json:  # fmt: skip
+        """Machines that the jobs share which name this fleet; a budget is for each `budget_s`, an hour if not said."""
+        body: Json = {"name": name, "pools": pools, "planner": planner, "budget_usd": budget_usd}
+        return dict(self._transport.post("/v1/fleets", body | ({} if budget_s is None else {"budget_s": budget_s})))
+
+    def fleets(self) -> list[Json]:
+        return list(self._transport.get("/v1/fleets")["fleets"])
+
+    def fleet(self, name: str) -> Json:
+        """One fleet with its unfinished jobs and its machines."""
+        return dict(self._transport.get(f"/v1/fleets/{quote(name, safe='')}"))
+
+    def fleet_cost(self, name: str) -> Json:
+        """The bill of a fleet, by machine and by job."""
+        return dict(self._transport.get(f"/v1/fleets/{quote(name, safe='')}/cost"))
+
+    def tell_fleet(self, name: str, action: str) -> Json:
+        """`pause`, `resume` or `drain` a fleet."""
+        return dict(self._transport.post(f"/v1/fleets/{quote(name, safe='')}/{action}", {}))
+
+    def delete_fleet(self, name: str) -> Json:
+        """Delete a fleet whose jobs have all ended."""
+        return dict(decode(self._transport.request("DELETE", f"/v1/fleets/{quote(name, safe='')}")))
+
     def machines(self, pool: str = "", job: int | str = "", there: bool = False) -> Json:
         """Rented machines (newest first), offers, and machines at the provider that are not this server's."""
         query = {"pool": pool, "job": job, "there": int(there) or ""}

@@ -63,7 +63,7 @@ def read_workflow(request: Request) -> Submission:
 # What a job of a class may say for itself; everything else is the class's.
 OWN = (
     "name", "env", "policies", "attributes", "tags", "max_failed_tasks", "priority", "deadline", "budget", "inputs",
-    "pools", "planner", "confidence",
+    "pools", "fleet", "planner", "confidence",
 )  # fmt: skip
 
 

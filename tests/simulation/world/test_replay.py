@@ -19,6 +19,7 @@ CODES = (
     "windfall.core.records",
     "windfall.core.state.jobs.columns",
     "windfall.core.state.jobs.causes",
+    "windfall.core.state.renting.fleets",
     "windfall.planning.counts",
     "windfall.wire.messages",
 )

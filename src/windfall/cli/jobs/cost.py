@@ -1,4 +1,4 @@
-"""`windfall cost`: what a job's machines have cost, to the cycle, and what is to come. Touches the terminal."""
+"""`windfall cost`: what the machines of a job or a fleet have cost, and what is to come. Touches the terminal."""
 
 from __future__ import annotations
 
@@ -18,18 +18,24 @@ _SHOWN_MACHINES = 20
 @click.command()
 @click.argument("job", default="last")
 @click.option("--all", "all_", is_flag=True, help="Every machine, however many there are.")
+@click.option("--fleet", metavar="NAME", help="The bill of a fleet, by job, instead.")
 @place_options
 @json_option
-def cost(job: str, all_: bool, place: Place, as_json: bool) -> None:
+def cost(job: str, all_: bool, fleet: str | None, place: Place, as_json: bool) -> None:
     """Show what a job has cost: by machine, offer and pool, against its budget, and what is expected to come.
 
-    Every begun billing cycle counts in full, as the provider bills it; hibernated time is free.
+    Every begun billing cycle counts in full, as the provider bills it; hibernated time is free. Jobs that share a
+    fleet are charged their part of the cycles that they used; cycles that none used are charged to the fleet.
 
     \b
     Examples:
       windfall cost last
       windfall cost fit --json
+      windfall cost --fleet night
     """
+    if fleet is not None:
+        _of_fleet(fleet, all_, place, as_json)
+        return
     with place.open() as client:
         told = client.job(job).cost()
     if as_json:
@@ -55,6 +61,25 @@ def cost(job: str, all_: bool, place: Place, as_json: bool) -> None:
         click.echo(
             f"windfall: {row['pool']}: machine {row['id']} is not one of this server's: {row['about']}", err=True
         )
+
+
+def _of_fleet(name: str, all_: bool, place: Place, as_json: bool) -> None:
+    """The bill of a fleet: by job with what was idle, then by machine. Both columns add up to the same sum."""
+    with place.open() as client:
+        told = client.fleet_cost(name)
+    if as_json:
+        print_json(told)
+        return
+    click.echo(f"fleet '{name}': {show_usd(told['spent_usd'])} for {plural(len(told['machines']), 'machine')}")
+    rows = [[row["job"], row["name"], row["state"], f"{row['cost_usd']:.6f}"] for row in told["jobs"]]
+    idle = ["-", "(cycles that no job used)", "", f"{told['idle_usd']:.6f}"]
+    sum_ = ["", "all", "", f"{told['spent_usd']:.6f}"]
+    print_table(["job", "name", "state", "$"], [*(rows if all_ else rows[-_SHOWN_MACHINES:]), idle, sum_])
+    if told["machines"]:
+        click.echo()
+        shown = told["machines"] if all_ else told["machines"][-_SHOWN_MACHINES:]
+        heads = ["machine", "offer", "from", "to", "held", "hibernated", "billed cycles", "price", "$", "end"]
+        print_table(heads, (_machine_cells(row) for row in shown))
 
 
 def headline(told: Json) -> str:
@@ -99,4 +124,4 @@ def _machine_cells(row: Json) -> list[Any]:
 
 
 def _usd(row: Json) -> str:
-    return f"{row['cost_usd']:.4f}"
+    return f"{row.get('share_usd', row['cost_usd']):.4f}"

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from windfall.planning.contract import Phase, Plan, Start
+from windfall.planning.contract import Phase, Plan, Running, Start
 from windfall.planning.fleet.deadlines import Method, Wish, assigned
 from windfall.planning.fleet.model import (
     HORIZON_PERIODS,
@@ -104,18 +104,32 @@ def _rented(work: Work, slots: list[Slots]) -> Rented:
         leased.append(ends_t - machine.offer.cycle_s)
         up.append(machine.ready_t if boots else work.t)
         free.append(max([work.t, *(work.t + max(run.left_s, 1e-3) for run in machine.running)]))
-    runs = [(each.offer, run) for each in slots if each.machine is not None for run in each.machine.running]
-    share = [
-        work.snapshot.tasks[run.task].cores / work.offers[offer].cores if run.task in work.snapshot.tasks else 1.0
-        for offer, run in runs
+    runs = [
+        (each.offer, *_running(work, each.offer, run)) for each in slots if each.machine for run in each.machine.running
     ]
     busy = Busy(
-        np.array([offer for offer, _ in runs], dtype=np.int64),
-        np.array([work.t + max(run.left_s, 1e-3) for _, run in runs], dtype=np.float64),
-        np.array(share, dtype=np.float64),
+        np.array([offer for offer, _, _ in runs], dtype=np.int64),
+        np.array([until_t for _, until_t, _ in runs], dtype=np.float64),
+        np.array([share for _, _, share in runs], dtype=np.float64),
     )
     columns = [np.array(column, dtype=np.float64) for column in (leased, up, free)]
     return Rented(np.array([each.offer for each in slots], dtype=np.int64), columns[0], columns[1], columns[2], busy)
+
+
+def _running(work: Work, offer: int, run: Running) -> tuple[float, float]:
+    """Until when a running task is load, and the part of a machine that it takes.
+
+    What is left of a task of a bag counts as its waiting tasks do, spread over the time to the deadline: those can wait
+    until it ends. Children wait for a task of a workflow, so that takes its cores for as long as it runs.
+    """
+    task, left_s = work.snapshot.tasks.get(run.task), max(run.left_s, 1e-3)
+    if task is None:
+        return work.t + left_s, 1.0
+    part = task.cores / work.offers[offer].cores
+    slack_s = min(task.deadline_t - work.t, 1e9)
+    if work.job(task.job).is_workflow or slack_s <= left_s:
+        return work.t + left_s, part
+    return work.t + slack_s, part * left_s / slack_s
 
 
 def _started(work: Work, decision: Decision, found: Plan) -> list[Slots]:

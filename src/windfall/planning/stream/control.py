@@ -92,7 +92,7 @@ def control(
     types = len(market.cycle_s)
     offer = waiting.offer.copy()
     count = np.bincount(rented.offer, minlength=types)
-    soon = load(now_s, waiting, offer, rented, durations_s, shares, market, rules, after_boot=True)
+    soon = load(now_s, waiting, offer, rented, durations_s, market, rules, True, shares)
     window_s = market.lag_s + rules.period_s  # machines for later load are requested later
     needed = _peak(soon, window_s, rules)
     moves: list[tuple[int, int]] = []
@@ -104,7 +104,7 @@ def control(
     started = {machine for _, machine in starts}
     release = [machine for machine in near_the_cycle(now_s, rented, market, rules) if machine not in started]
     if release:
-        later = load(now_s, waiting, offer, rented, durations_s, shares, market, rules, after_boot=False)
+        later = load(now_s, waiting, offer, rented, durations_s, market, rules, False, shares)
         keep = np.maximum(needed, _peak(later, rules.damping * market.lag_s + rules.period_s, rules))
         release = _surplus(release, rented, count - keep)
     return Decision(acquire, release, moves, starts, needed)
@@ -116,10 +116,10 @@ def load(
     offer: Ints,
     rented: Rented,
     durations_s: Floats,
-    shares: Floats,
     market: Market,
     rules: Rules,
     after_boot: bool,
+    shares: Floats | None = None,
 ) -> Floats:
     """Machines needed per type and bin. `after_boot`: only the load that a machine requested now could serve."""
     bins, width = rules.horizon_bins, rules.bin_s
@@ -130,7 +130,9 @@ def load(
         # A task that begins after the boot keeps its whole interval.
         begin = np.maximum(begin, np.minimum(now_s + market.lag_s[offer], waiting.due_s - duration))
     span = np.maximum(waiting.due_s - begin, width)
-    share = np.minimum(duration / span, 1.0) * shares[waiting.kind, offer]
+    share = np.minimum(duration / span, 1.0)
+    if shares is not None:
+        share = share * shares[waiting.kind, offer]
     first = ((begin - now_s) / width).astype(np.int64)
     last = np.ceil((begin + span - now_s) / width).astype(np.int64)
     row = offer * (bins + 1)

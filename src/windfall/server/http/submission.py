@@ -38,6 +38,7 @@ from windfall.core.state.jobs.bags import Bag
 from windfall.errors import BadInput
 from windfall.server.http import workflows
 from windfall.server.http.bodies import limited_body, typed_body
+from windfall.server.http.fleets import check_fleet
 from windfall.server.http.machines import check_rented
 from windfall.server.queries.one_job import job_status
 from windfall.server.service import NotFound, Service
@@ -69,6 +70,7 @@ def rules_of(spec: JobSpec, paused: bool = False, replication: str = IDLE_SLOTS)
         confidence=spec.confidence,
         replication=spec.replication or replication,
         max_replicas=spec.max_replicas or 0,
+        fleet=spec.fleet,
     )
 
 
@@ -141,6 +143,7 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
     if shape is not None and shape.tasks and body.seal:
         raise BadInput("a workflow is sealed when its tasks have been sent")
     check_rented(service, spec, shape is not None or bool(spec.like))
+    check_fleet(service, spec)
     now = service.driver.clock()
     job = service.state.bags.next
     submitted = ev.JobSubmitted(now, rules_of(spec, replication=service.state.settings.replication), classes_of(spec))

@@ -1,0 +1,179 @@
+"""`windfall fleet`: rented machines that several jobs share. Touches the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windfall.cli.options import Place, json_option, place_options
+from windfall.cli.show.output import moment, note, plural, print_json, print_table
+from windfall.units import parse_rate, show_duration, show_rate, show_usd
+
+Json = dict[str, Any]
+
+
+@click.group()
+def fleet() -> None:
+    """Fleets: rented machines that several jobs with deadlines share, under one planner.
+
+    \b
+    Examples:
+      windfall fleet create night --pool cloud --budget 20/h
+      windfall submit tasks.txt --fleet night --deadline 2h
+      windfall fleet info night
+      windfall cost --fleet night
+    """
+
+
+@fleet.command()
+@click.argument("name")
+@click.option("--pool", "pools", multiple=True, required=True, metavar="NAME", help="Rent from this pool. Repeatable.")
+@click.option("--planner", default="", metavar="NAME", help="windfall, scs, greedy or gain.  [default: windfall]")
+@click.option(
+    "--budget", metavar="USD/TIME", help="Spend at most this: 20/h, 400/day, 9000/month.  [default: no limit]"
+)
+@place_options
+@json_option
+def create(name: str, pools: tuple[str, ...], planner: str, budget: str | None, place: Place, as_json: bool) -> None:
+    """Create a fleet. It rents nothing before a job names it.
+
+    \b
+    Examples:
+      windfall fleet create night --pool cloud
+      windfall fleet create day --pool cloud --budget 20/h --planner scs
+    """
+    microusd, period_s = (None, None) if budget is None else parse_rate(budget, "--budget")
+    with place.open() as client:
+        budget_usd = None if microusd is None else microusd / 1e6
+        told = client.create_fleet(name, list(pools), planner=planner, budget_usd=budget_usd, budget_s=period_s)
+    if as_json:
+        print_json(told)
+        return
+    click.echo(f"fleet '{name}' is there: windfall submit ... --fleet {name} --deadline 2h")
+    for other in told["shares_pools_with"]:
+        note(f"fleet '{other}' rents from the same pool: the limits of its offers are for both together")
+
+
+@fleet.command("list")
+@place_options
+@json_option
+def list_(place: Place, as_json: bool) -> None:
+    """List the fleets: jobs, machines, money."""
+    with place.open() as client:
+        rows = client.fleets()
+    if as_json:
+        print_json({"fleets": rows})
+        return
+    if not rows:
+        click.echo("there are no fleets.  try: windfall fleet create night --pool cloud")
+        return
+    heads = ["fleet", "mode", "planner", "pools", "jobs", "machines", "idle", "spent", "of it idle", "budget"]
+    print_table(heads, (_cells(row) for row in rows))
+
+
+def _cells(row: Json) -> list[Any]:
+    return [
+        row["fleet"],
+        row["mode"],
+        row["planner"],
+        ", ".join(row["pools"]),
+        row["jobs"],
+        row["machines"],
+        row["idle"],
+        show_usd(row["spent_usd"]),
+        show_usd(row["idle_usd"]),
+        _budget(row),
+    ]
+
+
+def _budget(row: Json) -> str:
+    return "-" if row["budget_usd"] is None else show_rate(row["budget_usd"], row["budget_s"])
+
+
+@fleet.command()
+@click.argument("name")
+@place_options
+@json_option
+def info(name: str, place: Place, as_json: bool) -> None:
+    """Show one fleet: its jobs, its machines and which jobs share them, and its last plan."""
+    with place.open() as client:
+        told = client.fleet(name)
+    if as_json:
+        print_json(told)
+        return
+    click.echo(
+        f"fleet '{name}' ({told['mode']}), planner {told['planner']}: {plural(told['jobs'], 'job')}, "
+        f"{plural(told['machines'], 'machine')}, {show_usd(told['spent_usd'])} spent, "
+        f"{show_usd(told['idle_usd'])} of it for cycles that no job used"
+    )
+    if told["budget_usd"] is not None:
+        left = f"{show_usd(told['budget_left_usd'])} is left until {moment(told['budget_until_s'])}"
+        click.echo(f"  budget      {_budget(told)}; {left}")
+    for line in told["because"]:
+        click.echo(f"  planned     {line}")
+    for line in [*told["refused"], *([told["error"]] if told["error"] else [])]:
+        click.echo(f"  refused     {line}")
+    if told["unfinished"]:
+        heads = ["job", "name", "state", "owner", "unfinished", "of", "deadline"]
+        names = ["job", "name", "state", "owner", "unfinished", "total"]
+        print_table(heads, ([*(row[key] for key in names), moment(row["deadline_s"])] for row in told["unfinished"]))
+    if told["there"]:
+        print_table(["machine", "offer", "phase", "held", "$", "jobs"], (_machine(row) for row in told["there"]))
+
+
+def _machine(row: Json) -> list[Any]:
+    jobs = ", ".join(f"{part['job']} ({show_usd(part['cost_usd'])})" for part in row["jobs"][:8])
+    more = f" and {len(row['jobs']) - 8} more" if len(row["jobs"]) > 8 else ""
+    held = show_duration(row["billed_s"])
+    return [f"m{row['machine']}", row["offer"], row["phase"], held, f"{row['cost_usd']:.4f}", (jobs + more) or "-"]
+
+
+def _told(name: str, action: str, place: Place, as_json: bool, done: str) -> None:
+    with place.open() as client:
+        told = client.tell_fleet(name, action)
+    if as_json:
+        print_json(told)
+    else:
+        click.echo(f"fleet '{name}' {done}")
+
+
+@fleet.command()
+@click.argument("name")
+@place_options
+@json_option
+def pause(name: str, place: Place, as_json: bool) -> None:
+    """Rent nothing more; machines that are there go on."""
+    _told(name, "pause", place, as_json, "rents nothing more; windfall fleet resume opens it again")
+
+
+@fleet.command()
+@click.argument("name")
+@place_options
+@json_option
+def resume(name: str, place: Place, as_json: bool) -> None:
+    """Open a fleet again that was paused or drained."""
+    _told(name, "resume", place, as_json, "is open")
+
+
+@fleet.command()
+@click.argument("name")
+@place_options
+@json_option
+def drain(name: str, place: Place, as_json: bool) -> None:
+    """Take no more jobs, finish those that are there, give all machines back."""
+    _told(name, "drain", place, as_json, "takes no more jobs; its machines go when its jobs have ended")
+
+
+@fleet.command()
+@click.argument("name")
+@place_options
+@json_option
+def delete(name: str, place: Place, as_json: bool) -> None:
+    """Delete a fleet whose jobs have all ended; its machines are given back and its bill is kept."""
+    with place.open() as client:
+        told = client.delete_fleet(name)
+    if as_json:
+        print_json(told)
+    else:
+        click.echo(f"fleet '{name}' is deleted; it has cost {show_usd(told['spent_usd'])}")
