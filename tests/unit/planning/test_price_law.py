@@ -93,7 +93,7 @@ def test_an_emulated_cloud_charges_prices_that_move_and_the_ledger_bills_them(tm
         look()
         offer = state.fleet.offers["cloud"][0]
         assert offer.price_usd == 0.1
-        machine = MachineState(number=1, job=1, offer=offer, requested_t=now[0], id="m1", ready_t=now[0])
+        machine = MachineState(number=1, fleet=1, offer=offer, requested_t=now[0], id="m1", ready_t=now[0])
         machine.meter = replace(machine.meter, since_t=now[0])
         state.fleet.add(machine)
         begun_t = now[0]
