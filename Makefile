@@ -52,8 +52,12 @@ format: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/windfall bench all
 
+# Checks the pages, then builds the site (build/site) and the manual pages (build/man).
 docs: $(STAMP)
 	$(BIN)/python tools/docs.py
+	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python tools/man.py build/man
 
 # Records the screens of the documentation; needs tmux and chromium.
 screens: $(STAMP)
