@@ -113,7 +113,8 @@ def test_a_task_that_is_reserved_says_for_which_machine(tmp_path, typed, monkeyp
 def test_progress_is_quiet_in_a_pipe_and_the_summary_holds_predicted_against_actual(run):
     ended = run(*TASKS, *COMMAND)
     assert ended.returncode == 0, ended
-    assert ended.stderr == ""
+    # On a slow machine a line says now and then how far it is; nothing is drawn.
+    assert "\x1b" not in ended.stderr and all(" job 1 " in line for line in ended.stderr.splitlines())
     first, cost, done = ended.stdout.splitlines()
     assert first.startswith("job 1 'sh'  4 tasks: 4 done")
     assert "(predicted $" in cost and "by windfall" in cost

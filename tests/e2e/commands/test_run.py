@@ -104,10 +104,12 @@ def test_standard_input_of_a_task_is_what_was_said(shell):
 
 def test_a_task_over_its_time_or_memory_is_killed_and_the_cause_is_said(shell):
     eats = "x = bytearray(400_000_000); print(len(x))"
-    shell.write("tasks.txt", f"sleep 60\n{PYTHON} -c '{eats}'\n")
-    ended = shell.windfall("run", "tasks.txt", "--wall", "1s", "--memory", "100M", "--max-failures", "1", "--json")
-    assert ended.code == 1
-    assert {group["cause"] for group in ended.document["failures"]} == {"time", "oom"}
+    limits = {"sleep 60": ["--wall", "1s"], f"{PYTHON} -c '{eats}'": ["--memory", "100M", "--fixed-memory"]}
+    for (task, limit), cause in zip(limits.items(), ("time", "oom"), strict=True):
+        shell.write("tasks.txt", f"{task}\n")
+        ended = shell.windfall("run", "tasks.txt", *limit, "--max-failures", "1", "--json")
+        assert ended.code == 1
+        assert [group["cause"] for group in ended.document["failures"]] == [cause]
 
 
 # -- how it ends -----------------------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def test_a_worker_behind_a_partition_delivers_what_it_finished_meanwhile(made: C
 def test_a_full_disk_stops_the_server_from_promising_and_nothing_is_lost(tmp_path: Path):
     small = tmp_path / "state"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(small)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small)], check=True)
     try:
         with cluster(tmp_path) as made:
             made.start_server()

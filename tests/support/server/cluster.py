@@ -83,7 +83,7 @@ class Cluster:
         return (self.state / "token").read_text().strip()
 
     def client(self, url: str = "") -> Client:
-        self.clients.append(Client(url or self.url, self.token, patience_s=60.0))
+        self.clients.append(Client(url or self.url, self.token, patience_s=300.0))
         return self.clients[-1]
 
     # --- workers ---
