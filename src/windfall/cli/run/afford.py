@@ -58,11 +58,11 @@ def say_what_cannot_be_promised(bag: Submission, pools: Sequence[Any]) -> None:
 
     Only of a bag with a deadline and estimates that rents from `pools`; by its first plan.
     """
-    from windfall.sim.studies.forecast import first_plan
-
     question = None if bag.spec.deadline_s is None or bag.shape is not None or not pools else _question(bag, pools)
     if question is None:
         return
+    from windfall.sim.studies.forecast import first_plan  # not above: a run without a deadline need not load it
+
     plan = first_plan(question, float(bag.spec.deadline_s or 0.0), 1)
     if plan is not None and plan.promised_t is not None and plan.promised_t > float(bag.spec.deadline_s or 0.0):
         note(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,6 +48,32 @@ def _cell(value: Any) -> str:
 
 def _is_number(text: str) -> bool:
     return text == "-" or text.replace(",", "").replace(".", "").replace("%", "").strip().isdecimal()
+
+
+def fitted(line: str, columns: int | None) -> list[str]:
+    """The line, broken between words where it is longer than `columns`; the rest is indented a little more."""
+    if columns is None or len(line) <= columns:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    pieces, rest = list[str](), line
+    while len(rest) > columns:
+        cut = rest.rfind(" ", len(indent), columns + 1)
+        if cut < 0:  # one long word
+            break
+        pieces.append(rest[:cut].rstrip())
+        rest = indent + rest[cut:].lstrip()
+    return [*pieces, rest]
+
+
+def columns_here() -> int | None:
+    """The columns of the terminal on standard output; None if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def echo(line: str) -> None:
+    """Print a line of prose, broken between words on a narrow terminal."""
+    for piece in fitted(line, columns_here()):
+        click.echo(piece)
 
 
 def console(quiet: bool = False) -> Console:

@@ -9,11 +9,15 @@ import click
 
 from windfall.cli.options import Place
 from windfall.cli.show.money import outcome, outcome_lines, over_budget_usd
-from windfall.cli.show.output import plural, rate, worked_s
+from windfall.cli.show.output import columns_here, echo, plural, rate, worked_s
 from windfall.client.results import cause_text
 from windfall.units import show_duration
 
 Json = dict[str, Any]
+_WHY = 37
+"""Columns of what a command is for."""
+_WIDE = 1000
+"""Columns where lines are not counted: a pipe or a file."""
 INTERRUPTED = 130
 _SHOWN_GROUPS = 5
 _SHOWN_LINES = 3
@@ -86,14 +90,14 @@ def print_summary(
     head = f"job {job} '{status['name']}'  {plural(tasks['total'], 'task')}: {', '.join(counts)}"
     again = status["attempts"] - tasks["done"] - tasks["failed"] - tasks["cancelled"]
     extra = f"   {plural(again, 'extra attempt')}" if again > 0 and not rest else ""
-    click.echo(f"{head}   in {show_duration(took_s)}{_down_words(status)}{speed}{extra}")
+    echo(f"{head}   in {show_duration(took_s)}{_down_words(status)}{speed}{extra}")
     if status["stopped"]:
-        click.echo(f"  stopped early: {status['stopped']}")
+        echo(f"  stopped early: {status['stopped']}")
     late_s = missed_by_s(status)
     if late_s is not None:
-        click.echo(f"  the deadline was missed by {show_duration(late_s)}")
+        echo(f"  the deadline was missed by {show_duration(late_s)}")
     for line in outcome_lines(status):
-        click.echo(line)
+        echo(line)
     if len(pools or []) > 1:
         print_pools(pools or [])
     print_groups(groups, more=f"windfall tasks {job} --group-by cause{place.words}")
@@ -154,14 +158,14 @@ def _print_group(group: Json) -> None:
         click.echo(f"  {group['count']:,} more failed: {what} (output not compared)   task {tasks}")
         return
     if group["final"]:
-        click.echo(f"  {group['count']:,} failed: {what}   task {tasks}")
+        echo(f"  {group['count']:,} failed: {what}   task {tasks}")
     else:
-        click.echo(f"  {group['count']:,} failed at first and went on: {what}   task {tasks}")
+        echo(f"  {group['count']:,} failed at first and went on: {what}   task {tasks}")
     lines = (group["stderr_tail"] or group.get("text") or "").strip().splitlines() or [group["last_line"] or ""]
     shown = lines[-_SHOWN_LINES:] if group["final"] else lines[-1:]
     for line in shown:
         if line.strip():
-            click.echo(f"      | {line[:160]}")
+            echo(f"      | {line[:160]}")
     if group["final"] and group["cause"] in _ADVICE:
         click.echo(f"      {_ADVICE[group['cause']]}")
 
@@ -176,5 +180,7 @@ def _print_next(job: int, example: str, place: Place, resume: bool) -> None:
         ("results of the other tasks", f"windfall results {job} --json{where}"),
     ]
     click.echo("what next:")
+    narrow = (columns_here() or _WIDE) < 2 + _WHY + max(len(command) for _, command in lines)
     for why, command in lines:
-        click.echo(f"  {why:<37}{command}")
+        # A command is never broken: it is copied.
+        click.echo(f"  {why}:\n    {command}" if narrow else f"  {why:<{_WHY}}{command}")

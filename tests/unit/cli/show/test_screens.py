@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from windfall.cli.options import Place, literal
-from windfall.cli.show.output import moment, plural, print_table, rate
+from windfall.cli.show import summary
+from windfall.cli.show.output import fitted, moment, plural, print_table, rate
 from windfall.cli.show.progress import Pace, Progress, bar
 from windfall.cli.show.summary import document, exit_code, missed_by_s, print_groups, print_summary
 from windfall.cli.show.values import shown_value
@@ -242,3 +243,26 @@ def test_the_progress_of_a_workflow_tells_what_waits_for_others_and_what_is_bloc
     workflow = {"class": "", "edges": 9, "held": 7, "blocked": 2}
     text = drawn(status("running", done=10, failed=1, total=20, running=2, workflow=workflow))
     assert "5 wait for others" in text and "2 blocked" in text
+
+
+LINE = "  cost $0.18 (predicted $0.1545)   4 machines (4 spot)   15 plans by windfall"
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 76])
+def test_a_line_is_broken_between_words_on_a_narrow_terminal(columns):
+    pieces = fitted(LINE, columns)
+    assert len(pieces) > 1 and all(len(piece) <= columns for piece in pieces)
+    assert " ".join(" ".join(pieces).split()) == " ".join(LINE.split())
+    assert all(piece.startswith("    ") for piece in pieces[1:])
+
+
+def test_a_line_that_fits_or_goes_to_a_pipe_stays_as_it_is():
+    assert fitted(LINE, 80) == fitted(LINE, None) == [LINE]
+    assert fitted("x" * 100, 60) == ["x" * 100]
+
+
+def test_commands_to_copy_are_not_broken_on_a_narrow_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(summary, "columns_here", lambda: 60)
+    summary._print_next(4, "6", Place(), True)
+    said = capsys.readouterr().out
+    assert "\n    windfall retry 4 --failed && windfall run --resume 4\n" in said
