@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ec2 import ZONE_A, ZONE_B, Cloud
+from tests.support.ec2 import IMAGE, ZONE_A, ZONE_B, Cloud
 from tests.support.ec2.world import opened, priced_cloud
 from windfall.errors import BadInput
 from windfall.pools.contract import CREDENTIALS, ENDED, PENDING, RUNNING, TRANSIENT, Order, PoolError, Seen
@@ -75,6 +75,19 @@ def test_machines_of_several_regions_are_rented_listed_and_stopped(cloud, open_)
     assert [(row.id, row.phase) for row in rows(pool)] == [(id, RUNNING) for id in ids]
     assert [pool.stop(id) for id in ids] == [None, None]
     assert {row.phase for row in rows(pool)} == {ENDED} and cloud.proxy.running() == []
+
+
+def test_machines_start_by_a_launch_template_and_only_those_of_the_architecture_of_its_image(cloud, open_):
+    import boto3
+
+    client = boto3.client("ec2", region_name="us-east-1", endpoint_url=cloud.proxy.url)
+    client.create_launch_template(LaunchTemplateName="base", LaunchTemplateData={"ImageId": IMAGE})
+    cloud.proxy.set_price("c6g.large", ZONE_A, 0.02, time.time() - 100)
+    pool = open_(launch_template="base", image="", types=["c5.large", "c6g.large"], markets=["spot"], zones=[ZONE_A])
+    assert [offer.name for offer in pool.offers] == [f"c5.large:{ZONE_A}:spot"], "the image is for x86_64"
+    id = pool.start(order(pool))
+    assert [(row.id, row.phase) for row in rows(pool)] == [(id, RUNNING)]
+    assert cloud.proxy.calls_of("RunInstances")[0].params["LaunchTemplate.LaunchTemplateName"] == "base"
 
 
 def test_a_machine_that_shut_itself_down_leaves_neither_disk_nor_request(cloud, open_):

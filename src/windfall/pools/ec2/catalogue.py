@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from windfall.pools.contract import INVALID, PoolError
+from windfall.pools.contract import CREDENTIALS, INVALID, PoolError
 from windfall.pools.ec2.api import Account, Items, Json, Region
-from windfall.pools.ec2.settings import HIBERNATE, ON_DEMAND, SPOT, Ec2Settings
+from windfall.pools.ec2.settings import HIBERNATE, ON_DEMAND, SPOT, Ec2Settings, launch_template
 
 _TYPE, _TYPES_AT_ONCE = "instance-type", 100
 
@@ -156,15 +156,33 @@ class _Images:
     def __init__(self, region: Region, settings: Ec2Settings) -> None:
         self._region, self._settings = region, settings
         self._architectures: dict[str, str | PoolError] = {}
+        self._template: str | PoolError | None = None
 
     def for_type(self, type_: InstanceType) -> str | PoolError | None:
         image = self._settings.image_for(self._region.name, type_.architecture)
         if not image and not self._settings.launch_template:
             return None
-        architecture = self._architecture(image) if image.startswith("ami-") else ""
+        used = image or self._image_of_template()
+        if isinstance(used, PoolError):
+            return used
+        architecture = self._architecture(used) if used.startswith("ami-") else ""
         if isinstance(architecture, PoolError):
             return architecture
         return None if architecture and type_.architecture and architecture != type_.architecture else image
+
+    def _image_of_template(self) -> str | PoolError:
+        """Empty if the launch template names none, or may not be read: then types of every architecture are offered."""
+        if self._template is None:
+            wanted = launch_template(self._settings.launch_template)
+            versions = [wanted.pop("Version")]
+            rows = self._region.pages(
+                "describe_launch_template_versions", "LaunchTemplateVersions", Versions=versions, **wanted
+            )
+            if not isinstance(rows, PoolError):
+                self._template = next((str(row["LaunchTemplateData"].get("ImageId", "")) for row in rows), "")
+            else:
+                self._template = "" if rows.kind == CREDENTIALS else rows
+        return self._template
 
     def _architecture(self, image: str) -> str | PoolError:
         if image not in self._architectures:

@@ -8,7 +8,7 @@ from typing import Any
 
 from windfall.pools.contract import INVALID, Order, PoolError
 from windfall.pools.ec2.catalogue import Rentable
-from windfall.pools.ec2.settings import HIBERNATE, SPOT, TERMINATE, Ec2Settings
+from windfall.pools.ec2.settings import HIBERNATE, SPOT, TERMINATE, Ec2Settings, launch_template
 from windfall.pools.ec2.sight import HOST, PERSISTENT, POOL, STATE
 from windfall.pools.ec2.userdata import MOST_BYTES, user_data
 from windfall.pools.kinds import Place, PoolConfig
@@ -71,13 +71,6 @@ def unreachable(settings: Ec2Settings, place: Place) -> PoolError | None:
     if not is_loopback(server) or (settings.endpoint and is_loopback(settings.endpoint)):
         return None
     return PoolError(f"no machine could reach the server at {server}: {LISTEN}", INVALID)
-
-
-def launch_template(text: str) -> Json:
-    """`NAME`, `lt-ID` or either with `:VERSION`."""
-    name, _, version = text.partition(":")
-    key = "LaunchTemplateId" if name.startswith("lt-") else "LaunchTemplateName"
-    return {key: name, "Version": version or "$Default"}
 
 
 def _place(settings: Ec2Settings, rentable: Rentable) -> Json:

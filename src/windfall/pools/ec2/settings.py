@@ -87,6 +87,13 @@ class Ec2Settings(Struct, forbid_unknown_fields=True):
         return next((speed for pattern, speed in self.speed.items() if fnmatchcase(type_name, pattern)), 1.0)
 
 
+def launch_template(text: str) -> dict[str, str]:
+    """`NAME`, `lt-ID` or either with `:VERSION`."""
+    name, _, version = text.partition(":")
+    key = "LaunchTemplateId" if name.startswith("lt-") else "LaunchTemplateName"
+    return {key: name, "Version": version or "$Default"}
+
+
 def check_settings(pool: PoolConfig, where: str) -> None:
     """BadInput says which field is wrong; nothing is asked of AWS."""
     settings: Ec2Settings = pool.settings

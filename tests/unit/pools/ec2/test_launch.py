@@ -13,8 +13,8 @@ from windfall.errors import BadInput
 from windfall.pools.config import read_pools
 from windfall.pools.contract import INVALID, Order, PoolError
 from windfall.pools.ec2.catalogue import InstanceType, Rentable
-from windfall.pools.ec2.launch import client_token, launch_arguments, launch_template, unreachable
-from windfall.pools.ec2.settings import Ec2Settings
+from windfall.pools.ec2.launch import client_token, launch_arguments, unreachable
+from windfall.pools.ec2.settings import Ec2Settings, launch_template
 from windfall.pools.ec2.userdata import MOST_BYTES
 from windfall.pools.kinds import Place, PoolConfig
 from windfall.worker import metadata
