@@ -103,8 +103,37 @@ def _setting(
     return Setting(name, told, replace(truth, supplies=tuple(supplies)), deadline_s, as_told)
 
 
+WIDTH = 8
+LEVELS_S = (120.0, 60.0, 200.0, 90.0, 150.0)
+"""Run times by level of the workflow: wide, wide, one task, wide, one task."""
+
+
+def _workflow(
+    name: str, rate: float = 1.0, true_spread: float = 0.15, as_told: bool = True, deadline_s: float = 1500.0
+) -> Setting:
+    """Two rows of tasks, a task that waits for all of them, another row, and a last task; about twice the fastest time.
+
+    Machines are reclaimed six times an hour as told, so that a run loses some tasks.
+    """
+    offers = _offers(60.0, 0.2, 30.0, 20, interruptions_per_h=6.0)
+    rows = [range(WIDTH), range(WIDTH, 2 * WIDTH), [2 * WIDTH], range(2 * WIDTH + 1, 3 * WIDTH + 1), [3 * WIDTH + 1]]
+    edges = [(k, WIDTH + (k + step) % WIDTH) for k in range(WIDTH) for step in (0, 1)]
+    edges += [(task, rows[2][0]) for task in rows[1]] + [(rows[2][0], task) for task in rows[3]]
+    edges += [(task, rows[4][0]) for task in rows[3]]
+    seconds = tuple(LEVELS_S[level] for level, row in enumerate(rows) for _ in row)
+    count = len(seconds)
+    told = Question(
+        estimates_s=seconds, memory_bytes=(0,) * count, planner="windfall", spread=0.15, spread_is_guessed=True,
+        supplies=tuple(map(supply_of, offers)), edges=tuple(edges), classes_of=("",) * count, cpus_of=(1,) * count,
+    )  # fmt: skip
+    supplies = [replace(each, interruptions_per_h=each.interruptions_per_h * rate) for each in told.supplies]
+    truth = replace(told, spread=true_spread, spread_is_guessed=False, supplies=tuple(supplies))
+    return Setting(name, told, truth, deadline_s, as_told)
+
+
 def settings() -> list[Setting]:
-    """Billing by the hour, the quarter and the second; hibernated and reclaimed; tight and loose; told right or wrong.
+    """Billing by the hour, the quarter and the second; hibernated and reclaimed; tight and loose; told right or wrong;
+    workflows.
 
     The first is `windfall demo deadline` in its own seconds: that its tasks take exactly two is not told.
     """
@@ -133,6 +162,9 @@ def settings() -> list[Setting]:
             refusals=0.3,
             as_told=False,
         ),
+        _workflow("workflow"),
+        _workflow("workflow, interrupted three times as often as told", rate=3.0, as_told=False),
+        _workflow("workflow, run times 40 % off", true_spread=0.4, as_told=False),
     ]
 
 
