@@ -65,8 +65,10 @@ def test_every_page_of_an_empty_server_is_shown(tmp_path, visit):
         for name in PAGES:
             assert visitor.open(name)
         assert visitor.judged() == []
+        assert visitor.wrong == []
         assert "Not found" in visitor.open("job/1")
-        visitor.wrong.clear()  # the answer 404
+        visitor.close()  # before the server: an answer 404 and a stream that ends are none of its complaints
+        visitor.wrong.clear()
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -208,6 +210,7 @@ def test_a_server_that_goes_away_and_returns_is_shown_again(tmp_path, visit):
         made.client().submit(["true"], range(2), name="before")
         visitor = visit(made, "read")
         later.callback(visitor.wrong.clear)  # connections that failed
+        later.callback(visitor.close)
         visitor.open("overview")
         made.kill_server()
         visitor.sees("The server does not answer")

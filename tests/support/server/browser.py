@@ -46,7 +46,7 @@ class Visitor:
         self.context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
         )
-        self.page = self.context.new_page()
+        self.page: Any = self.context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)
         self.wrong: list[str] = []
         """What the browser complained about: errors of scripts, and what the security policy forbade."""
@@ -90,4 +90,7 @@ class Visitor:
         return bool(self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
 
     def close(self) -> None:
-        self.context.close()
+        """Leave; what the browser says afterwards is not heard."""
+        if self.page is not None:
+            self.page = None
+            self.context.close()

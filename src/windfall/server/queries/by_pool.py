@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable
 from math import inf
@@ -16,9 +17,11 @@ from windfall.core.renting.machines import machines_of
 from windfall.core.renting.shares import shares_of
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE
+from windfall.numeric import np
 from windfall.server.service import Service
 
 Json = dict[str, Any]
+MANY_TASKS = 20_000
 FORGOTTEN = "(forgotten)"
 """The pool of hosts that have been forgotten because they were away for days."""
 
@@ -67,12 +70,33 @@ async def rows(service: Service, bag: Bag) -> list[Json]:
 
 
 def _sums(
-    states: Iterable[int],
-    hosts: Iterable[int],
-    starts: Iterable[float],
-    ends: Iterable[float],
-    names: dict[int, str],
+    states: array[int], hosts: array[int], starts: array[float], ends: array[float], names: dict[int, str]
 ) -> dict[str, PoolSum]:
+    """By pool. A million tasks take numpy 0.1 s, which it takes without holding up other threads for long."""
+    if len(states) < MANY_TASKS:
+        return _counted(states, hosts, starts, ends, names)
+    done = np.frombuffer(states, np.uint8) == DONE
+    host = np.frombuffer(hosts, np.uint32)[done]
+    start, end = np.frombuffer(starts, np.float64)[done], np.frombuffer(ends, np.float64)[done]
+    counts = np.bincount(host)
+    run_s = np.bincount(host, weights=end - start)
+    first_t, last_t = np.full(len(counts), inf), np.full(len(counts), -inf)
+    np.minimum.at(first_t, host, start)
+    np.maximum.at(last_t, host, end)
+    sums: dict[str, PoolSum] = {}
+    for number in np.flatnonzero(counts).tolist():
+        of = sums.setdefault(names.get(number, FORGOTTEN), PoolSum())
+        of.done += int(counts[number])
+        of.run_s += float(run_s[number])
+        of.first_t, of.last_t = min(of.first_t, float(first_t[number])), max(of.last_t, float(last_t[number]))
+        of.hosts.add(number)
+    return sums
+
+
+def _counted(
+    states: Iterable[int], hosts: Iterable[int], starts: Iterable[float], ends: Iterable[float], names: dict[int, str]
+) -> dict[str, PoolSum]:
+    """The same, task by task: a small job is counted before numpy is loaded."""
     sums: dict[str, PoolSum] = {}
     for state, host, start, end in zip(states, hosts, starts, ends, strict=False):
         if state == DONE:
