@@ -1,4 +1,4 @@
-"""Windfall's own planner of fleets. Pure."""
+"""The default planner of fleets: the loop of SCS, until there is one that does better. Pure."""
 
 from windfall.planning.fleet.scs import plan
 

@@ -1,0 +1,78 @@
+"""Jobs that share a fleet of machines of the emulated cloud: real servers, workers and processes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.clouds.cloud_server import DEADLINE_S, machines, pool, served, submit, until
+from tests.support.commands.command import windfall
+from windfall.errors import BadInput, WindfallError
+
+pytestmark = pytest.mark.slow
+
+
+def test_jobs_share_machines_through_a_killed_server_and_the_bill_is_split_to_the_micro_dollar(
+    tmp_path, monkeypatch, capsys
+):
+    with served(tmp_path, pool()) as made:
+        monkeypatch.setenv("WINDFALL_STATE", str(made.state))
+
+        def typed(*words: str):
+            return windfall(monkeypatch, capsys, *words)
+
+        assert typed("fleet", "create", "night", "--pool", "cloud", "--budget", "20/h", "--planner", "scs").code == 0
+        share = {"pools": [], "fleet": "night"}
+        jobs = [submit(made, 4, 1.0, name=f"j{number}", **share) for number in range(3)]
+        until(lambda: any(job.status()["tasks"]["running"] for job in jobs))
+        refused = typed("fleet", "delete", "night")
+        assert refused.code == 2 and "unfinished job" in refused.err
+
+        made.kill_server()
+        made.start_server("--pools", str(tmp_path / "pools.toml"))
+        for job in jobs:
+            assert job.wait(120)["state"] == "done"
+            status = job.status()
+            assert status["elapsed_s"] < DEADLINE_S and status["plan"]["fleet"] == "night"
+
+        typed("fleet", "drain", "night")
+        until(lambda: not machines(made, there=True))
+        bill = json.loads(typed("cost", "--fleet", "night", "--json").out)
+        parts = sum(row["cost_microusd"] for row in bill["jobs"]) + bill["idle_microusd"]
+        assert parts == bill["spent_microusd"] == sum(row["cost_microusd"] for row in bill["machines"]) > 0
+        assert [row["job"] for row in bill["jobs"]] == [job.id for job in jobs]
+        own = json.loads(typed("cost", str(jobs[0].id), "--json").out)
+        assert round(1e6 * own["spent_usd"]) == bill["jobs"][0]["cost_microusd"]
+        assert {row["market"] for row in bill["machines"]} == {"on-demand"}
+
+        with pytest.raises(BadInput, match="is being drained"):
+            submit(made, 1, **share)
+        assert typed("fleet", "delete", "night").code == 0
+        with pytest.raises(WindfallError, match="there is no fleet 'night'"):
+            submit(made, 1, **share)
+
+
+def test_what_a_fleet_cannot_do_is_said_before_anything_is_rented(tmp_path):
+    with served(tmp_path, pool()) as made:
+        client = made.client()
+        with pytest.raises(BadInput, match="no pool 'nowhere'"):
+            client.create_fleet("night", ["nowhere"])
+        with pytest.raises(BadInput):
+            client.create_fleet("night", ["cloud"], budget_usd=0.0)
+        with pytest.raises(BadInput, match="no planner 'magic'"):
+            client.create_fleet("night", ["cloud"], planner="magic")
+        client.create_fleet("night", ["cloud"])
+        with pytest.raises(BadInput, match="there is a fleet 'night' already"):
+            client.create_fleet("night", ["cloud"])
+        assert client.create_fleet("day", ["cloud"])["shares_pools_with"] == ["night"]
+        for settings, said in (
+            ({"deadline": None}, "needs a deadline"),
+            ({"deadline": -5}, "deadline"),
+            ({"budget": 3}, "'budget' is said by fleet"),
+            ({"planner": "hads"}, "'planner' is said by fleet"),
+            ({"pools": ["cloud"]}, "'pools' is said by fleet"),
+        ):
+            with pytest.raises(BadInput, match=said):
+                submit(made, 1, **({"pools": [], "fleet": "night"} | settings))
+        assert client.fleets()[0]["jobs_ever"] == 0 and machines(made) == []
