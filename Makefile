@@ -28,7 +28,7 @@ test-fast: $(STAMP)
 # where WINDFALL_KUBERNETES says.
 test-kubernetes: $(STAMP)
 	@sh tools/kubernetes.sh >/dev/null
-	@$(BIN)/python -c 'import kubernetes' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[kubernetes]'
+	@$(BIN)/python -c 'import kubernetes' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[kubernetes,ec2]'
 	WINDFALL_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/contract tests/e2e/pools -q -m kubernetes
 
 # Two minutes without the server, over a link of 300 ms: `make test` has the short version.

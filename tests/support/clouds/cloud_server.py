@@ -62,11 +62,14 @@ def served(directory: Path, *pools: str) -> Iterator[Cluster]:
             sweep(made.state)
 
 
-def submit(made: Cluster, count: int, seconds: float = 1.0, pool: str = "cloud", **settings: object) -> Job:
-    """Tasks of 0.5 to 1.5 times this many seconds; each prints its number."""
+def submit(
+    made: Cluster, count: int, seconds: float = 1.0, pool: str = "cloud", gate: Path | None = None, **settings: object
+) -> Job:
+    """Tasks of 0.5 to 1.5 times this many seconds; each prints its number. None ends before there is a file `gate`."""
     rows = [{"n": str(n), "s": f"{seconds * (0.5 + n % 5 / 4):g}"} for n in range(count)]
     said = {"deadline": DEADLINE_S, "pools": [pool], "estimate": seconds, **settings}
-    return made.client().submit(["sh", "-c", "sleep {s}; echo {n}"], rows, **said)
+    wait = f"while [ ! -e '{gate}' ]; do sleep 0.1; done; " if gate is not None else ""
+    return made.client().submit(["sh", "-c", f"{wait}sleep {{s}}; echo {{n}}"], rows, **said)
 
 
 def until(condition, seconds: float = 60.0) -> None:
