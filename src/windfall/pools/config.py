@@ -113,7 +113,10 @@ def _worded(error: msgspec.ValidationError, into: type[Any], where: str, kind: s
     place = _PATH.search(message)
     what = message.split(" - at ")[0]
     field = f": {place['path']}" if place and place["path"] else ""
-    return BadInput(f"{where}{field}: {what[0].lower()}{what[1:]}", hint="see docs/howto/pools.md")
+    hint = "see docs/howto/pools.md"
+    if place and "expected `array`, got `str`" in message:
+        hint = f'it is a list, in brackets: {place["path"]} = ["..."]'
+    return BadInput(f"{where}{field}: {what[0].lower()}{what[1:]}", hint=hint)
 
 
 def _unknown(field: str, into: type[Any], where: str, kind: str) -> BadInput:

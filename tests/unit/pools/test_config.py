@@ -40,6 +40,7 @@ def test_a_pool_needs_a_name_and_has_defaults_for_the_rest(tmp_path):
         ('[[pool]]\nname = "a"\nidle_exit = "soon"\n', "pool 1 'a': idle_exit", ""),
         ('[[pool]]\nname = "a"\n[[pool]]\nname = "a"\n', "two pools are called 'a'", ""),
         ("[[pool\n", "is not TOML", ""),
+        ('[[pool]]\nname = "a"\nkind = "ssh"\nhosts = "node1"\n', "'a': hosts: expected `array`", 'hosts = ["..."]'),
     ],
 )
 def test_what_is_wrong_is_named_with_its_pool_and_field(tmp_path, text, message, hint):
