@@ -114,7 +114,7 @@ def _worded(error: msgspec.ValidationError, into: type[Any], where: str, kind: s
     what = message.split(" - at ")[0]
     field = f": {place['path']}" if place and place["path"] else ""
     hint = "see docs/howto/pools.md"
-    if place and "expected `array`, got `str`" in message:
+    if place and "`array`, got `str`" in message:
         hint = f'it is a list, in brackets: {place["path"]} = ["..."]'
     return BadInput(f"{where}{field}: {what[0].lower()}{what[1:]}", hint=hint)
 
