@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from windfall.errors import BadInput
 from windfall.planning.contract import Machine, Phase, Running, Snapshot, Task
@@ -160,11 +161,26 @@ def test_only_tasks_that_would_not_start_in_the_paid_cycle_are_stolen_and_only_f
         "od", Phase.BUSY, market="on-demand", running=[(1, 200.0), (2, 200.0)], waiting=[3, 4, 5], paid_until_t=300.0
     )
     other = machine("sp2", Phase.BUSY, running=[(6, 200.0), (7, 200.0)], waiting=[8, 9], paid_until_t=300.0)
-    resumed = machine("sp", Phase.IDLE)
+    idle = machine("sp", Phase.IDLE)
+    resumed = structs.replace(idle, ready_t=-500.0, up_since_t=0.0)
     now = snapshot(0.0, victim, other, resumed, runtimes=dict.fromkeys(range(1, 10), 200.0))
     assert stealable(victim, now) == [5]
-    plan = replan(now, AS_PRINTED)
-    assert plan.assign == {"sp": [5], "od": [3, 4]}
+    assert replan(now, AS_PRINTED).assign == {"sp": [5], "od": [3, 4]}
+    # As printed, stealing is what a machine does that resumes; ours lets any idle one do it.
+    never_hibernated = structs.replace(now, machines=(victim, other, structs.replace(idle, up_since_t=-500.0)))
+    assert replan(never_hibernated, AS_PRINTED).assign == {}
+    assert 5 in replan(never_hibernated, Settings(balance=False)).assign["sp"]
+
+
+def test_as_printed_tasks_wait_to_the_second_while_one_machine_of_the_slowest_type_could_do_them():
+    hibernated = machine("m1", Phase.HIBERNATED, running=[(1, 50.0)], waiting=[2])
+    now = snapshot(600.0, hibernated, runtimes={1: 200.0, 2: 300.0})
+    assert replan(now, AS_PRINTED).replan_t == pytest.approx(DEADLINE_S - LAG_S - 300.0)
+    long = snapshot(
+        600.0, machine("m1", Phase.HIBERNATED, waiting=list(range(8))), runtimes=dict.fromkeys(range(8), 400.0)
+    )
+    assert replan(long, AS_PRINTED).assign["m1"] == [], "one machine of two cores would take 1600 s: they move at once"
+    assert replan(long, Settings()).replan_t > 600.0
 
 
 def test_an_idle_machine_ends_just_before_its_next_cycle():

@@ -265,7 +265,9 @@ def _text_figures(summary: Row) -> list[str]:
     lines += [
         "",
         "Work stealing takes only tasks that would begin in a later billing cycle; an on-demand machine that is rented "
-        "after 20:00 has none before the deadline, so it is rare here.",
+        "after 20:00 has none before the deadline. How often that happens depends on the hibernation time limit, and "
+        "so on the set K of rescuers, which the paper leaves open: here it is one machine of the slowest type, as in "
+        "mkp_w. With as many machines as may be rented the limit comes so late that nothing is ever stolen.",
     ]
     lines += ["", f"## Figure 6: J553, more and more hibernation ({PAPER_FIGURE_6})", ""]
     lines += ["| planner | k_r | k_h | runs | mean $ |", "|---|---|---|---|---|"]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Moves, Phase, Plan, Rejected, Snapshot, Start, Task
 from windfall.planning.hads.lanes import TOLERANCE_S, Lanes, longest_first
-from windfall.planning.hads.primary import first_plan
+from windfall.planning.hads.primary import first_plan, slowest
 from windfall.planning.offers import Offer
 
 
@@ -25,9 +25,25 @@ class Settings(Struct, frozen=True, kw_only=True):
     checkpoints: bool = True
     balance: bool = True
     margin_s: float = 5.0
+    """Seconds before the hibernation time limit at which tasks move."""
+    any_thief: bool = True
+    """Every idle spot machine steals, not only one that has just resumed."""
+    slowest_rescuer: bool = False
+    """The machines in K are of the slowest type, as in mkp_w, not of the one that is cheapest in time."""
+    rescuers: int | None = None
+    """Most machines in the set K, whose time for the tasks sets the limit; None: as many as may be rented.
+
+    The paper leaves K open. The more machines, the later the limit: with many, hardly anything is left to steal back.
+    """
 
 
-AS_PRINTED = Settings(careful=False, checkpoints=False, balance=False)
+AS_PRINTED = Settings(
+    careful=False, checkpoints=False, balance=False, margin_s=0.0, any_thief=False, slowest_rescuer=True, rescuers=1
+)
+RELEASE_S = 5.0
+"""Seconds before its next billing cycle at which an idle machine is given back."""
+JUST_RESUMED_S = 60.0
+"""A machine that has been up again for less than this has just resumed."""
 
 
 class Rescue(Struct, frozen=True):
@@ -39,13 +55,15 @@ class Rescue(Struct, frozen=True):
     cost_usd: float
 
 
-def rescues(snapshot: Snapshot, tasks: Sequence[Task], used: dict[str, int]) -> list[Rescue]:
+def rescues(
+    snapshot: Snapshot, tasks: Sequence[Task], used: dict[str, int], most_of_one: int | None = None
+) -> list[Rescue]:
     """Every number of machines of every on-demand offer that could take the tasks over, within the limits."""
     found = []
     for offer in snapshot.offers:
         if offer.market != ONDEMAND or any(task.memory_gb > offer.memory_gb for task in tasks):
             continue
-        most = min(len(tasks), snapshot.left_of(offer) - used.get(offer.name, 0))
+        most = min(len(tasks), snapshot.left_of(offer) - used.get(offer.name, 0), most_of_one or len(tasks))
         for count in range(1, most + 1):
             lanes = [Lanes(offer, ready_t=0.0) for _ in range(count)]
             for task in longest_first(tasks):
@@ -196,6 +214,19 @@ def steal(board: Board, thief: str) -> int:
     return stolen
 
 
+def _thieves(board: Board) -> list[str]:
+    """Idle spot machines that may steal; as printed, only those that have just resumed (section 4.5)."""
+    idle = [name for name in board.names(idle=True) if board.markets[name] == SPOT]
+    if board.settings.any_thief:
+        return idle
+    t, resumed = board.snapshot.t, set()
+    for machine in board.snapshot.machines:
+        up_t = machine.up_since_t
+        if up_t is not None and up_t > machine.ready_t + TOLERANCE_S and t - up_t <= JUST_RESUMED_S:
+            resumed.add(machine.id)
+    return [name for name in idle if name in resumed]
+
+
 def balance(board: Board, thief: str) -> int:
     """Beyond the paper: an idle machine with paid time left takes waiting tasks that would finish there sooner."""
     stolen = 0
@@ -218,7 +249,10 @@ def _to_migrate(board: Board) -> list[Task]:
         if machine.phase is not Phase.HIBERNATED or not machine.tasks():
             continue
         tasks = [snapshot.tasks[number] for number in machine.tasks()]
-        options = rescues(snapshot, tasks, used)
+        options = rescues(snapshot, tasks, used, board.settings.rescuers)
+        if board.settings.slowest_rescuer and options:
+            slow = slowest([option.offer for option in options])
+            options = [option for option in options if option.offer is slow]
         rescue = choose_rescue(snapshot, options, margin_s)
         at_t = limit_t(snapshot, rescue) - margin_s if rescue else snapshot.t
         if rescue:
@@ -267,7 +301,7 @@ def _release(board: Board) -> None:
     for machine in board.snapshot.machines:
         if machine.id not in board.idle:
             continue
-        at_t = machine.paid_until_t - board.settings.margin_s
+        at_t = machine.paid_until_t - RELEASE_S
         if at_t <= board.snapshot.t + TOLERANCE_S:
             board.plan.stop.append(machine.id)
             board.plan.because.append(f"{machine.id} is idle and its billing cycle ends")
@@ -301,7 +335,7 @@ def replan(snapshot: Snapshot, settings: Settings | None = None) -> Plan:
     stranded = board.migrate([*_to_migrate(board), *late, *_orphans(snapshot)])
     if stranded:
         plan.because.append(f"{len(stranded)} tasks fit on no machine that can be rented")
-    for thief in [name for name in board.names(idle=True) if board.markets[name] == SPOT]:
+    for thief in _thieves(board):
         if stolen := steal(board, thief):
             plan.moves.thieves += 1
             plan.because.append(f"{thief} takes {stolen} tasks from on-demand machines before their next billing cycle")
