@@ -16,7 +16,7 @@ export const decisions = {
       Object.entries(data.jobs).map(([number, row]) => [number, link(row.name || `job ${number}`, `#/job/${number}`), badge(row.state), row.planner, usd(row.first_forecast_usd), usd(row.spent_usd), clock(row.first_finish_s), clock(row.finished_s ?? row.finish_s), clock(row.deadline_s)]), "No plan has been made."),
     h("h2", {}, "Plans, the newest first"),
     data.decisions.map((each) => h("article", { class: "card" },
-      h("h3", {}, `${clock(each.t)}: `, link(`job ${each.job}`, `#/job/${each.job}`)),
+      h("h3", {}, `${clock(each.t)}: `, each.fleet ? `fleet ${each.fleet}` : link(`job ${each.job}`, `#/job/${each.job}`)),
       reasons(each.because),
       h("p", {}, [each.started.length ? `ordered ${counted(each.started)}` : "", each.stopped.length ? `gave back ${each.stopped.map((m) => `m${m}`).join(", ")}` : "", each.moved ? `moved ${num(each.moved)} tasks` : ""].filter(Boolean).join("; ") || "changed nothing"),
       predicted(each),
