@@ -109,20 +109,26 @@ async def measure(tasks: int, hosts: int, rounds: int) -> dict[str, dict[str, fl
     with tempfile.TemporaryDirectory() as folder:
         server = Server(folder)
         await server.driver.start()
-        jobs = {"large": (await server.submit(tasks, hosts), tasks), "small": (await server.submit(10, hosts), 10)}
-        for page, paths in PAGES.items():
-            for _ in range(rounds):
-                for size, (job, count) in jobs.items():
-                    server.service.drawn.clear()
-                    began = time.process_time()
-                    for path in paths:
-                        await server.ask("GET", path.format(job=job, middle=count // 2))
-                    taken = time.process_time() - began
-                    best = found.setdefault(page, {})
-                    best[size] = min(best.get(size, taken), taken)
-        await server.driver.stop()
-        server.store.close()
+        try:
+            await _measure(server, tasks, hosts, rounds, found)
+        finally:
+            await server.driver.stop()
+            server.store.close()
     return found
+
+
+async def _measure(server: Server, tasks: int, hosts: int, rounds: int, found: dict[str, dict[str, float]]) -> None:
+    jobs = {"large": (await server.submit(tasks, hosts), tasks), "small": (await server.submit(10, hosts), 10)}
+    for page, paths in PAGES.items():
+        for _ in range(rounds):
+            for size, (job, count) in jobs.items():
+                server.service.drawn.clear()
+                began = time.process_time()
+                for path in paths:
+                    await server.ask("GET", path.format(job=job, middle=count // 2))
+                taken = time.process_time() - began
+                best = found.setdefault(page, {})
+                best[size] = min(best.get(size, taken), taken)
 
 
 @click.command()
@@ -134,7 +140,10 @@ async def measure(tasks: int, hosts: int, rounds: int) -> dict[str, dict[str, fl
 def command(ctx: click.Context, tasks: int, hosts: int, rounds: int, as_json: bool) -> None:
     """Processor time of the server for each page of the console, of a million tasks (goal: one second).
 
-    Example: windfall bench console --tasks 100000 --rounds 1
+    \b
+    Examples:
+      windfall bench console
+      windfall bench console --tasks 100000 --rounds 1
     """
     found = asyncio.run(measure(tasks, hosts, rounds))
     document: dict[str, Any] = {"tasks": tasks, "hosts": hosts}
