@@ -37,6 +37,7 @@ RENTING = (
     "windfall submit --name rented --pool cloud --deadline 2h --estimate 5m --require 'Host.Pool == \"cloud\"'"
     " --range 1-4 -- sleep 300"
 )
+NIGHT = "windfall fleet create night --pool cloud"
 SITE = "windfall site create lab --instance-vcpu 1 --instance-ram 1000 --limit 1"
 BEFORE = {
     "windfall plan last": RENTING,
@@ -44,6 +45,11 @@ BEFORE = {
     "windfall workflow show last": CHAIN,
     "windfall submit --class": "windfall submit --workflow wf.toml --class nightly --deadline 2h",
     "windfall logs last": SWEEP,
+    "windfall cost --fleet night": NIGHT,
+    "windfall fleet create night": "windfall fleet delete night",
+    "windfall fleet create day": "windfall fleet delete day",
+    "windfall fleet delete day": "windfall fleet create day --pool cloud",
+    **{f"windfall fleet {verb} night": NIGHT for verb in ("drain", "info", "pause", "resume")},
     "windfall site": SITE,
     "windfall simulate --replay": "windfall run --state replayed --range 1-4 -- true {}",
     "windfall pool add lab": "windfall pool remove shed --now",

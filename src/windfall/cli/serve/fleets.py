@@ -40,7 +40,7 @@ def create(name: str, pools: tuple[str, ...], planner: str, budget: str | None, 
 
     \b
     Examples:
-      windfall fleet create night --pool cloud
+      windfall fleet create evening --pool cloud
       windfall fleet create day --pool cloud --budget 20/h --planner scs
     """
     microusd, period_s = (None, None) if budget is None else parse_rate(budget, "--budget")
