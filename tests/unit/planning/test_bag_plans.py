@@ -62,6 +62,14 @@ def test_it_rents_on_demand_where_spot_is_known_to_be_reclaimed_all_the_time():
     assert set(markets(WINDFALL(snapshot(offers=(hopeless, DEAR))))) == {ONDEMAND}
 
 
+@pytest.mark.parametrize("days", [0.02, 0.2, 1, 7, 90])
+def test_a_far_deadline_makes_short_tasks_no_dearer(days):
+    by_the_minute = tuple(replace(offer, cycle_s=60.0, lag_s=5.0) for offer in (CHEAP, DEAR))
+    plan = WINDFALL(snapshot(seconds=2.0, count=12, deadline_t=days * 86_400.0, offers=by_the_minute))
+    assert set(markets(plan)) == {SPOT} and plan.predicted_cost_usd == pytest.approx(0.3, rel=0.1)
+    assert next(r for r in plan.rejected if r.what.startswith("all on")).cost_usd == pytest.approx(1.0)
+
+
 def test_what_is_paid_for_is_filled_before_anything_is_rented():
     plan = WINDFALL(snapshot(machine(paid_until_t=600.0, ready_t=0.0)))
     assert plan.start == []

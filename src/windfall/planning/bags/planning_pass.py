@@ -115,6 +115,7 @@ class PlanningPass:
         seconds = math.fsum(item.task.runtime_s * item.count for item in everything) / max(1, count)
         self.seconds = max(seconds, 1e-3)
         self.mean_cores = sum(item.task.cores * item.count for item in everything) / max(1, count) or 1.0
+        self.work_s = self.seconds * count * self.mean_cores
         typical = max(everything, key=lambda item: item.count * item.task.runtime_s, default=None)
         task_class = typical.task.task_class if typical else ""
         if before is None:
@@ -479,8 +480,12 @@ class PlanningPass:
         return float(after - before) * offer.price_usd
 
     def _step_s(self, offer: Offer) -> float:
-        """Seconds bought at once: whole billing cycles, at least a twelfth of the time to the deadline."""
-        return offer.cycle_s * max(1, math.ceil((self.by_t - self.t) / 12.0 / offer.cycle_s))
+        """Seconds bought at once: whole billing cycles, at least a twelfth of the time that a lease can be of use.
+
+        That is until the deadline, or until one such machine alone has done everything.
+        """
+        alone_s = offer.lag_s + self.work_s / (offer.cores * self.prices.speed(offer))
+        return offer.cycle_s * max(1, math.ceil(min(self.by_t - self.t, alone_s) / 12.0 / offer.cycle_s))
 
     def _scored(self, bin: Bin, price: float, count: int, mean_s: float) -> Choice | None:
         """The choice with its price per task of mean length, interruptions included; None if no task fits."""

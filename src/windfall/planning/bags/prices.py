@@ -24,7 +24,10 @@ from windfall.planning.spot.live import Learner, observed_markets
 Array = NDArray[np.float64]
 
 CELLS = 100
-"""Steps of time between now and the deadline."""
+"""Steps of time between now and the horizon."""
+MIN_HORIZON_S, HORIZON_PER_WORK = 7200.0, 24.0
+"""The horizon is the deadline, but not beyond two hours or 24 times what one machine alone would take: cells as long as
+hours would price a task of seconds as one of hours."""
 ZERO = np.zeros(1)
 PARTS, WHOLE = 3, 3
 """Rows of tasks on a core are counted whole up to `WHOLE`, then in parts of 1 / `PARTS`."""
@@ -52,6 +55,10 @@ class Prices:
     ) -> None:
         self.task_class, self.mean_cores = task_class, mean_cores
         self.t, self.by_t = snapshot.t, snapshot.deadline_t - margin_s
+        alone_s = max(
+            (o.lag_s + seconds * count * mean_cores / (o.cores * self.speed(o)) for o in snapshot.offers), default=0.0
+        )
+        self.by_t = min(self.by_t, self.t + max(MIN_HORIZON_S, HORIZON_PER_WORK * alone_s))
         self.cell_s = max((self.by_t - self.t) / CELLS, 1e-3)
         # Very short tasks are priced several at a time.
         self.seconds = max(seconds, self.cell_s / 2)
