@@ -25,7 +25,7 @@ from windfall.core.events import Result, ResultsReported
 from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes
-from windfall.core.state.jobs.bags import FINAL, Attempt, Bag
+from windfall.core.state.jobs.bags import FINAL, Bag
 from windfall.core.state.jobs.causes import CANCEL, LOSS_CODES, NO_DIRECTORY, OUT_OF_MEMORY, SUCCESS, UNRENDERED
 from windfall.core.state.state import State
 
@@ -35,9 +35,14 @@ DIRECTORY_ATTEMPTS = 3
 MEMORY_FACTOR, PEAK_MARGIN = 2, 1.25
 """What a task gets that died of too little memory: times what it had, and times the most that its class has taken."""
 
+STRANGER, SERVER = 0, -1
+"""Who reports a result and is no known host; their numbers begin with 1."""
+
 
 def on_results_reported(state: State, event: ResultsReported, policies: Any) -> ResultsJudged:
-    judged = ResultsJudged([judge(state, result, event.host, event.t) for result in event.results])
+    host = state.hosts.by_name.get(event.host)
+    reporter = host.number if host is not None else SERVER if not event.host else STRANGER
+    judged = ResultsJudged([judge(state, result, reporter, event.t) for result in event.results])
     complete(state, event, judged)
     return judged
 
@@ -86,8 +91,8 @@ def more_memory(state: State, bag: Bag, result: Result) -> int:
     return wanted if wanted > had else 0
 
 
-def judge(state: State, result: Result, host: str, t: float) -> int:
-    """The verdict on one result of a host."""
+def judge(state: State, result: Result, reporter: int, t: float) -> int:
+    """The verdict on one result of a host, given by its number."""
     bag, task = state.bags.get(result.job), result.task
     if bag is None:
         return STALE
@@ -97,7 +102,10 @@ def judge(state: State, result: Result, host: str, t: float) -> int:
     if columns.state[task] in FINAL:
         return WASTE if result.cause == SUCCESS else DROPPED
     live = bag.attempts.find(task, result.attempt)
-    if _is_of_another(state, live or attempts.given_up(bag, task, result.attempt), host):
+    known = live or (attempts.given_up(bag, task, result.attempt) if bag.attempts.given_up else None)
+    # Only its holder may say how an attempt ended, or the server. Of one that is not out any more, because its host was
+    # restarted or has left, the holder is not known.
+    if known is not None and known.host != reporter and reporter != SERVER:
         return STALE
     if result.cause == SUCCESS:
         return ACCEPTED
@@ -108,7 +116,7 @@ def judge(state: State, result: Result, host: str, t: float) -> int:
         return OTHERS_RUN if others else RETURNED
     if result.cause in LOSS_CODES:
         if result.cause == NO_DIRECTORY:
-            return OTHERS_RUN if others else _judge_no_directory(state, bag, task, host, t)
+            return OTHERS_RUN if others else _judge_no_directory(state, bag, task, reporter, t)
         return judge_loss(bag, result.task, others, result.end > result.start)
     rules = bag.classes[bag.class_of(result.task)]
     if others:
@@ -119,20 +127,9 @@ def judge(state: State, result: Result, host: str, t: float) -> int:
     return FAILED_FOR_GOOD if bag.columns.failures[result.task] + 1 >= rules.max_failures else RETRIED
 
 
-def _is_of_another(state: State, attempt: Attempt | None, name: str) -> bool:
-    """Whether another host holds the attempt: only its holder may say how it ended, or the server, which has no name.
-
-    Of an attempt that is not out any more, because its host was restarted or has left, the holder is not known.
-    """
-    if attempt is None or not name:
-        return False
-    host = state.hosts.by_name.get(name)
-    return host is None or host.number != attempt.host
-
-
-def _judge_no_directory(state: State, bag: Bag, task: int, name: str, t: float) -> int:
+def _judge_no_directory(state: State, bag: Bag, task: int, reporter: int, t: float) -> int:
     """The working directory is not on this host, and will not be there a moment later: only another host may help."""
-    host = state.hosts.by_name.get(name)
+    host = state.hosts.get(reporter)
     elsewhere = host is not None and state.hosts.others_there(host, t, state.settings.lease_s)
     if not elsewhere or bag.columns.losses[task] + 1 >= DIRECTORY_ATTEMPTS:
         return LOST_FOR_GOOD

@@ -23,7 +23,7 @@ def of_losses(state: State, losses: Sequence[Loss], t: float) -> Lessons | None:
         attempt = bag.attempts.find(task, number)
         if attempt is None:
             continue
-        if state.fleet.plan_of(job) is not None:
+        if state.fleet.plans and state.fleet.plan_of(job) is not None:
             ran_s = runtimes.ran_s(state, bag, task, attempt, t)
             if ran_s > bag.progress.interrupted_s.get(task, 0.0):
                 found.interrupted.append((place, ran_s))

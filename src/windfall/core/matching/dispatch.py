@@ -337,7 +337,8 @@ class Matcher:
                 space += ahead
                 if space > self.host.slots - self.held:
                     space = self._fair_share(bag, space, concurrency < UNLIMITED and ahead > 0)
-                taken, used = self._take_queued(bag, policy, classes, space, cap - self.jobs)
+                take = self._take_queued if bag.queues.replicas else self._take_bag
+                taken, used = take(bag, policy, classes, space, cap - self.jobs)
                 picked += taken
                 if used > want:
                     room, want = max(0, room - (used - want)), 0
@@ -364,7 +365,7 @@ class Matcher:
         """What the host gets of a bag's queue: unsent tasks, then replicas that wait; and the slots that it takes."""
         before = self.jobs
         taken, used = self._take_bag(bag, policy, classes, space, most)
-        if bag.queues.replicas and bag.queues_replicas:
+        if bag.queues_replicas:
             copies, more = self._replicate(bag, policy, space - used, most - self.jobs + before, queued=True)
             return taken + copies, used + more
         return taken, used
@@ -449,10 +450,11 @@ class Matcher:
         """Tasks of a bag for `room` slots, at most `most`; and the slots that they take. They count as held here."""
         picked: list[Assigned] = []
         used, every, queues, slots = 0, bag.classes, bag.queues.by_class, self.host.slots
+        ends = "lifetime_s" in self.host.ad
         for index in range(len(every)) if classes is None else classes:
             queue, rules = queues[index], every[index]
             width = ceil(rules.cpus) if rules.cpus > 1.0 else 1
-            if queue.size and width <= slots and room - used >= width and self._finishes(bag, rules):
+            if queue.size and width <= slots and room - used >= width and (not ends or self._finishes(bag, rules)):
                 taken = self._take(bag, rules, queue, min(most, (room - used) // width))
                 if not taken:
                     continue

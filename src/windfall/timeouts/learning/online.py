@@ -35,7 +35,7 @@ from windfall.errors import BadInput
 from windfall.numeric import np
 from windfall.timeouts.arrays import Array
 from windfall.timeouts.laws.steps import Choice, Steps, at_each, choose, kaplan_meier
-from windfall.timeouts.learning.memory import USUAL, CountRules, Counts, Decision, Latencies
+from windfall.timeouts.learning.memory import USUAL, CountRules, Counts, Decision, Latencies, cell_survived
 
 # Results before which the stated prior is used.
 LEAST = 20
@@ -66,9 +66,12 @@ class Sketch(Counts):
         if not ages_s:
             return self
         sketch = Sketch(*astuple(self))
-        sketch.cut_short = dict(self.cut_short)
-        for age_s in ages_s:
-            sketch.observe_running(0.0, age_s, rules)
+        cells = sketch.cut_short = dict(self.cut_short)
+        weight = self.weight
+        # As `observe_running` counts them; there may be thousands.
+        for cell in [cell_survived(age_s, rules) for age_s in ages_s]:
+            cells[cell] = cells.get(cell, 0.0) + weight
+            sketch.total += weight
         return sketch
 
     def curve(self, rules: CountRules = USUAL) -> Steps | None:

@@ -364,7 +364,9 @@ class Bag(Struct, array_like=True, dict=True):
         return "cancelled" if self.counts[CANCELLED] else "done"
 
     def class_of(self, task: int) -> int:
-        return self.columns.class_of(task)
+        # Nearly every bag has one class; asked for each attempt.
+        segments = self.columns.segments
+        return segments[0][1] if len(segments) == 1 else self.columns.class_of(task)
 
     def memory_for(self, task: int, attempt: int) -> int:
         """Bytes that an attempt of a task asks for; 0: it does not say."""
