@@ -7,6 +7,7 @@ name back when its predecessor has left or its lease has run out.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha256
 
 from windfall.core.state.hosts.hosts import GONE
@@ -14,6 +15,8 @@ from windfall.core.state.state import State
 from windfall.errors import WindfallError
 
 RETRY_AFTER_S = 10
+REMEMBERED, MAX_REMEMBERED_CHARS = 20_000, 64
+"""Secrets whose hash is kept in mind, and how long they are at most: every exchange of a host shows the same."""
 
 
 class HostInUse(WindfallError):
@@ -24,11 +27,17 @@ class HostInUse(WindfallError):
     retry_after_s = RETRY_AFTER_S
 
 
+@lru_cache(maxsize=REMEMBERED)
+def _hashed(secret: str) -> str:
+    return sha256(secret.encode()).hexdigest() if secret else ""
+
+
 def newly_shown(state: State, name: str, secret: str) -> str:
     """The hash to remember for a host; empty if it is known. HostInUse if the name belongs to another worker."""
     host = state.host(name)
     known = "" if host is None else host.access.secret
-    shown = sha256(secret.encode()).hexdigest() if secret else ""
+    # A worker's own is not longer: others may not fill the memory.
+    shown = _hashed(secret) if len(secret) <= MAX_REMEMBERED_CHARS else _hashed.__wrapped__(secret)
     if shown == known:
         return ""
     if known and host is not None and host.state != GONE:

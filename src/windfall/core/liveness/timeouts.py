@@ -128,17 +128,15 @@ def _advise(state: State, pool: str, bag: Bag, counts: Counts) -> Advice | None:
 
 def _silent_s(state: State, pool: str, bag: Bag) -> list[float]:
     """Latencies so far of the bag's attempts in a pool that have been out for longer than a task may run."""
-    found: list[float] = []
     if bag.shape is not None:
-        return found
-    sent_before = state.t - _run_s(bag)
-    for attempts in islice(bag.attempts.live.values(), SILENT_LOOKED_AT):
-        for attempt in attempts:
-            if attempt.sent < sent_before:
-                host = state.hosts.get(attempt.host)
-                if host is not None and host.pool == pool:
-                    found.append(sent_before - attempt.sent)
-    return found
+        return []
+    sent_before, host_of = state.t - _run_s(bag), state.hosts.get
+    return [
+        sent_before - sent
+        for attempts in islice(bag.attempts.live.values(), SILENT_LOOKED_AT)
+        for attempt in attempts
+        if (sent := attempt.sent) < sent_before and (host := host_of(attempt.host)) is not None and host.pool == pool
+    ]
 
 
 def deadline_s(state: State, bag: Bag, host: Host, t: float, index: int | None = None) -> float | None:

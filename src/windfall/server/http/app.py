@@ -326,15 +326,13 @@ class Application:
 
     async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            authorization, secret = None, ""
-            for name, value in scope["headers"]:
-                if name == AUTH:
-                    authorization = value.decode("latin-1")
-                elif name == SECRET:
-                    secret = value.decode("latin-1")
-            bearer = self._service.tokens.require(authorization, "worker")
-            refuse_while_in_trouble(self._service)
-            answer = await exchange.exchange(self._service, await read_body(receive), bearer.of, secret)
+            service, headers = self._service, dict(scope["headers"])
+            authorization = headers[AUTH].decode("latin-1") if AUTH in headers else None
+            secret = headers.get(SECRET, b"").decode("latin-1")
+            bearer = service.tokens.require(authorization, "worker")
+            if service.driver.trouble:
+                refuse_while_in_trouble(service)
+            answer = await exchange.exchange(service, await read_body(receive), bearer.of, secret)
         except WindfallError as error:
             await error_response(error)(scope, receive, send)
             return
@@ -344,13 +342,14 @@ class Application:
             log.exception("an exchange failed")
             await broken(error)(scope, receive, send)
             return
-        headers = [(b"content-type", frames.CONTENT_TYPE.encode()), (b"content-length", str(len(answer)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        sent = [CONTENT_TYPE, (b"content-length", b"%d" % len(answer))]
+        await send({"type": "http.response.start", "status": 200, "headers": sent})
         await send({"type": "http.response.body", "body": answer})
 
 
 AUTH = b"authorization"
 SECRET = HOST_SECRET.lower().encode()
+CONTENT_TYPE = (b"content-type", frames.CONTENT_TYPE.encode())
 
 
 async def read_body(receive: Receive) -> bytes:

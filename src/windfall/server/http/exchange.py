@@ -109,23 +109,24 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     """
     began_s = monotonic()
     ask, attachments = read(body)
-    shown = newly_shown(service.state, ask.host, secret)
+    driver, state = service.driver, service.state
+    shown = newly_shown(state, ask.host, secret)
+    now = driver.clock()
     if token is not None:
-        check_host(service.state, token, ask.host, ask.boot, ask.ad, service.driver.clock())
+        check_host(state, token, ask.host, ask.boot, ask.ad, now)
     arrival = service.arrived(ask.host)
-    host = service.state.host(ask.host)
-    same = host is not None and host.session.boot == ask.boot
-    repeated = same and host is not None and host.session.n == ask.n
+    host = state.hosts.by_name.get(ask.host)
+    repeated = host is not None and host.session.n == ask.n and host.session.boot == ask.boot
     events: list[AnyEvent] = []
-    now = service.driver.clock()
     outputs: list[tuple[Key, bytes]] = []
     if not repeated:
         outputs = take_attachments(service, ask, attachments)
         # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
-        events += checkpoint_events(ask, now)
-        events += result_events(ask, now)
-    machine = _hibernated(service, ask.host)
-    if machine is not None:
+        if ask.checkpoints:
+            events += checkpoint_events(ask, now)
+        if ask.results:
+            events += result_events(ask, now)
+    if state.fleet.there and (machine := _hibernated(service, ask.host)) is not None:
         events.append(MachineResumed(now, machine.number, now))
     want = min(ask.want, MAX_WANT)
     room = min(ask.room, MAX_WANT - want)
@@ -133,7 +134,7 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
         HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds, room, shown)
     )
     rows = (lambda made: Batch(outputs=output_rows(made, outputs))) if outputs else None
-    records = await service.driver.submit(events, rows)
+    records = await driver.submit(events, rows)
     answer = _answer_of(records[-1])
     if answer.refused:
         raise UsedId(f"exchange {ask.n} of '{ask.host}' is older than the last one: {answer.refused}")

@@ -35,7 +35,7 @@ from windfall.errors import BadInput
 from windfall.numeric import np
 from windfall.timeouts.arrays import Array
 from windfall.timeouts.laws.steps import Choice, Steps, at_each, choose, kaplan_meier
-from windfall.timeouts.learning.memory import USUAL, CountRules, Counts, Decision, Latencies, cell_survived
+from windfall.timeouts.learning.memory import USUAL, CountRules, Counts, Decision, Latencies, cells_survived
 
 # Results before which the stated prior is used.
 LEAST = 20
@@ -67,11 +67,11 @@ class Sketch(Counts):
             return self
         sketch = Sketch(*astuple(self))
         cells = sketch.cut_short = dict(self.cut_short)
-        weight = self.weight
-        # As `observe_running` counts them; there may be thousands.
-        for cell in [cell_survived(age_s, rules) for age_s in ages_s]:
+        weight, total = self.weight, self.total
+        for cell in cells_survived(ages_s, rules):
             cells[cell] = cells.get(cell, 0.0) + weight
-            sketch.total += weight
+            total += weight
+        sketch.total = total
         return sketch
 
     def curve(self, rules: CountRules = USUAL) -> Steps | None:
