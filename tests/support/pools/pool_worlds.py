@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tests.support.clouds.misbehaving import MOODS, KeptPool, MisbehavingCloud
 from tests.support.clouds.providers import STEADY, Account, FakeCloud, emulated
 from tests.support.pools.sshd import sshd
 from windfall.planning.offers import Offer
@@ -185,3 +186,27 @@ def emulated_cloud(directory: Path, url: str) -> Iterator[World]:
 def fake(directory: Path, url: str) -> Iterator[World]:
     account = Account()
     yield World(lambda place: FakeCloud(account, place.owner), directory, url, STEADY)
+
+
+def misbehaving(moods: tuple[str, ...]) -> Callable[[Path, str], AbstractContextManager[World]]:
+    """The fake as its keeper sees it, in these moods."""
+
+    @contextmanager
+    def made(directory: Path, url: str) -> Iterator[World]:
+        account = Account()
+
+        def open_(place: Place) -> KeptPool:
+            return KeptPool(MisbehavingCloud(account, place.owner, moods))
+
+        world = World(open_, directory, url, STEADY)
+        yield world
+        world.close()
+        left = [id for id, (_, _, seen) in account.machines.items() if seen.phase != ENDED]
+        assert left == [], "something is left behind"
+
+    return made
+
+
+for _mood in MOODS:
+    kind_of_pool(f"fake that {_mood}", works=False)(misbehaving((_mood,)))
+kind_of_pool("fake in every mood", works=False)(misbehaving(MOODS))
