@@ -131,6 +131,35 @@ def test_a_batch_that_cannot_be_appended_leaves_nothing_behind(store):
     assert seqs(store.load()) == [1, 2]
 
 
+def test_of_a_forgotten_job_only_records_are_kept(kit):
+    rows = [
+        Batch(
+            [record(seq, job=job)], [ChunkRow(job, 0, 1, 0, "lines", b"c")], [OutputRow(job, 0, 1, b"o")],
+            [JobRow(job, b"s")],
+        )
+        for seq, job in enumerate((7, 8), 1)
+    ]  # fmt: skip
+    for batch in rows:
+        kit.store.append(batch)
+    forgetting = Batch([record(3, job=7)], outputs=[OutputRow(7, 1, 1, b"late")], forgotten=[7])
+    kit.store.append(forgetting)
+    kit.store.append(forgetting)
+    for reopened in (False, True):
+        store = kit.reopen() if reopened else kit.store
+        assert (store.job_spec(7), store.chunks(7), store.outputs(7)) == (None, [], [])
+        assert (store.job_spec(8), len(store.chunks(8)), len(store.outputs(8))) == (b"s", 1, 1)
+        assert [row.seq for row in store.records(job=7)] == [1, 3]
+
+
+def test_nothing_is_forgotten_by_a_batch_that_is_refused(store):
+    store.append(Batch([record(1, job=7)], outputs=[OutputRow(7, 0, 1, b"o")], jobs=[JobRow(7, b"s")]))
+    with pytest.raises(StoreConflict):
+        store.append(Batch([record(1, data=b"other")], forgotten=[7]))
+    with pytest.raises(BadValue, match="forgotten job"):
+        store.append(Batch([record(2)], forgotten=[2**70]))
+    assert (store.job_spec(7), store.output(7, 0, 1)) == (b"s", b"o")
+
+
 # Errors: whether a retry can help
 
 

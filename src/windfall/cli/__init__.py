@@ -53,6 +53,7 @@ SECTIONS: dict[str, Table] = {
         "change": ("windfall.cli.jobs.change", "change", "Change deadline, budget, limits or policies; pause."),
         "retry": ("windfall.cli.jobs.command", "retry", "Run failed tasks again."),
         "cancel": ("windfall.cli.jobs.command", "cancel", "Cancel a job or some of its tasks."),
+        "forget": ("windfall.cli.jobs.forget", "forget", "Remove ended jobs with all their results."),
     },
     "Deadlines and money": {
         "plan": ("windfall.cli.plan.command", "plan", "Say cost and finish before anything is rented."),

@@ -264,6 +264,10 @@ class Job:
         answer = self.transport.post(f"{self._path}/cancel", {"tasks": numbers, "reason": reason})
         return int(answer["cancelled"])
 
+    def forget(self) -> None:
+        """Remove it, with all its results, from the server. BadInput if it has not ended, or is still needed."""
+        self.transport.request("DELETE", self._path)
+
     def seal(self) -> None:
         """No more tasks will come: a job of calls ends with those that it has."""
         self.transport.post(f"{self._path}/seal")

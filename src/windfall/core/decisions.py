@@ -244,6 +244,12 @@ class FleetSettled(Decision):
     refused: str = ""
 
 
+class JobLetGo(Decision):
+    """The job is forgotten; or why it is not."""
+
+    refused: str = ""
+
+
 class CheckpointKept(Decision):
     """How much of a task a checkpoint holds, in seconds at speed 1; one of an unknown attempt is not kept."""
 
@@ -269,4 +275,5 @@ AnyDecision = (
     | MachineSettled
     | CheckpointKept
     | FleetSettled
+    | JobLetGo
 )

@@ -26,6 +26,7 @@ from windfall.core.events import (
     InstancesWanted,
     JobCancelled,
     JobChanged,
+    JobForgotten,
     JobRetried,
     JobSealed,
     JobShaped,
@@ -58,7 +59,7 @@ from windfall.core.events import (
     TimerFired,
 )
 from windfall.core.jobs import apply as jobs_apply
-from windfall.core.jobs import changes, results
+from windfall.core.jobs import changes, forgetting, results
 from windfall.core.liveness import apply as liveness_apply
 from windfall.core.liveness import leases
 from windfall.core.matching import apply as matching_apply
@@ -132,6 +133,7 @@ HANDLERS: dict[type[Event], tuple[Decide, Apply]] = dict(
         handler(JobChanged, changes.on_job_changed, jobs_apply.apply_job_changed),
         handler(JobCancelled, changes.on_job_cancelled, jobs_apply.apply_job_cancelled),
         handler(JobRetried, changes.on_job_retried, jobs_apply.apply_job_retried),
+        handler(JobForgotten, forgetting.on_job_forgotten, jobs_apply.apply_job_forgotten),
         handler(ResultsReported, results.on_results_reported, jobs_apply.apply_results),
         handler(HostAsked, dispatch.on_host_asked, matching_apply.apply_host_answered),
         handler(HostBlocked, changes.nothing, jobs_apply.apply_host_blocked),

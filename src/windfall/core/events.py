@@ -189,6 +189,12 @@ class JobRetried(Event):
     cancelled: bool = False
 
 
+class JobForgotten(Event):
+    """Somebody wants a job that has ended to be no more: neither in the state nor in the store."""
+
+    job: int
+
+
 class Result(Struct, array_like=True, gc=False):
     """How one attempt ended, on the server's clock.
 
@@ -527,4 +533,5 @@ AnyEvent = (
     | SeriesImported
     | FleetCreated
     | FleetChanged
+    | JobForgotten
 )

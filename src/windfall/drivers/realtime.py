@@ -249,6 +249,7 @@ class Realtime:
             pending.batch.chunks += extra.chunks
             pending.batch.outputs += extra.outputs
             pending.batch.jobs += extra.jobs
+            pending.batch.forgotten += extra.forgotten
         pending.batch.records += written
         pending.records += made
         future: asyncio.Future[list[Record]] = asyncio.get_running_loop().create_future()

@@ -15,8 +15,8 @@ import msgspec
 from windfall.bags.rendering import Made, Renderer, Rows
 from windfall.bags.spec import JobSpec, decode_kept
 from windfall.bounds import MAX_WAIT_S
-from windfall.core.decisions import HostAnswered
-from windfall.core.events import Key, PoolSwitched
+from windfall.core.decisions import HostAnswered, JobLetGo
+from windfall.core.events import JobForgotten, Key, PoolSwitched
 from windfall.core.records import Record
 from windfall.core.state.jobs.bags import Bag, blocked_tasks
 from windfall.core.state.jobs.columns import CANCELLED, FAILED
@@ -112,9 +112,9 @@ class Service:
     def classes(self) -> dict[str, int]:
         """Classes of workflows by name, each with the newest job that brought its own tasks."""
         for number in range(self._classes_until, self.state.bags.next):
-            rules = self.state.bags[number].rules
-            if rules.workflow_class and not rules.like:
-                self._classes[rules.workflow_class] = number
+            bag = self.state.bags.get(number)  # named fleets have numbers, too, and some jobs were forgotten
+            if bag is not None and bag.rules.workflow_class and not bag.rules.like:
+                self._classes[bag.rules.workflow_class] = number
         self._classes_until = self.state.bags.next
         return self._classes
 
@@ -172,7 +172,7 @@ class Service:
 
     def made(self, job: int, tasks: list[int]) -> Made:
         """The output files of tasks that are done, by task and name. For the tasks of a workflow that take them."""
-        attempt = self.state.bags[job].columns.attempt
+        attempt = self.bag(str(job)).columns.attempt
         keys = {task: (job, task, attempt[task]) for task in tasks if task < len(attempt)}
         unknown = [task for task, key in keys.items() if key not in self._made]
         for row in output_rows(self.store, job, unknown):
@@ -230,6 +230,8 @@ class Service:
                         self.tails.pop(job, None)
             if makes_work(self.state, record):
                 self._last_work_seq = record.seq
+            if isinstance(record.event, JobForgotten) and record.decided == JobLetGo():
+                self._forget(record.event.job)
             if isinstance(record.event, PoolSwitched):
                 self._wake_pool(record.event.pool)
             if self.state.fleet.there:
@@ -240,6 +242,14 @@ class Service:
             if not future.done():
                 future.set_result(None)
         self._wake_hosts()
+
+    def _forget(self, job: int) -> None:
+        """Keep nothing in mind of a job that is no more. Its version stays: whoever waits for news is told."""
+        kept: dict[int, Any]
+        for kept in (self._renderers, self._specs, self._names, self._blocked, self.tails, self.drawn):
+            kept.pop(job, None)
+        self._made = {key: files for key, files in self._made.items() if key[0] != job}
+        self._classes, self._classes_until = {}, 1
 
     def _wake_hosts(self) -> None:
         """Wake as many waiting hosts as there are tasks for, the longest waiting first; and those to be told off."""

@@ -143,6 +143,10 @@ def check_batch(batch: Batch) -> None:
             job, spec = row
             if not (low <= job <= high and isinstance(spec, _BYTES)):
                 raise _unfit("job", row, JobRow._fields)
+        for job in batch.forgotten:
+            row = (job,)
+            if not low <= job <= high:
+                raise _unfit("forgotten job", row, ("job",))
     except TypeError:
         raise BadValue(f"a value in {_shown(row)} is of a wrong type, so it cannot be stored") from None
 

@@ -162,6 +162,9 @@ class Batch(Struct):
     chunks: list[ChunkRow] = field(default_factory=list)
     outputs: list[OutputRow] = field(default_factory=list)
     jobs: list[JobRow] = field(default_factory=list)
+    forgotten: list[int] = field(default_factory=list)
+    """Jobs of which nothing but records is kept: their specifications, chunks and outputs go, those of this batch too.
+    """
 
 
 class Loaded(Struct):

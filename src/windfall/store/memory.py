@@ -70,6 +70,9 @@ class MemoryStore:
             self._chunks.setdefault(row[0], {})[row[1]] = ChunkRow(*row)
         for job, task, attempt, data in batch.outputs:
             self._outputs.setdefault(job, {})[task, attempt] = data
+        for job in batch.forgotten:
+            for kept in (self._jobs, self._chunks, self._outputs):
+                kept.pop(job, None)
         self._records.update((record.seq, record) for record in new)
         self._sums.update(sums)
 

@@ -105,6 +105,11 @@ ADD_OUTPUT: Sql = """INSERT INTO windfall.outputs (job, task, attempt, data) VAL
     ON CONFLICT (job, task, attempt) DO UPDATE SET data = excluded.data"""
 ADD_JOB: Sql = """INSERT INTO windfall.jobs (job, spec) VALUES (%s, %b)
     ON CONFLICT (job) DO UPDATE SET spec = excluded.spec"""
+FORGET_JOB: tuple[Sql, ...] = (
+    "DELETE FROM windfall.jobs WHERE job = %s",
+    "DELETE FROM windfall.chunks WHERE job = %s",
+    "DELETE FROM windfall.outputs WHERE job = %s",
+)
 
 ONE_RECORD: Sql = "SELECT seq, t, job, kind, data FROM windfall.records WHERE seq = %s"
 LAST_RECORD: Sql = "SELECT seq, crc, data FROM windfall.records ORDER BY seq DESC LIMIT 1"
@@ -269,6 +274,9 @@ class PostgresStore:
                 writer.cursor().executemany(ADD_JOB, batch.jobs)
             _add(writer, COPY_CHUNKS, CHUNK_TYPES, ADD_CHUNK, batch.chunks)
             _add(writer, COPY_OUTPUTS, OUTPUT_TYPES, ADD_OUTPUT, batch.outputs)
+            for job in batch.forgotten:
+                for statement in FORGET_JOB:
+                    writer.execute(statement, (job,))
             if not _add(writer, COPY_RECORDS, RECORD_TYPES, ADD_RECORD, rows):
                 _check_repeated(writer, batch.records)
 

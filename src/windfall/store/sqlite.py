@@ -63,6 +63,7 @@ ADD_RECORD = "INSERT INTO records (seq, t, job, kind, crc, data) VALUES (?, ?, ?
 ADD_CHUNK = "INSERT OR REPLACE INTO chunks (job, first, count, class, codec, data) VALUES (?, ?, ?, ?, ?, ?)"
 ADD_OUTPUT = "INSERT OR REPLACE INTO outputs (job, task, attempt, data) VALUES (?, ?, ?, ?)"
 ADD_JOB = "INSERT OR REPLACE INTO jobs (job, spec) VALUES (?, ?)"
+FORGET_JOB = tuple(f"DELETE FROM {table} WHERE job = ?" for table in ("jobs", "chunks", "outputs"))
 
 ONE_RECORD = "SELECT seq, t, job, kind, data FROM records WHERE seq = ?"
 LAST_RECORD = "SELECT seq, crc, data FROM records ORDER BY seq DESC LIMIT 1"
@@ -236,6 +237,9 @@ class SqliteStore:
                 writer.executemany(ADD_CHUNK, batch.chunks)
             if batch.outputs:
                 writer.executemany(ADD_OUTPUT, batch.outputs)
+            for job in batch.forgotten:
+                for statement in FORGET_JOB:
+                    writer.execute(statement, (job,))
             if writer.executemany(ADD_RECORD, rows).rowcount < len(rows):
                 self._check_repeated(writer, batch.records)
 

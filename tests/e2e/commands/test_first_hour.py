@@ -228,6 +228,21 @@ def test_tasks_are_named_by_ranges_in_every_command(shell):
     assert beyond.code == 2 and "there is no task 100" in beyond.err
 
 
+def test_jobs_that_have_ended_are_forgotten(shell):
+    shell.windfall("run", "--name", "old", "--range", "1-3", "--", "echo", "{}")
+    shell.windfall("submit", "--name", "open", "--range", "1-3", "--", "echo", "{}")
+    refused = shell.windfall("forget", "old", "open", "--yes")
+    assert refused.code == 2 and "job 2 'open' has not ended" in refused.err
+    unsaid = shell.windfall("forget", "old")
+    assert unsaid.code == 2 and "--yes" in unsaid.err
+    assert len(outputs(shell, "old")) == 3, "nothing is forgotten yet"
+    assert shell.windfall("forget", "old", "1", "--yes").out == "job 1 'old' is forgotten\n"
+    for command in ("status", "results", "explain"):
+        gone = shell.windfall(command, "1")
+        assert gone.code == 2 and "job 1 was forgotten" in gone.err
+    assert [row["job"] for row in shell.windfall("status", "--json").document["jobs"]] == [2]
+
+
 # -- servers and hosts -----------------------------------------------------------------------------------------------
 
 

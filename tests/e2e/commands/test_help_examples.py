@@ -37,6 +37,7 @@ RENTING = (
     "windfall submit --name rented --pool cloud --deadline 2h --estimate 5m --require 'Host.Pool == \"cloud\"'"
     " --range 1-4 -- sleep 300"
 )
+DRAFTS = " && ".join(f"windfall run --name {name} --range 1-2 -- true {{}}" for name in ("trial", "draft"))
 NIGHT = "windfall fleet create night --pool cloud"
 SITE = "windfall site create lab --instance-vcpu 1 --instance-ram 1000 --limit 1"
 BEFORE = {
@@ -45,6 +46,8 @@ BEFORE = {
     "windfall workflow show last": CHAIN,
     "windfall submit --class": "windfall submit --workflow wf.toml --class nightly --deadline 2h",
     "windfall logs last": SWEEP,
+    "windfall forget trial --yes": "windfall run --name trial --range 1-2 -- true {}",
+    "windfall forget trial draft": DRAFTS,
     "windfall cost --fleet night": NIGHT,
     "windfall fleet create night": "windfall fleet delete night",
     "windfall fleet create day": "windfall fleet delete day",

@@ -47,14 +47,16 @@ class WorkflowMachine(EngineMachine):
         before = {job: bag.columns.state[:] for job, bag in self.state.bags.items()}
         self.ask(index, want, None)
         for job, _, _ in self.hosts[index].held:
-            bag = self.state.bags[job]
-            for task in range(bag.total) if bag.shape is not None else ():
+            bag = self.state.bags.get(job)  # None: forgotten, and the host has not heard of it
+            for task in range(bag.total) if bag is not None and bag.shape is not None else ():
                 if bag.columns.state[task] == HELD and before[job][task] != HELD:
                     assert all(before[job][parent] == DONE for parent in bag.shape.parents_of(task))
 
     @rule(job=EngineMachine.jobs, task=st.integers(0, 11))
     def cancel_one(self, job, task):
-        bag = self.state.bags[job]
+        bag = self.state.bags.get(job)
+        if bag is None:
+            return
         open_ = task < bag.total and bag.columns.state[task] in (WAITING, HELD)
         chosen = self.step(JobCancelled(self.t, job, [task])).decided.tasks
         if bag.shape is not None and open_:

@@ -13,6 +13,7 @@ from windfall.core.events import (
     HostsEnded,
     JobCancelled,
     JobChanged,
+    JobForgotten,
     JobRetried,
     JobRules,
     JobSealed,
@@ -173,16 +174,29 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(job=jobs, tasks=st.one_of(st.none(), st.lists(st.integers(0, 5), unique=True)))
     def cancel(self, job, tasks):
-        self.step(JobCancelled(self.t, job, tasks))
+        if job in self.state.bags:
+            self.step(JobCancelled(self.t, job, tasks))
 
     @rule(job=jobs, cancelled=st.booleans())
     def retry(self, job, cancelled):
-        self.step(JobRetried(self.t, job, None, cancelled))
+        if job in self.state.bags:
+            self.step(JobRetried(self.t, job, None, cancelled))
 
     @rule(job=jobs, paused=st.booleans())
     def pause(self, job, paused):
+        if job not in self.state.bags:
+            return
         rules = self.state.bags[job].rules
         self.step(JobChanged(self.t, job, msgspec.structs.replace(rules, paused=paused)))
+
+    @rule(job=jobs)
+    def forget(self, job):
+        bag = self.state.bags.get(job)
+        refused = self.step(JobForgotten(self.t, job)).decided.refused
+        if not refused:
+            assert bag is not None and bag.finished_t is not None and self.state.was_forgotten(job)
+            assert all(key[0] != job for host in self.state.hosts.values() for key in host.held)
+            self.accepted = {key for key in self.accepted if key[0] != job}
 
     @rule(limits=st.tuples(st.integers(0, 3), st.integers(0, 3)))
     def configure_pools(self, limits):

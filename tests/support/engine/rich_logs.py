@@ -19,6 +19,7 @@ from windfall.core.events import (
     InstancesWanted,
     JobCancelled,
     JobChanged,
+    JobForgotten,
     JobRetried,
     JobRules,
     OverlayDue,
@@ -144,7 +145,28 @@ def fleets() -> list[Record]:
     return records
 
 
-WORLDS = {"rented": rented, "grid": grid, "by hand": by_hand, "every event": every_event, "fleets": fleets}
+def forgotten() -> list[Record]:
+    """Jobs that are forgotten when they have ended, and refused before; hosts that report of them later."""
+    hand = Hand(lease_s=30.0)
+    first = hand.submit(3, name="first", key="k")
+    keys = hand.tasks("h1", want=4, slots=4)
+    hand.step(JobForgotten(hand.t, first.number))
+    hand.report("h1", *keys)
+    hand.step(JobForgotten(hand.t, first.number))
+    hand.step(JobForgotten(hand.t, first.number))
+    second = hand.submit(4, name="second")
+    late = hand.tasks("h2", want=2, slots=2)
+    hand.step(JobCancelled(hand.t, second.number))
+    hand.step(JobForgotten(hand.t, second.number))
+    hand.report("h2", *late)
+    hand.submit(2, name="first", key="k")
+    hand.wait(100.0)
+    hand.report("h3", *hand.tasks("h3"))
+    return hand.log
+
+
+WORLDS = {"rented": rented, "grid": grid, "by hand": by_hand, "every event": every_event, "fleets": fleets,
+          "forgotten": forgotten}  # fmt: skip
 
 
 def store(format_: int, name: str, log: list[Record]) -> None:

@@ -15,6 +15,7 @@ from windfall.core.decisions import (
     RETURNED,
     STALE,
     WASTE,
+    JobLetGo,
     JobSettled,
     JobTaken,
     Nothing,
@@ -28,6 +29,7 @@ from windfall.core.events import (
     HostUnblocked,
     JobCancelled,
     JobChanged,
+    JobForgotten,
     JobRetried,
     JobSealed,
     JobShaped,
@@ -129,6 +131,15 @@ def apply_job_retried(state: State, event: JobRetried, decided: TasksChosen) -> 
     attempts.settle(state, bag, event.t)
     if decided.stopped:
         attempts.stop_jobs(state, decided.stopped, event.t)
+
+
+def apply_job_forgotten(state: State, event: JobForgotten, decided: JobLetGo) -> None:
+    if decided.refused:
+        return
+    bag = state.bags[event.job]
+    for task in list(bag.attempts.given_up):
+        attempts.cancel_attempts(state, bag, task)  # hosts that hold them still, silent or gone
+    state.bags.remove(bag)
 
 
 def apply_host_blocked(state: State, event: HostBlocked, decided: Nothing) -> None:

@@ -50,6 +50,10 @@ class State:
     def host(self, name: str) -> Host | None:
         return self.hosts.by_name.get(name)
 
+    def was_forgotten(self, number: int) -> bool:
+        """Whether a job had this number and is no more. Jobs and named fleets have their numbers from one counter."""
+        return 0 < number < self.bags.next and number not in self.bags and number not in self.fleet.book.by_number
+
     def touch(self, job: int) -> None:
         """Something has happened that could change the plan of a job's fleet; the number of a fleet does as well."""
         plan = self.fleet.plan_of(job)

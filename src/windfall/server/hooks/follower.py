@@ -93,7 +93,10 @@ class Follower:
             log.exception("hook %s failed", self._hook.name)
 
     async def _tell(self, job: int) -> None:
-        bag = self._service.state.bags[job]
+        bag = self._service.state.bags.get(job)
+        if bag is None:  # it was forgotten, or the number is that of a fleet
+            self._told.open.pop(str(job), None)
+            return
         known, state = self._told.state_of(job), bag.state
         if state == known or (known == "" and state in FINAL):
             return

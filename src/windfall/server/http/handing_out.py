@@ -43,7 +43,9 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
     out = HandedOut()
     for piece in assigned:
         job, attempt = piece.job, piece.attempt
-        bag = service.state.bags[job]
+        bag = service.state.bags.get(job)
+        if bag is None:  # cancelled and forgotten while the record was being written
+            continue
         checkpoints, raised = bag.progress.checkpoints, bag.progress.memory
         renderer: Renderer | None = None
         for task in range(piece.first, piece.first + piece.count):

@@ -30,7 +30,7 @@ from windfall.bounds import (
     read_json,
 )
 from windfall.core import events as ev
-from windfall.core.decisions import JobTaken, TasksChosen
+from windfall.core.decisions import JobLetGo, JobTaken, TasksChosen
 from windfall.core.events import IDLE_SLOTS, JobRules, TaskClass
 from windfall.core.matching.policy import BagPolicy, DefaultPolicy
 from windfall.core.records import Record
@@ -149,8 +149,9 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
     submitted = ev.JobSubmitted(now, rules_of(spec, replication=service.state.settings.replication), classes_of(spec))
     known = service.state.bags.by_key.get(spec.key) if spec.key else None
     if known is not None:
-        records = await service.driver.submit([submitted])
-        return 201, {"job": known, "known": True, "total": service.state.bags[known].total}
+        total = service.state.bags[known].total
+        await service.driver.submit([submitted])
+        return 201, {"job": known, "known": True, "total": total}
     following: list[ev.AnyEvent] = [ev.TasksAdded(now, job, count)] if count else []
     if shape is not None:
         following = workflows.shaped(service.state, job, shape, now) + workflows.estimated(
@@ -182,8 +183,9 @@ class TasksHeader(Struct, forbid_unknown_fields=True):
 
 
 async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
-    bag = service.bag(request.path_params["job"])
+    # The job is looked for when the body is here: while it arrives, the job may be forgotten.
     header, chunks = read_chunks(await limited_body(request))
+    bag = service.bag(request.path_params["job"])
     if bag.sealed:
         if all(chunk.first + chunk.count <= bag.total for chunk in chunks):
             return 200, {"total": bag.total}
@@ -268,8 +270,8 @@ class CancelBody(Struct):
 
 
 async def cancel(service: Service, request: Request) -> tuple[int, Json]:
-    bag = service.bag(request.path_params["job"])
     body = await typed_body(request, CancelBody)
+    bag = service.bag(request.path_params["job"])
     before = bag.counts[4]
     event = ev.JobCancelled(service.driver.clock(), bag.number, _tasks(body.tasks, bag.total), body.reason or "")
     await service.driver.submit([event])
@@ -295,11 +297,12 @@ class RetryBody(Struct):
 
 
 async def retry(service: Service, request: Request) -> tuple[int, Json]:
-    bag = service.bag(request.path_params["job"])
     body = await typed_body(request, RetryBody)
+    bag = service.bag(request.path_params["job"])
     tasks = _tasks(body.tasks, bag.total)
     if body.memory:
         await _change(service, bag.number, Changes(memory=body.memory))
+        service.bag(str(bag.number))  # it may have been forgotten meanwhile
     event = ev.JobRetried(service.driver.clock(), bag.number, tasks, body.cancelled)
     record = (await service.driver.submit([event]))[0]
     assert isinstance(record.decided, TasksChosen)
@@ -307,10 +310,35 @@ async def retry(service: Service, request: Request) -> tuple[int, Json]:
 
 
 async def change(service: Service, request: Request) -> tuple[int, Json]:
-    bag = service.bag(request.path_params["job"])
     body = await limited_body(request) or b"{}"
+    bag = service.bag(request.path_params["job"])
     await _change(service, bag.number, read_changes(body))
     return 200, job_status(service, bag)
+
+
+class StillNeeded(BadInput):
+    """The job cannot be forgotten."""
+
+    code = "job-needed"
+
+
+async def forget(service: Service, request: Request) -> tuple[int, Json]:
+    """Forget a job that has ended: its tasks, results and specification go in the transaction of the record."""
+    bag = service.bag(request.path_params["job"])
+
+    def gone(made: list[Record]) -> Batch:
+        return Batch(forgotten=[] if _refusal(made[0]) else [bag.number])
+
+    records = await service.driver.submit([ev.JobForgotten(service.driver.clock(), bag.number)], gone)
+    if refused := _refusal(records[0]):
+        hint = "" if bag.finished_t is not None else f"cancel it first: windfall cancel {bag.number}"
+        raise StillNeeded(refused, hint=hint)
+    return 200, {"forgotten": bag.number, "name": bag.rules.name, "tasks": bag.total}
+
+
+def _refusal(record: Record) -> str:
+    assert isinstance(record.decided, JobLetGo)
+    return record.decided.refused
 
 
 class Changes(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -24,10 +24,12 @@ def bag_of(state: State, reference: str) -> Bag:
         return bags[max(bags)]
     if (number := decimal(reference)) is not None and number in bags:
         return bags[number]
+    if number is not None and state.was_forgotten(number):
+        raise NotFound(f"job {number} was forgotten", hint="see the jobs: windfall status", code="job-forgotten")
     named = [bag for bag in bags.values() if bag.rules.name == reference]
     if named:
         return named[-1]
-    what = "there are no jobs yet" if not bags else f"there is no job '{reference}'"
+    what = "there are no jobs" + " yet" * (bags.next == 1) if not bags else f"there is no job '{reference}'"
     raise NotFound(what, hint="see the jobs: windfall status", code="no-such-job")
 
 

@@ -82,7 +82,7 @@ async def job(service: Service, request: Request) -> tuple[int, Json]:
     if wait_s > 0 and version >= 0:
         await service.change(lambda: service.versions.get(bag.number, 0) != version, wait_s)
     await service.driver.settled()
-    return 200, job_status(service, bag)
+    return 200, job_status(service, service.bag(str(bag.number)))  # it may have been forgotten meanwhile
 
 
 async def job_spec(service: Service, request: Request) -> tuple[int, Json]:

@@ -524,6 +524,15 @@ class Bags(dict[int, Bag]):
             self.by_key[bag.rules.key] = bag.number
         self.next = max(self.next, bag.number + 1)
 
+    def remove(self, bag: Bag) -> None:
+        """It is no more. It has ended and no attempt of it is out, so it stands in no index of what could run."""
+        del self[bag.number]
+        bag.index = None
+        if self.by_key.get(bag.rules.key) == bag.number:
+            del self.by_key[bag.rules.key]
+        if bag.shape_key and not any(other.shape_key == bag.shape_key for other in self.values()):
+            del self.shapes[bag.shape_key]
+
     @property
     def ready(self) -> dict[int, Bag]:
         """Bags with tasks to hand out, by number: the only ones that an asking host costs anything.
