@@ -84,8 +84,9 @@ def test_a_ledger_adds_up_and_says_what_is_to_come(tmp_path, typed, monkeypatch)
         until(lambda: not job.status()["money"]["machines"]["there"])
         bill = json.loads(typed("cost", "last", "--json").out)
         assert list(bill) == [
-            "job", "name", "state", "spent_usd", "budget_usd", "forecast_usd", "to_come_usd", "first_forecast_usd",
-            "held_by_budget", "after_stop_usd", "run_s", "paid_core_s", "machines", "offers", "pools", "strangers",
+            "job", "name", "state", "fleet", "spent_usd", "budget_usd", "forecast_usd", "to_come_usd",
+            "first_forecast_usd", "held_by_budget", "after_stop_usd", "run_s", "paid_core_s", "machines",
+            "offers", "pools", "strangers",
         ]  # fmt: skip
         cents = sum(row["cost_microusd"] for row in bill["machines"])
         by_hand = sum(row["cycles"] * round(row["price_usd"] * 1e6) for row in bill["machines"])

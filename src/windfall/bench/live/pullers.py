@@ -116,7 +116,11 @@ def main() -> None:
         os.sched_setaffinity(0, {int(options["core"])})
     import uvloop
 
-    print(json.dumps(uvloop.run(pull(options))))
+    try:
+        print(json.dumps(uvloop.run(pull(options))))
+    except KeyboardInterrupt:
+        # Ctrl-C reaches every process of a bench; the one that was typed says so.
+        raise SystemExit(130) from None
 
 
 if __name__ == "__main__":
