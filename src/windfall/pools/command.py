@@ -119,6 +119,8 @@ class CommandPool:
         self._limit_s = parse_duration(self._settings.time_limit, "time_limit")
         self._appears_s = parse_duration(self._settings.appears, "appears")
         self._kept: dict[str, Kept] = {}
+        self._unasked: dict[str, str] = {}
+        """Hosts by id of workers that are ours by their tags and not written down, as last listed."""
         for path in sorted(place.directory.glob("*/order.json")):
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 kept = msgspec.json.decode(path.read_bytes(), type=Kept)
@@ -158,18 +160,24 @@ class CommandPool:
             return answer
         now = self._clock()
         by_id = {kept.id: kept for kept in self._kept.values() if kept.id}
-        strangers, listed = Rows(), dict[str, ListRow]()
+        others, listed = Rows(), dict[str, ListRow]()
+        self._unasked = {}
         for row in answer:
             kept = by_id.get(row.id) or self._by_tag(row)
-            if kept is None:
-                if row.state != ENDED and row.owner != self._place.owner:
-                    strangers.append(Seen(row.id, row.state, about=row.about or f"of {row.owner or 'somebody else'}"))
-                continue
-            listed[kept.host] = row
-        return [self._seen(kept, listed.get(kept.host), now) for kept in [*self._kept.values()]] + strangers
+            if kept is not None:
+                listed[kept.host] = row
+            elif row.state != ENDED and row.owner == self._place.owner and row.host:
+                # Ours, but not written down: started twice, or its folder is lost. It is shown, so that it is ended.
+                self._unasked[row.id] = row.host
+                others.append(Seen(row.id, row.state, now, row.host))
+            elif row.state != ENDED and row.owner != self._place.owner:
+                others.append(Seen(row.id, row.state, about=row.about or f"of {row.owner or 'somebody else'}"))
+        return [self._seen(kept, listed.get(kept.host), now) for kept in [*self._kept.values()]] + others
 
     def stop(self, id: str, gently: bool = False) -> PoolError | None:
         kept = next((kept for kept in self._kept.values() if kept.id == id), None)
+        if kept is None and id in self._unasked:
+            return _failure(_STOP, self._run(_STOP, id=id, host=self._unasked[id], gently="1" if gently else "0"))
         if kept is None or kept.ended_t:
             return None
         if not kept.told:
