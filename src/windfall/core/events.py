@@ -394,7 +394,7 @@ class SeriesImported(Event):
     """`Offer.key`."""
     source: SeriesSource
     cells: list[tuple[int, float, float]]
-    """Places as in `planning.counts`; weighted by whoever read the series."""
+    """Places as in `planning.counts`; the command that read the series has weighted them."""
     prices: PriceCounts | None = None
 
 

@@ -244,7 +244,7 @@ class Service:
         self._wake_hosts()
 
     def _forget(self, job: int) -> None:
-        """Keep nothing in mind of a job that is no more. Its version stays: whoever waits for news is told."""
+        """Keep nothing in mind of a job that is no more. Its version stays: requests that wait for it are answered."""
         kept: dict[int, Any]
         for kept in (self._renderers, self._specs, self._names, self._blocked, self.tails, self.drawn):
             kept.pop(job, None)

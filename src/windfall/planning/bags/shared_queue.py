@@ -39,7 +39,7 @@ class RunTimes(Struct, frozen=True):
         return math.expm1(self.sigma**2)
 
     def share_within(self, seconds: float) -> float:
-        """The share of tasks that take at most so long."""
+        """The share of tasks that take at most this long."""
         if seconds <= 0.0:
             return 0.0
         centre = math.log(self.mean_s) - self.sigma**2 / 2

@@ -49,7 +49,7 @@ class Slots:
         self.kept = True
 
     def starts_t(self, cores: int, not_before_t: float) -> float:
-        """When so many cores are free together."""
+        """When this number of cores is free together."""
         if cores == 1:
             return max(not_before_t, min(self.free_t))
         return max(not_before_t, sorted(self.free_t)[cores - 1])
@@ -201,7 +201,7 @@ def first_deadlines_first(
 
 
 def _first_free(heap: list[tuple[float, float, int, Slots]], cores: int, ready_t: float) -> Slots | None:
-    """The machine on which so many cores are free first. Entries of the heap may be old: free times only grow."""
+    """The machine on which this number of cores is free first. Entries of the heap may be old: free times only grow."""
     if not heap:
         return None
     while True:

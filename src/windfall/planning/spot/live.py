@@ -58,13 +58,13 @@ class HazardRates(Struct, frozen=True):
     away_s: float | None = None
 
     def ahead(self, ahead_s: Array) -> Array:
-        """Interruptions per second of a machine that is up now, so many seconds ahead."""
+        """Interruptions per second of a machine that is up now, this number of seconds ahead."""
         if not self.by_age:
             return np.full(len(ahead_s), self.interrupts_per_s)
         return _at_ages(self.by_age, self.age_s + ahead_s)
 
     def back_within(self, seconds: float) -> float:
-        """The chance that absent capacity is back after so many seconds; 1.0 where it is not absent."""
+        """The chance that absent capacity is back after this number of seconds; 1.0 where it is not absent."""
         if self.away_s is None or not self.returns_by_age:
             return 1.0
         steps = self.away_s + (np.arange(64, dtype=np.float64) + 0.5) * (seconds / 64)
