@@ -165,7 +165,7 @@ def naming(path: Path, source: Hashed | None = None) -> Iterator[None]:
 
 def write_durably(path: Path, pieces: Iterable[bytes], temporary: Path) -> None:
     """Write a file so that after a crash it is there whole or not at all. `temporary`: a directory on the same disk."""
-    import tempfile  # not above: whoever only reads needs none of it
+    import tempfile  # not above: reading needs none of it
 
     handle, name = tempfile.mkstemp(prefix="tmp-", dir=temporary)
     try:

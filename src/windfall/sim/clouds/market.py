@@ -164,8 +164,10 @@ class Market:
         return at
 
     def spells(self, index: int, until_s: float) -> tuple[list[tuple[float, float, bool]], bool]:
-        """(from, to, interrupted) of a place up to a moment, whoever rents it; and whether machines there also end by
-        a law of their age, which no moment of the place tells."""
+        """Spells (from, to, interrupted) of a place up to a moment, whether it is rented or not.
+
+        The second value says whether machines there also end by a law of their age, which the spells do not show.
+        """
         found, t = [], 0.0
         while t < until_s:
             from_s, to_s = self._stretch(index, t)

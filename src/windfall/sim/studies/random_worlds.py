@@ -124,7 +124,7 @@ def world_of(number: int) -> RandomWorld:
 
 
 def judge_world(number: int, runs: int) -> bytes:
-    """Forecast a world by so many runs, run it as it truly is, and compare; for use with any executor."""
+    """Forecast a world by simulated runs, run it as it truly is, and compare; for use with any executor."""
     world = world_of(number)
     encoded = msgspec.msgpack.encode(world.told)
     done = [
