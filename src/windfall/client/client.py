@@ -285,6 +285,7 @@ class Client:
         if self.is_local:
             settings.setdefault("cwd", str(here()))
         executor = Executor(self._transport, self._calls, name, settings, self.check)
+        self._executors = [one for one in self._executors if not one.is_over]
         self._executors.append(executor)
         return executor
 

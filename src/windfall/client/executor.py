@@ -135,6 +135,11 @@ class Executor(concurrent.futures.Executor):
         how = "broken" if self._broken else "shut down" if self._shut else "open"
         return f"<Executor {self._spec.name!r}, job {self.job}: {how}, {self._open:,} calls not ended>"
 
+    @property
+    def is_over(self) -> bool:
+        """Was it shut down, and has everything ended since?"""
+        return self._shut and bool(self._threads) and not any(thread.is_alive() for thread in self._threads)
+
     def abandon(self) -> None:
         """The client goes: what has no result yet will have none, and the job takes no more calls."""
         with self._news:
