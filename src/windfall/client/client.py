@@ -28,6 +28,7 @@ from windfall.errors import BadInput, Unreachable
 if TYPE_CHECKING:
     from windfall.bags.submission import Submission
     from windfall.client.calls import Calls
+    from windfall.client.completed import Completed
     from windfall.client.executor import Executor, Future
     from windfall.client.sending import Sent
     from windfall.client.workflow import Workflow
@@ -142,6 +143,19 @@ class Client:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.close)
+
+    def finish_calls(self) -> None:
+        """Wait for the calls of executors, as executors of the standard library do when a program ends."""
+        for executor in self._executors:
+            executor.shutdown()
+
     def close(self, *, now: bool = False) -> None:
         """End executors, and the server and the worker that were started here (`now`: with their running tasks)."""
         _clients.discard(self)
@@ -222,19 +236,18 @@ class Client:
         """A future for each call of a function, with an item of each iterable as its arguments."""
         return [self._caller.submit(function, *items) for items in zip(*iterables, strict=False)]
 
-    def gather(self, futures: Future | Iterable[Any]) -> Any:
-        """The results of futures, lists of them in lists; waits, and raises what a call raised."""
-        from windfall.client.executor import Future
+    def gather(self, futures: Future | Iterable[Any], timeout: float | None = None) -> Any:
+        """The results of futures, lists of them in lists; waits, and raises what a call raised.
 
-        if isinstance(futures, Future):
-            return futures.result()
-        return [self.gather(future) for future in futures]
+        `TimeoutError` if `timeout` seconds were not enough. In an event loop: `await asyncio.gather(*futures)`.
+        """
+        return _gathered(futures, None if timeout is None else time.monotonic() + timeout)
 
-    def as_completed(self, futures: Iterable[Future], timeout: float | None = None) -> Iterator[Future]:
-        """Futures as they end."""
-        from concurrent.futures import as_completed
+    def as_completed(self, futures: Iterable[Future], timeout: float | None = None) -> Completed[Future]:
+        """Futures as they end, for `for` and `async for`. `TimeoutError` if `timeout` seconds were not enough."""
+        from windfall.client.completed import completed_futures
 
-        yield from as_completed(futures, timeout)  # type: ignore[misc]
+        return completed_futures(futures, timeout)
 
     def progress(self, what: Job | Iterable[Future], timeout: float | None = None) -> None:
         """Wait for a job or for futures, and show on standard error how far they are."""
@@ -426,15 +439,28 @@ class Client:
             raise problem
 
 
+def _gathered(futures: Any, until_s: float | None) -> Any:
+    if hasattr(futures, "result"):
+        return futures.result(None if until_s is None else max(0.0, until_s - time.monotonic()))
+    return [_gathered(future, until_s) for future in futures]
+
+
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    """A program that ends without closing its clients leaves nothing running, and no job that waits for more calls."""
+    """A program that ends without closing its clients leaves nothing running, and no job that waits for more calls.
+
+    Calls are waited for; Ctrl-C ends the waiting.
+    """
     for client in list(_clients):
-        with contextlib.suppress(Exception):
-            client.close(now=True)
+        try:
+            with contextlib.suppress(Exception):
+                client.finish_calls()
+        finally:
+            with contextlib.suppress(Exception):
+                client.close(now=True)
 
 
 @cache

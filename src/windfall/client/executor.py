@@ -6,13 +6,15 @@ was under way travels in the next one: the more calls a second, the larger the c
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import itertools
 import pickle
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import _base
 from concurrent.futures.process import _process_chunk
 from functools import partial
@@ -30,22 +32,42 @@ from windfall.errors import Unreachable, WindfallError
 
 _POLL_S = 25.0
 _GATHER = 4096
+_RUNNING_FOR_S = 0.2
+"""How long an answer to "which tasks run?" is taken for true."""
 
 
 class Future(concurrent.futures.Future):  # type: ignore[type-arg]
-    """As in the standard library. `task` is the number of its task, once the call has been sent.
+    """As in the standard library, and awaitable. `task` is the number of its task, once the call has been sent.
 
-    It is not seen to be running: until its result is here, it is pending, and can be cancelled wherever it runs.
+    It can be cancelled while it runs, too; awaiting it in a task that is cancelled cancels it.
     """
 
     task: int | None = None
     _owner: Executor | None = None
 
     def __repr__(self) -> str:
-        how = "cancelled" if self.cancelled() else "pending" if not self.done() else "done"
-        if self.done() and not self.cancelled() and (error := self.exception()) is not None:
-            how = f"raised {type(error).__name__}"
-        return f"<Future of task {'not sent yet' if self.task is None else self.task}: {how}>"
+        return f"<Future of task {'not sent yet' if self.task is None else self.task}: {self._how()}>"
+
+    def _repr_html_(self) -> str:
+        from windfall.client.notebook import future_html
+
+        return future_html(repr(self), self._how())
+
+    def _how(self) -> str:
+        """In words, without asking the server."""
+        if self.cancelled() or not self.done():
+            return "cancelled" if self.cancelled() else "pending"
+        error = self.exception()
+        return "done" if error is None else f"raised {type(error).__name__}"
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return asyncio.wrap_future(self).__await__()
+
+    def running(self) -> bool:
+        """Does a host have it, and no result of it is here? The server is asked at most every 0.2 s."""
+        if self.done() or self.task is None or self._owner is None:
+            return False
+        return self._owner.runs(self.task) and not self.done()
 
     def cancel(self) -> bool:
         if self.done():
@@ -83,6 +105,8 @@ class Executor(concurrent.futures.Executor):
         self._futures: dict[int, Future] = {}
         self._open = 0  # submitted and not ended
         self._threads: list[threading.Thread] = []
+        self._running: frozenset[int] = frozenset()
+        self._running_until_s = 0.0
 
     # -- the interface of the standard library -----------------------------------------------------------------------
 
@@ -134,6 +158,23 @@ class Executor(concurrent.futures.Executor):
     def __repr__(self) -> str:
         how = "broken" if self._broken else "shut down" if self._shut else "open"
         return f"<Executor {self._spec.name!r}, job {self.job}: {how}, {self._open:,} calls not ended>"
+
+    def runs(self, task: int) -> bool:
+        """Does a host have this task? False if the server cannot be asked."""
+        if time.monotonic() >= self._running_until_s:
+            with contextlib.suppress(WindfallError):
+                self._running = self._ask_running()
+            self._running_until_s = time.monotonic() + _RUNNING_FOR_S
+        return task in self._running
+
+    def _ask_running(self) -> frozenset[int]:
+        found: list[int] = []
+        after: int | None = 0
+        while after is not None:
+            answer = self._transport.get(f"/v1/jobs/{self.job}/tasks", state="running", after=after, limit=5000)
+            found += [row["task"] for row in answer["tasks"]]
+            after = answer["next"]
+        return frozenset(found)
 
     @property
     def is_over(self) -> bool:

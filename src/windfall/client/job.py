@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windfall.client import table
+from windfall.client.completed import Completed
 from windfall.client.results import ENDED, Task, tasks_of
 from windfall.errors import BadInput
 
@@ -45,6 +46,12 @@ class Job:
     def __repr__(self) -> str:
         """With its state as it was last asked for."""
         return f"<Job {self.id} {self.name!r}{': ' * bool(self._seen)}{self._seen}>"
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it: how far it is now."""
+        from windfall.client.notebook import job_html
+
+        return job_html(self.status())
 
     def _see(self, status: Json) -> Json:
         tasks = status["tasks"]
@@ -152,10 +159,22 @@ class Job:
             raise TimeoutError(f"job {self.id} '{self.name}' is {status['state']} after {timeout:g} s")
         return status
 
+    def __await__(self) -> Generator[Any, None, Json]:
+        """`await job`: as `wait`, without blocking the event loop."""
+        import asyncio
+
+        return asyncio.to_thread(self.wait).__await__()
+
     # -- fetching ----------------------------------------------------------------------------------------------------
 
-    def as_completed(self, timeout: float | None = None) -> Iterator[Task]:
-        """Its tasks as they end, streamed. Ends with the job; `TimeoutError` if `timeout` seconds were not enough."""
+    def as_completed(self, timeout: float | None = None) -> Completed[Task]:
+        """Its tasks as they end, streamed, for `for` and `async for`.
+
+        Ends with the job; `TimeoutError` if `timeout` seconds were not enough.
+        """
+        return Completed(self._as_completed(timeout))
+
+    def _as_completed(self, timeout: float | None) -> Iterator[Task]:
         until = None if timeout is None else time.monotonic() + timeout
         position = 0
         seen = bytearray()  # a task that was tried again stands in the order twice

@@ -1,15 +1,17 @@
 """How far a job or futures are, where no screen is drawn: one line that is overwritten, or a line now and then.
 
-Touches standard error.
+Touches standard error, or the display of a notebook.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
+from windfall.client.notebook import bar, display_here
 from windfall.units import show_duration
 
 if TYPE_CHECKING:
@@ -43,8 +45,12 @@ class Milestones:
 
 
 def progress(what: Job | Iterable[Future], timeout: float | None = None, file: TextIO | None = None) -> None:
-    """Wait until a job, or each of some futures, has ended, and show on standard error how far it is."""
-    line = _Line(file or sys.stderr)
+    """Wait until a job, or each of some futures, has ended, and show how far it is.
+
+    On standard error (or `file`) as a line; in a notebook as a bar below the cell.
+    """
+    display = display_here() if file is None else None
+    line = _Line(file or sys.stderr) if display is None else _Bar(display)
     if hasattr(what, "watch"):
         for status in what.watch(timeout):
             tasks = status["tasks"]
@@ -68,6 +74,28 @@ def _of_futures(futures: list[Future], show: Callable[[str, int, int, int], None
             return
         left_s = 1.0 if until_s is None else min(1.0, max(0.0, until_s - time.monotonic()))
         pending = set(wait(pending, left_s, FIRST_COMPLETED).not_done)
+
+
+class _Bar:
+    """One bar below the cell of a notebook, drawn again at most five times a second."""
+
+    def __init__(self, display: Callable[[str], None]) -> None:
+        self._display = display
+        self._began_s = time.monotonic()
+        self._drawn_s = -math.inf
+        self._html = ""
+
+    def show(self, what: str, ended: int, total: int, failed: int) -> None:
+        now_s = time.monotonic()
+        bad = f", {failed:,} failed" if failed else ""
+        text = f"{ended:,} of {total:,} ended{bad}, {show_duration(now_s - self._began_s)}"
+        self._html = bar(what, ended, total, failed, text)
+        if now_s >= self._drawn_s + 0.2:
+            self._drawn_s = now_s
+            self._display(self._html)
+
+    def end(self) -> None:
+        self._display(self._html)
 
 
 class _Line:
