@@ -67,6 +67,7 @@ SECTIONS: dict[str, Table] = {
         "worker": ("windfall.cli.serve.worker", "worker", "Run tasks of a server on this host."),
         "host": ("windfall.cli.serve.hosts", "host", "List hosts; block, unblock or drain one."),
         "pool": ("windfall.cli.serve.pools", "pool", "List pools, their offers and their machines."),
+        "state": ("windfall.cli.serve.state", "state", "Copy, back up, check and repair a state."),
         "token": ("windfall.cli.serve.tokens", "token", "Create, list and revoke access tokens."),
         "site": ("windfall.cli.site.command", "site", "Lend idle hosts of your own to workers."),
         "place": ("windfall.cli.site.place", "place", "Choose hosts for normal and preemptible instances."),

@@ -97,6 +97,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "windfall timeout strategy lognormal --mu 5 --sigma 1.2 --submit-cost-s 20",
         "windfall timeout strategy pareto --a 100 --nu 1.5 --submit-cost-s 20 --json",
     ),
+    "state": ("windfall state check old", "windfall state backup monday --state old"),
+    "state backup": ("windfall state backup monday --state old", "windfall state backup tuesday --state old --json"),
+    "state check": ("windfall state check old", "windfall state check old --files --json"),
+    "state copy": ("windfall state copy old new", "windfall state copy old newer --json"),
+    "state repair": ("windfall state repair old sound", "windfall state repair old sounder --json"),
+    "state restore": ("windfall state restore old --state mended", "windfall state restore old --state back --json"),
     "token create": (
         "windfall token create --role worker > worker.token",
         "windfall token create --role read --name dashboard",

@@ -260,7 +260,7 @@ class Server:
                 code="no-tokens",
             )
         self.token = _owner_token(service, self.options.state)
-        service.tokens.pools = open_tokens(self.options.state)
+        service.tokens.pools = open_tokens(self.store, self.options.state)
         for row in service.tokens.listing():
             if str(row["name"]).startswith(POOL_TOKEN):  # of an older version: it has no end
                 service.tokens.revoke(str(row["id"]))
@@ -288,7 +288,20 @@ class Server:
         token_file.parent.mkdir(mode=0o700, exist_ok=True)
         self._token_files[pool.name] = (token_file, pool.token_life_s)
         self._refresh_tokens(service)
-        return Place(self._url(nearby), token_file, folder, self.options.tls_cert, _state_id(state), outside)
+        return Place(self._url(nearby), token_file, folder, self.options.tls_cert, self._state_id(), outside)
+
+    def _state_id(self) -> str:
+        """Id of this state, made once: it marks what its servers order from pools. A file shows it to people."""
+        path, shown = self.options.state / "id", ""
+        with contextlib.suppress(OSError):
+            shown = path.read_text().strip()
+        known = self.store.remembered("id")
+        if known is None:
+            known = shown or secrets.token_hex(6)
+            self.store.remember("id", known)
+        if shown != known:
+            write_private(path, known)
+        return known
 
     def _refresh_tokens(self, service: Service) -> None:
         assert service.tokens.pools is not None
@@ -353,16 +366,6 @@ def _token_in(path: Path, role: str, name: str, service: Service) -> str:
 def _is_own(name: str) -> bool:
     """Whether the server itself made a token of this name."""
     return name == OWNER or name.startswith(POOL_TOKEN)
-
-
-def _state_id(state: Path) -> str:
-    """Id of this state, made once: it marks what its servers order from pools."""
-    path = state / "id"
-    with contextlib.suppress(FileNotFoundError):
-        if known := path.read_text().strip():
-            return known
-    write_private(path, secrets.token_hex(6))
-    return path.read_text().strip()
 
 
 def run(serving: Coroutine[Any, Any, None]) -> None:

@@ -1,4 +1,5 @@
-"""Tokens of the workers of pools: signed, good for one pool and for a short time. Touches one file, the key.
+"""Tokens of the workers of pools: signed, good for one pool and for a short time. Touches the
+key in the store, and the files that workers read their token from.
 
 They are kept nowhere: the signature says that this state made them. A worker that asks for work gets a new one before
 its token ends (`renewed`). A token that has ended is refused; it only lets a worker finish a session that goes on,
@@ -21,9 +22,10 @@ from msgspec import Struct
 from windfall.core.state.hosts.hosts import GONE, pool_of
 from windfall.core.state.state import State
 from windfall.errors import BadCredentials
+from windfall.store.contract import Store
 
 PREFIX = "wfp"
-KEY_FILE = "pool-key"
+KEY_NAME = "pool-key"
 _TOKEN = re.compile(
     rf"{PREFIX}_(?P<pool>[A-Za-z0-9._-]{{1,60}})_(?P<ends>[0-9a-f]{{1,12}})_(?P<life>[0-9a-f]{{1,8}})_[0-9a-f]{{64}}"
 )
@@ -88,14 +90,19 @@ def write_private(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def open_tokens(state: Path) -> PoolTokens:
-    """The tokens of a state; the key is made once. Without the file, all tokens of its pools are worthless."""
-    path = state / KEY_FILE
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        if len(key := bytes.fromhex(path.read_text())) >= 32:
-            return PoolTokens(key)
-    write_private(path, secrets.token_hex(32))
-    return PoolTokens(bytes.fromhex(path.read_text()))
+def open_tokens(store: Store, directory: Path) -> PoolTokens:
+    """The tokens of a state; the key is made once, and every server of the state has the same.
+
+    Before it was kept in the store, it was a file of the state directory.
+    """
+    key = store.remembered(KEY_NAME)
+    if key is None:
+        with contextlib.suppress(OSError, ValueError):
+            if len(bytes.fromhex(kept := (directory / KEY_NAME).read_text().strip())) >= 32:
+                key = kept
+        key = key or secrets.token_hex(32)
+        store.remember(KEY_NAME, key)
+    return PoolTokens(bytes.fromhex(key))
 
 
 def check_host(state: State, token: PoolToken, name: str, boot: str, ad: Mapping[str, object] | None, t: float) -> None:

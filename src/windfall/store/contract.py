@@ -28,6 +28,10 @@ SCHEMA_VERSION = 1
 """Of the tables: which there are, with which columns."""
 
 
+OWN = "own "
+"""Keys of the table `meta` begin with this for texts that are remembered."""
+
+
 class StoreError(WindfallError):
     """The store could not do it. Nothing was half done; if `retryable`, the same call may succeed later."""
 
@@ -265,6 +269,14 @@ class Store(Protocol):
 
     def open_blob(self, sha256: str) -> BinaryIO:
         """The content from its beginning; KeyError if there is none."""
+        ...
+
+    # Small texts of the state itself: its id, the key of its pools' tokens
+
+    def remembered(self, name: str) -> str | None: ...
+
+    def remember(self, name: str, text: str) -> None:
+        """Keep a text under a name; it goes with the state wherever that is copied."""
         ...
 
     # Tokens

@@ -237,13 +237,14 @@ class SnapshotFiles:
 
 
 class BlobFiles:
-    """Contents by their sha256, each written once and never changed."""
+    """Contents by their sha256, each written once and never changed. `ours`: we hold the lock."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, ours: bool = True) -> None:
         self._directory = directory
-        with naming(directory):
-            directory.mkdir(mode=0o700, exist_ok=True)
-            remove_leftovers(directory)
+        if ours:
+            with naming(directory):
+                directory.mkdir(mode=0o700, exist_ok=True)
+                remove_leftovers(directory)
 
     @property
     def directory(self) -> Path:

@@ -50,6 +50,7 @@ class MemoryStore:
         self._outputs: dict[int, dict[tuple[int, int], bytes]] = {}
         self._blobs: dict[str, bytes] = {}
         self._tokens: dict[str, TokenRow] = {}
+        self._own: dict[str, str] = {}
 
     # The log
 
@@ -178,6 +179,15 @@ class MemoryStore:
 
     def open_blob(self, sha256: str) -> BinaryIO:
         return io.BytesIO(self._blobs[check_sha256(sha256)])
+
+    # Small texts of the state itself
+
+    def remembered(self, name: str) -> str | None:
+        return self._own.get(name)
+
+    def remember(self, name: str, text: str) -> None:
+        check_texts(name=name, text=text)
+        self._own[name] = text
 
     # Tokens
 

@@ -26,6 +26,7 @@ from windfall.store.checks import (
     dropped,
 )
 from windfall.store.contract import (
+    OWN,
     SCHEMA_VERSION,
     BadValue,
     Batch,
@@ -75,6 +76,7 @@ CREATE TABLE windfall.tokens (id text PRIMARY KEY, hash text NOT NULL, role text
 """
 HAS_META: Sql = "SELECT to_regclass('windfall.meta') IS NOT NULL"
 HAS_RECORDS: Sql = "SELECT to_regclass('windfall.records') IS NOT NULL"
+READ_META: Sql = "SELECT value FROM windfall.meta WHERE key = %s"
 READ_VERSION: Sql = "SELECT value FROM windfall.meta WHERE key = 'schema'"
 READ_FORMATS: Sql = "SELECT key, value FROM windfall.meta WHERE key LIKE %s"
 WRITE_META: Sql = "INSERT INTO windfall.meta VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
@@ -236,7 +238,11 @@ class PostgresStore:
                 if self._writer is not None and self._writer.broken:
                     self._writer.close()
                     self._writer = None
-                raise _named(error) from error
+                raise named_error(error) from error
+
+    def filled(self, work: Callable[[Connection], T]) -> T:
+        """For windfall.store.filling: `work` writes rows of another store in one transaction."""
+        return self._commit(work)
 
     def _reader(self) -> Connection:
         connection: Connection | None = getattr(self._local, "connection", None)
@@ -256,7 +262,7 @@ class PostgresStore:
             return connection.execute(sql, parameters, binary=True).fetchall()
         except _RAW as error:
             if not again or connection is None or not connection.broken:
-                raise _named(error) from error
+                raise named_error(error) from error
         # The connection had been cut, perhaps long ago: reading once more, by a new one, does no harm.
         return self._read(sql, parameters, again=False)
 
@@ -399,7 +405,7 @@ class PostgresStore:
             try:
                 self._keep_blob(self._reader(), sha256, cast(BinaryIO, spool), content.size)
             except _RAW as error:
-                raise _named(error) from error
+                raise named_error(error) from error
         return content.size
 
     @staticmethod
@@ -425,6 +431,16 @@ class PostgresStore:
             part += 1
         spool.seek(0)
         return spool
+
+    # Small texts of the state itself
+
+    def remembered(self, name: str) -> str | None:
+        rows = self._read(READ_META, (OWN + name,))
+        return rows[0][0] if rows else None
+
+    def remember(self, name: str, text: str) -> None:
+        check_texts(name=name, text=text)
+        self._commit(lambda writer: writer.execute(WRITE_META, (OWN + name, text)))
 
     # Tokens
 
@@ -453,7 +469,7 @@ def holds_tables(url: str) -> bool:
         with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_S) as connection:
             return any(connection.execute(there).fetchone()[0] for there in (HAS_META, HAS_RECORDS))  # type: ignore[index]
     except _RAW as error:
-        raise _unreached(_named(error), shown) from error
+        raise _unreached(named_error(error), shown) from error
 
 
 def _unreached(error: StoreError, shown: str) -> StoreError | BadInput:
@@ -491,7 +507,7 @@ def _one(rows: list[Any]) -> bytes | None:
     return rows[0][0] if rows else None
 
 
-def _named(error: Exception) -> StoreError:
+def named_error(error: Exception) -> StoreError:
     """PostgreSQL's error, or psycopg's, as one of ours."""
     first = (str(error).strip().split("\n") or [""])[0]
     state = getattr(error, "sqlstate", None) or ""

@@ -24,6 +24,7 @@ from windfall.store.checks import (
     dropped,
 )
 from windfall.store.contract import (
+    OWN,
     SCHEMA_VERSION,
     BadValue,
     Batch,
@@ -57,6 +58,7 @@ CREATE TABLE tokens (id TEXT PRIMARY KEY, hash TEXT NOT NULL, role TEXT NOT NULL
 """
 READ_FORMATS = f"SELECT key, value FROM meta WHERE key LIKE '{formats.FORMAT_KEYS}'"
 WRITE_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+READ_META = "SELECT value FROM meta WHERE key = ?"
 READ_VERSION = "SELECT value FROM meta WHERE key = 'schema'"
 
 ADD_RECORD = "INSERT INTO records (seq, t, job, kind, crc, data) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -183,6 +185,10 @@ class SqliteStore:
                     raise self._named(error) from error
                 raise
 
+    def filled(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """For windfall.store.filling: `work` writes rows of another store in one transaction."""
+        return self._commit(work)
+
     def _reader(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
@@ -198,28 +204,10 @@ class SqliteStore:
             raise self._named(error) from error
 
     def _named(self, error: Exception) -> StoreError:
-        """SQLite's error as one of ours."""
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        database = self.directory / "windfall.db"
-        if code in _DAMAGED or "no such table" in str(error) or "no such column" in str(error):
-            return self._damaged(str(error))
-        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and files.is_full(self.directory)):
-            return files.full(self.directory)
-        if code == sqlite3.SQLITE_CANTOPEN and not os.access(database, os.F_OK):
-            return self._damaged("it is gone")
-        if code in _FORBIDDEN or (code == sqlite3.SQLITE_CANTOPEN and not os.access(database, os.R_OK | os.W_OK)):
-            return files.read_only(f"{database}: {error}", self.directory)
-        if code in _PASSING:
-            return StoreError(f"{database}: {error}", hint="check the disk; the same is tried again")
-        if code in _UNFIT or isinstance(error, sqlite3.DataError | OverflowError | UnicodeError):
-            return BadValue(f"{database} cannot hold this: {error}")
-        return StoreFailed(f"{database}: {error}")
+        return named_error(error, self.directory)
 
     def _damaged(self, why: str) -> StoreCorrupt:
-        return StoreCorrupt(
-            f"{self.directory}/windfall.db is damaged: {why}",
-            hint=f"restore a backup, or save what can be read:  sqlite3 {self.directory}/windfall.db .recover",
-        )
+        return _damaged(why, self.directory)
 
     # The log
 
@@ -361,6 +349,16 @@ class SqliteStore:
     def open_blob(self, sha256: str) -> BinaryIO:
         return self._blobs.open(sha256)
 
+    # Small texts of the state itself
+
+    def remembered(self, name: str) -> str | None:
+        rows = self._read(READ_META, (OWN + name,))
+        return rows[0][0] if rows else None
+
+    def remember(self, name: str, text: str) -> None:
+        check_texts(name=name, text=text)
+        self._commit(lambda writer: writer.execute(WRITE_META, (OWN + name, text)))
+
     # Tokens
 
     def add_token(self, id: str, hash: str, role: str, name: str, created_s: float) -> None:
@@ -386,3 +384,29 @@ class SqliteStore:
 def _json(values: Collection[object]) -> str:
     """Values as one parameter, however many they are (SQLite limits the number of parameters, not their size)."""
     return json.dumps(list(values))
+
+
+def named_error(error: Exception, directory: Path, damaged: bool = False) -> StoreError:
+    """SQLite's error as one of ours."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    database = directory / "windfall.db"
+    if damaged or code in _DAMAGED or "no such table" in str(error) or "no such column" in str(error):
+        return _damaged(str(error), directory)
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and files.is_full(directory)):
+        return files.full(directory)
+    if code == sqlite3.SQLITE_CANTOPEN and not os.access(database, os.F_OK):
+        return _damaged("it is gone", directory)
+    if code in _FORBIDDEN or (code == sqlite3.SQLITE_CANTOPEN and not os.access(database, os.R_OK | os.W_OK)):
+        return files.read_only(f"{database}: {error}", directory)
+    if code in _PASSING:
+        return StoreError(f"{database}: {error}", hint="check the disk; the same is tried again")
+    if code in _UNFIT or isinstance(error, sqlite3.DataError | OverflowError | UnicodeError):
+        return BadValue(f"{database} cannot hold this: {error}")
+    return StoreFailed(f"{database}: {error}")
+
+
+def _damaged(why: str, directory: Path) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"{directory}/windfall.db is damaged: {why}",
+        hint=f"restore a backup, or save what can be read:  windfall state repair {directory} NEW",
+    )

@@ -54,6 +54,7 @@ BEFORE = {
     "windfall fleet delete day": "windfall fleet create day --pool cloud",
     **{f"windfall fleet {verb} night": NIGHT for verb in ("drain", "info", "pause", "resume")},
     "windfall site": SITE,
+    "windfall state ": "windfall run --state old --range 1-2 -- true {}",
     "windfall simulate --replay": "windfall run --state replayed --range 1-4 -- true {}",
     "windfall pool add lab": "windfall pool remove shed --now",
     "windfall pool add pools.toml": "windfall pool remove annex --now",

@@ -13,6 +13,7 @@ from windfall.errors import BadCredentials
 from windfall.planning.offers import Offer
 from windfall.pools.starting.secrets import without_tokens
 from windfall.server.pool_tokens import OtherPool, PoolTokens, check_host, open_tokens
+from windfall.store.memory import MemoryStore
 
 TOKENS = PoolTokens(b"k" * 32)
 NAMES = from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", fullmatch=True)
@@ -108,7 +109,17 @@ def test_the_file_of_a_pool_is_rewritten_when_its_token_is_half_over_and_is_priv
     assert TOKENS.read(file.read_text()).ends_t == 100.0
 
 
-def test_the_key_of_a_state_is_made_once_and_is_private(tmp_path):
-    token = open_tokens(tmp_path).make("a", 60.0, 0.0)
-    assert open_tokens(tmp_path).read(token).pool == "a"
-    assert (tmp_path / "pool-key").stat().st_mode & 0o077 == 0
+def test_the_key_of_a_state_is_made_once_and_kept_in_its_store(tmp_path):
+    store = MemoryStore()
+    token = open_tokens(store, tmp_path / "one host").make("a", 60.0, 0.0)
+    assert open_tokens(store, tmp_path / "another").read(token).pool == "a"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_key_that_an_older_version_kept_in_a_file_stays_good(tmp_path):
+    (tmp_path / "pool-key").write_text("ab" * 32)
+    store = MemoryStore()
+    token = PoolTokens(b"\xab" * 32).make("a", 60.0, 0.0)
+    assert open_tokens(store, tmp_path).read(token).pool == "a"
+    (tmp_path / "pool-key").unlink()
+    assert open_tokens(store, tmp_path).read(token).pool == "a"

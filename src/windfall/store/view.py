@@ -1,0 +1,79 @@
+"""All of a state as it was at one moment, whether a server runs on it or not. Reads; writes nothing.
+
+SQLite and PostgreSQL keep the same tables with the same columns, so a view of one can be written as the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Protocol
+
+from windfall.errors import BadInput
+from windfall.store import formats, holds_state
+from windfall.store.contract import Snapshot
+from windfall.store.location import StateLocation
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "meta": ("key", "value"),
+    "records": ("seq", "t", "job", "kind", "crc", "data"),
+    "jobs": ("job", "spec"),
+    "chunks": ("job", "first", "count", "class", "codec", "data"),
+    "outputs": ("job", "task", "attempt", "data"),
+    "tokens": ("id", "hash", "role", "name", "created_s"),
+}
+KEYS: dict[str, tuple[str, ...]] = {
+    "meta": ("key",),
+    "records": ("seq",),
+    "jobs": ("job",),
+    "chunks": ("job", "first"),
+    "outputs": ("job", "task", "attempt"),
+    "tokens": ("id",),
+}
+"""The columns that rows are read in the order of."""
+
+Row = tuple[Any, ...]
+
+
+class View(Protocol):
+    """What a state holds. `rows` are those of one of `TABLES`, in the order of its keys."""
+
+    def formats(self) -> list[formats.FormatSince]: ...
+
+    def rows(self, table: str) -> Iterator[Row]: ...
+
+    def snapshots(self) -> list[tuple[int, Snapshot | None]]:
+        """The kept snapshots, the oldest first: the number of the last record, and None if it is damaged."""
+        ...
+
+    def damage(self) -> list[str]:
+        """What the database itself finds wrong with its pages."""
+        ...
+
+    def blobs(self) -> Iterator[tuple[str, int]]:
+        """sha256 and size of every blob, in order."""
+        ...
+
+    def open_blob(self, sha256: str) -> BinaryIO: ...
+
+    def close(self) -> None: ...
+
+
+def require_state(location: StateLocation) -> None:
+    """BadInput if no state was ever kept there."""
+    if not location.url and not location.directory.is_dir():
+        what = "is a file, and no state" if location.directory.exists() else "does not exist"
+        raise BadInput(f"{location} {what}", hint="name a state: a directory, or postgresql://USER@HOST/DATABASE")
+    if not holds_state(location):
+        raise BadInput(f"{location} holds no state", hint="is it the right one?")
+
+
+def open_view(location: StateLocation) -> View:
+    """The state as it is now. BadInput if there is none; StoreError if it is damaged beyond reading."""
+    require_state(location)
+    if location.url:
+        from windfall.store.postgres_view import PostgresView
+
+        return PostgresView(location.url)
+    from windfall.store.sqlite_view import SqliteView
+
+    return SqliteView(location.directory)
