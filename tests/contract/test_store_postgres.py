@@ -8,7 +8,7 @@ from tests.support.server import postgres
 from tests.support.server.stores import PostgresKit
 from windfall.errors import BadInput
 from windfall.store import open_store
-from windfall.store.contract import Batch, OutputRow, Record, StoreError
+from windfall.store.contract import Batch, OutputRow, Record, StoreError, StoreFenced
 
 END_CONNECTIONS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = %s"
@@ -48,10 +48,12 @@ def test_another_server_that_took_the_database_meanwhile_keeps_it(server):
     with pytest.raises(StoreError):
         kit.store.append(batch(1))
     other = open_store(kit.where)
-    with pytest.raises(BadInput, match="in use by process"):
+    with pytest.raises(StoreFenced, match="taken this state over"):
         kit.store.append(batch(1))
     other.append(batch(1))
     other.close()
+    with pytest.raises(StoreFenced, match="epoch"):
+        kit.store.append(batch(1))
     kit.close()
 
 
@@ -71,3 +73,28 @@ def test_a_lock_that_is_let_go_in_a_moment_is_waited_for(server):
     letting_go.join()
     assert after.last_seq() == 1
     after.close()
+
+
+def test_a_session_of_ours_that_lives_on_in_the_database_is_ended_and_replaced(server):
+    """As after a partition: our end of the connection broke, the database has not noticed and keeps its lock."""
+    kit = PostgresKit(postgres.new_database(server, "halfopen"))
+    kit.store.append(batch(1))
+    lost = kit.store._writer
+    kit.store._writer = None
+    kit.store.append(batch(2))
+    assert kit.store.last_seq() == 2
+    lost.close()
+    kit.close()
+
+
+def test_a_server_stopped_in_the_middle_of_a_transaction_does_not_keep_another_from_taking_over(server):
+    kit = PostgresKit(postgres.new_database(server, "stopped"))
+    kit.store.append(batch(1))
+    kit.store._writer.execute("BEGIN")
+    kit.store._writer.execute("SELECT value FROM windfall.meta WHERE key = 'epoch' FOR SHARE")
+    kit.store._writer.execute("INSERT INTO windfall.jobs VALUES (7, 'half')")
+    other = open_store(kit.where, take_over=True)
+    assert other.job_spec(7) is None
+    other.append(batch(2))
+    other.close()
+    kit.close()

@@ -15,8 +15,11 @@ if TYPE_CHECKING:  # every command looks where its state is; few open it
     from windfall.store.contract import Store
 
 
-def open_store(where: str | Path | StateLocation) -> Store:
-    """The store at a directory, at `memory:` or at `postgresql://...`; made if it is not there yet."""
+def open_store(where: str | Path | StateLocation, take_over: bool = False) -> Store:
+    """The store at a directory, at `memory:` or at `postgresql://...`; made if it is not there yet.
+
+    `take_over`: replace a server that holds a database. A directory has to be let go by the server's own process.
+    """
     text = where.store if isinstance(where, StateLocation) else str(where)
     if text == "memory:":
         from windfall.store.memory import MemoryStore
@@ -25,10 +28,21 @@ def open_store(where: str | Path | StateLocation) -> Store:
     if url := database_url(text):
         from windfall.store.postgres import PostgresStore
 
-        return PostgresStore(url)
+        return PostgresStore(url, take_over)
     from windfall.store.sqlite import SqliteStore
 
     return SqliteStore(Path(text))
+
+
+def open_following(where: StateLocation) -> Store:
+    """The store read while another server writes to it; its writing half raises."""
+    if where.url:
+        from windfall.store.postgres_following import PostgresFollower
+
+        return PostgresFollower(where.url)
+    from windfall.store.following import SqliteFollower
+
+    return SqliteFollower(where.directory)
 
 
 def holds_state(where: StateLocation) -> bool:

@@ -14,12 +14,14 @@ from windfall.store.contract import (
     BadValue,
     Batch,
     ChunkRow,
+    Holder,
     JobRow,
     OutputRow,
     Record,
     Snapshot,
     StoreConflict,
     StoreCorrupt,
+    StoreFenced,
     StoreNewer,
 )
 
@@ -78,6 +80,28 @@ def conflict(new: Record) -> StoreConflict:
         f"record {new.seq} ('{new.kind}') is in the log already, with another content",
         hint="has another server written to this state? Stop all but one, and start that one again",
     )
+
+
+def check_epoch(ours: int, stored: object) -> None:
+    """Refuse to write if another server has opened the store since."""
+    if str(stored) != str(ours):
+        raise fenced(f"it is in epoch {stored}, and this server opened it in epoch {ours}")
+
+
+def fenced(why: str) -> StoreFenced:
+    return StoreFenced(
+        f"another server has taken this state over ({why})",
+        hint="what was acknowledged is kept, and the other server goes on with it",
+    )
+
+
+def beat_text(count: int, url: str) -> str:
+    return f"{count} {url}"
+
+
+def holder_of(epoch: str | None, beat: str | None, process: str) -> Holder:
+    count, _, url = (beat or "0").partition(" ")
+    return Holder(int(epoch or 0), int(count), url, process)
 
 
 def check_version(stored: int, where: str) -> None:

@@ -5,6 +5,8 @@ Promises:
 - The very same batch may be appended again, after an error or after a success: it is kept once.
 - Records are numbered from 1 without gaps. Reading checks each one (crc32 over its number and its bytes).
 - One process at a time opens a store; the next one is refused and told who holds it.
+- Who opens a store begins a new epoch. Every transaction of an earlier epoch fails (StoreFenced) and keeps nothing, so
+  that a server that was taken for dead and goes on can do no harm.
 - `append`, `save_snapshot` and `prune` come from one thread at a time; everything that reads may be called from any
   thread at any time and never waits for the writer.
 - Every failure of the store is a `StoreError`, never an exception of a database's own. Its `retryable` says whether the
@@ -30,6 +32,8 @@ SCHEMA_VERSION = 1
 
 OWN = "own "
 """Keys of the table `meta` begin with this for texts that are remembered."""
+EPOCH, BEAT = "epoch", "beat"
+"""Keys of the table `meta` for the server that writes. They stay with the store, and are not copied with a state."""
 
 
 class StoreError(WindfallError):
@@ -64,6 +68,12 @@ class StoreConflict(StoreFailed):
     """The log holds another record under this number: another server has written, or we are wrong."""
 
     code = "store-conflict"
+
+
+class StoreFenced(StoreFailed):
+    """Another server has taken the state over: this one may write nothing more. None of the batch was kept."""
+
+    code = "state-taken-over"
 
 
 class StoreReadOnly(StoreFailed):
@@ -157,6 +167,16 @@ class Snapshot(NamedTuple):
 
     seq: int
     data: bytes
+
+
+class Holder(NamedTuple):
+    """Who writes to a store: the epoch, signs of life that were given in it, where the server is, who has the lock."""
+
+    epoch: int
+    beats: int
+    url: str
+    process: str
+    """Empty if nobody holds the lock."""
 
 
 class Batch(Struct):
@@ -270,6 +290,19 @@ class Store(Protocol):
     def open_blob(self, sha256: str) -> BinaryIO:
         """The content from its beginning; KeyError if there is none."""
         ...
+
+    # Who writes
+
+    @property
+    def epoch(self) -> int:
+        """Counts who has opened the store for writing, this one included."""
+        ...
+
+    def beat(self, url: str) -> None:
+        """Give a sign of life, and say where the server is. StoreFenced if another has taken over."""
+        ...
+
+    def holder(self) -> Holder: ...
 
     # Small texts of the state itself: its id, the key of its pools' tokens
 

@@ -88,6 +88,21 @@ class Lock:
             self._file = -1
 
 
+def lock_holder(directory: Path) -> str:
+    """Which process holds the lock of a state directory; empty if none does."""
+    try:
+        file = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return ""
+    except OSError:
+        return os.read(file, 300).decode(errors="replace").strip() or "another process"
+    finally:
+        os.close(file)
+
+
 def free_bytes(path: Path) -> int:
     there = os.statvfs(path)
     return there.f_bavail * there.f_frsize

@@ -14,7 +14,7 @@ from windfall.store import holds_state
 from windfall.store.contract import Snapshot, Store
 from windfall.store.files import naming
 from windfall.store.location import StateLocation
-from windfall.store.view import TABLES, Row, View
+from windfall.store.view import TABLES, Row, View, of_state
 
 if TYPE_CHECKING:
     from windfall.store.postgres import Connection
@@ -99,7 +99,7 @@ def _fill_directory(filling: Filling, directory: Path) -> None:
 
 def _insert(writer: sqlite3.Connection, filling: Filling) -> None:
     for table, columns in TABLES.items():
-        writer.execute(f"DELETE FROM {table}")
+        writer.execute(f"DELETE FROM {table}{of_state(table)}")
         marks = ", ".join("?" * len(columns))
         writer.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", filling.rows(table))
 
@@ -119,7 +119,7 @@ def _fill_database(filling: Filling, url: str) -> None:
 
 
 def _copy(writer: Connection, filling: Filling) -> None:
-    writer.execute("DELETE FROM windfall.meta")
+    writer.execute("DELETE FROM windfall.meta WHERE key NOT IN ('epoch', 'beat')")
     for table in TABLES:
         statement, types = _COPY[table]
         with writer.cursor() as cursor, cursor.copy(statement) as copy:

@@ -7,11 +7,13 @@ import tempfile
 import threading
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from copy import copy
 from pathlib import Path
 from typing import BinaryIO
 
 from windfall.store.checks import (
     check_batch,
+    check_epoch,
     check_numbers,
     check_reach,
     check_sha256,
@@ -27,6 +29,7 @@ from windfall.store.contract import (
     BlobSource,
     ChunkHead,
     ChunkRow,
+    Holder,
     Loaded,
     OutputRow,
     Record,
@@ -51,11 +54,23 @@ class MemoryStore:
         self._blobs: dict[str, bytes] = {}
         self._tokens: dict[str, TokenRow] = {}
         self._own: dict[str, str] = {}
+        self._writes = {"epoch": 1, "beats": 0}
+        self._url = [""]
+        self.epoch = 1
+
+    def taken_over(self) -> MemoryStore:
+        """The same memory, opened by another server: this one is fenced."""
+        other = copy(self)  # shares everything that is kept
+        with self._lock:
+            self._writes.update(epoch=self._writes["epoch"] + 1, beats=0)
+            other.epoch = self._writes["epoch"]
+        return other
 
     # The log
 
     def append(self, batch: Batch) -> None:
         check_batch(batch)
+        check_epoch(self.epoch, self._writes["epoch"])
         new = [Record(*row) for row in batch.records]
         sums = {record.seq: crc(record.seq, record.data) for record in new}
         for record in new:
@@ -91,8 +106,9 @@ class MemoryStore:
         return Loaded(snapshot, checked(rows, after, repair), warnings, [FormatSince(1, FORMAT)])
 
     def save_snapshot(self, seq: int, data: bytes) -> None:
+        check_epoch(self.epoch, self._writes["epoch"])
         others = [s for s in self._snapshots if s.seq != seq]
-        self._snapshots = sorted([*others, Snapshot(seq, data)])[-2:]
+        self._snapshots[:] = sorted([*others, Snapshot(seq, data)])[-2:]
 
     def last_seq(self) -> int:
         with self._lock:
@@ -179,6 +195,16 @@ class MemoryStore:
 
     def open_blob(self, sha256: str) -> BinaryIO:
         return io.BytesIO(self._blobs[check_sha256(sha256)])
+
+    # Who writes
+
+    def beat(self, url: str) -> None:
+        check_epoch(self.epoch, self._writes["epoch"])
+        self._writes["beats"] += 1
+        self._url[0] = url
+
+    def holder(self) -> Holder:
+        return Holder(self._writes["epoch"], self._writes["beats"], self._url[0], "this process")
 
     # Small texts of the state itself
 

@@ -13,7 +13,9 @@ from typing import Any, BinaryIO, LiteralString, TypeVar, cast
 from windfall.errors import BadInput
 from windfall.store import formats
 from windfall.store.checks import (
+    beat_text,
     check_batch,
+    check_epoch,
     check_numbers,
     check_reach,
     check_sha256,
@@ -24,14 +26,19 @@ from windfall.store.checks import (
     conflict,
     crc,
     dropped,
+    fenced,
+    holder_of,
 )
 from windfall.store.contract import (
+    BEAT,
+    EPOCH,
     OWN,
     SCHEMA_VERSION,
     BadValue,
     Batch,
     BlobSource,
     ChunkHead,
+    Holder,
     Loaded,
     OutputRow,
     Record,
@@ -87,9 +94,14 @@ LOCK_KEY = 0x57494E4446  # "WINDF"
 LET_GO: Sql = "SET lock_timeout = '2s'"
 NO_LIMIT: Sql = "SET lock_timeout = 0"
 TAKE_LOCK: Sql = "SELECT pg_advisory_lock(%s)"
-LOCK_HOLDER: Sql = """SELECT application_name FROM pg_stat_activity a JOIN pg_locks l USING (pid)
+LOCK_HOLDER: Sql = """SELECT application_name, pid FROM pg_stat_activity a JOIN pg_locks l USING (pid)
     WHERE locktype = 'advisory' AND granted AND a.datname = current_database() AND l.database = a.datid
     AND (classid::bigint << 32 | objid::bigint) = %s"""
+
+END_SESSION: Sql = "SELECT pg_terminate_backend(%s)"
+# Shared: a server that takes over waits for the transaction, and the transactions behind it see the new epoch.
+LOCK_EPOCH: Sql = "SELECT value FROM windfall.meta WHERE key = %s FOR SHARE"
+READ_HOLDER: Sql = "SELECT key, value FROM windfall.meta WHERE key = ANY(%s)"
 
 # Rows are copied in; only a batch that comes a second time is inserted row by row.
 COPY_RECORDS: Sql = "COPY windfall.records (seq, t, job, kind, crc, data) FROM STDIN (FORMAT BINARY)"
@@ -157,6 +169,10 @@ _PAGE = 2000
 _SPOOL_BYTES = 8 << 20
 _PART_BYTES = 1 << 20
 _CONNECT_S = 10
+_NOTICE_SILENCE = {
+    "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
+}  # fmt: skip
+"""A network that loses every packet is noticed within about ten seconds, not after hours."""
 _RAW = (psycopg.Error, OverflowError, TypeError, UnicodeError)
 """What psycopg raises, for the database's reasons or for its own."""
 
@@ -171,37 +187,52 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 class PostgresStore:
     """The contract on a database: the writer's connection holds the lock, each reading thread has its own."""
 
-    def __init__(self, url: str) -> None:
-        self.shown = without_password(url)
-        self._url = url
-        self._writing = threading.Lock()
-        self._writer: Connection | None = None
-        self._local = threading.local()
-        self._readers: list[Connection] = []
+    def __init__(self, url: str, take_over: bool = False) -> None:
+        """`take_over`: end the session of a server that holds the database. It can write nothing more."""
+        self._prepare_reading(url)
+        self._take_over = take_over
         try:
             self._formats = self._commit(self._prepare)
+            self.epoch = self._commit(self._begin_epoch)
         except BaseException as error:
             self.close()
             if not isinstance(error, StoreError):
                 raise
             raise _unreached(error, self.shown) from error.__cause__
 
+    def _prepare_reading(self, url: str) -> None:
+        self.shown = without_password(url)
+        self.epoch = self._beats = 0
+        self._session = 0
+        """The process of the database that serves, or served, the writer's connection."""
+        self._url = url
+        self._writing = threading.Lock()
+        self._writer: Connection | None = None
+        self._local = threading.local()
+        self._readers: list[Connection] = []
+
     # Connections
 
     def _connect(self) -> Connection:
         name = f"windfall: process {os.getpid()} on {socket.gethostname()}"
-        return psycopg.connect(self._url, application_name=name[:63], autocommit=True, connect_timeout=_CONNECT_S)
+        more: dict[str, Any] = {"application_name": name[:63], "connect_timeout": _CONNECT_S, **_NOTICE_SILENCE}
+        if "," in self._url and "target_session_attrs" not in self._url:
+            more["target_session_attrs"] = "read-write"  # of several databases, the one that is not a standby
+        return psycopg.connect(self._url, autocommit=True, **more)
 
     def _connect_writer(self) -> Connection:
         connection = self._connect()
         try:
             connection.execute(LET_GO)
+            self._end_session_before(connection)
             connection.execute(TAKE_LOCK, (LOCK_KEY,))
             connection.execute(NO_LIMIT)
+            self._session = connection.info.backend_pid
         except errors.LockNotAvailable:
-            holder = connection.execute(LOCK_HOLDER, (LOCK_KEY,)).fetchone()
-            who = holder[0].removeprefix("windfall: ") if holder else "another process"
+            who = _process(connection.execute(LOCK_HOLDER, (LOCK_KEY,)).fetchone()) or "another process"
             connection.close()
+            if self.epoch:
+                raise fenced(who) from None
             raise StoreInUse(
                 f"this database is in use by {who}",
                 hint="talk to that server (--server URL --token T), stop it, or use another state: --state DIR",
@@ -210,6 +241,22 @@ class PostgresStore:
             connection.close()
             raise
         return connection
+
+    def _end_session_before(self, connection: Connection) -> None:
+        """End the session that has the lock, if it is an earlier one of ours, or of a server that is to be replaced.
+
+        A connection that broke on our side may live on in the database for hours, with its lock.
+        """
+        holder = connection.execute(LOCK_HOLDER, (LOCK_KEY,)).fetchone()
+        if holder is not None and (holder[1] == self._session or (self._take_over and not self.epoch)):
+            connection.execute(END_SESSION, (holder[1],))
+
+    @staticmethod
+    def _begin_epoch(writer: Connection) -> int:
+        epoch = int((writer.execute(READ_META, (EPOCH,)).fetchone() or (0,))[0]) + 1
+        writer.execute(WRITE_META, (EPOCH, str(epoch)))
+        writer.execute(WRITE_META, (BEAT, beat_text(0, "")))
+        return epoch
 
     def _prepare(self, writer: Connection) -> list[formats.FormatSince]:
         """Make the tables, or find out who made those that are there."""
@@ -233,6 +280,8 @@ class PostgresStore:
                 if self._writer is None:
                     self._writer = self._connect_writer()
                 with self._writer.transaction():
+                    if self.epoch:
+                        check_epoch(self.epoch, (self._writer.execute(LOCK_EPOCH, (EPOCH,)).fetchone() or (None,))[0])
                     return work(self._writer)
             except _RAW as error:
                 if self._writer is not None and self._writer.broken:
@@ -432,6 +481,18 @@ class PostgresStore:
         spool.seek(0)
         return spool
 
+    # Who writes
+
+    def beat(self, url: str) -> None:
+        check_texts(url=url)
+        self._beats += 1
+        self._commit(lambda writer: writer.execute(WRITE_META, (BEAT, beat_text(self._beats, url))))
+
+    def holder(self) -> Holder:
+        kept = dict(self._read(READ_HOLDER, ([EPOCH, BEAT],)))
+        locks = self._read(LOCK_HOLDER, (LOCK_KEY,))
+        return holder_of(kept.get(EPOCH), kept.get(BEAT), _process(locks[0]) if locks else "")
+
     # Small texts of the state itself
 
     def remembered(self, name: str) -> str | None:
@@ -501,6 +562,11 @@ def _check_repeated(writer: Connection, records: list[Record]) -> None:
     for record in records:
         if writer.execute(ONE_RECORD, (record[0],)).fetchone() != tuple(record):
             raise conflict(Record(*record)) from None
+
+
+def _process(holder: Sequence[Any] | None) -> str:
+    """Who has the lock, as its session is called."""
+    return "" if holder is None else str(holder[0]).removeprefix("windfall: ") or "another process"
 
 
 def _one(rows: list[Any]) -> bytes | None:

@@ -20,7 +20,7 @@ _PAGE = 500
 _SPOOL_BYTES = 8 << 20
 # Texts in the order of their bytes, as SQLite has them, whatever the database's own order is.
 _READ: dict[str, LiteralString] = {
-    "meta": 'SELECT key, value FROM windfall.meta ORDER BY key COLLATE "C"',
+    "meta": '''SELECT key, value FROM windfall.meta WHERE key NOT IN ('epoch', 'beat') ORDER BY key COLLATE "C"''',
     "records": "SELECT seq, t, job, kind, crc, data FROM windfall.records ORDER BY seq",
     "jobs": "SELECT job, spec FROM windfall.jobs ORDER BY job",
     "chunks": "SELECT job, first, count, class, codec, data FROM windfall.chunks ORDER BY job, first",

@@ -12,7 +12,9 @@ from typing import Any, BinaryIO, TypeVar
 
 from windfall.store import files, formats
 from windfall.store.checks import (
+    beat_text,
     check_batch,
+    check_epoch,
     check_numbers,
     check_reach,
     check_tasks,
@@ -22,14 +24,18 @@ from windfall.store.checks import (
     conflict,
     crc,
     dropped,
+    holder_of,
 )
 from windfall.store.contract import (
+    BEAT,
+    EPOCH,
     OWN,
     SCHEMA_VERSION,
     BadValue,
     Batch,
     BlobSource,
     ChunkHead,
+    Holder,
     Loaded,
     OutputRow,
     Record,
@@ -58,6 +64,7 @@ CREATE TABLE tokens (id TEXT PRIMARY KEY, hash TEXT NOT NULL, role TEXT NOT NULL
 """
 READ_FORMATS = f"SELECT key, value FROM meta WHERE key LIKE '{formats.FORMAT_KEYS}'"
 WRITE_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+READ_HOLDER = f"SELECT key, value FROM meta WHERE key IN ('{EPOCH}', '{BEAT}')"
 READ_META = "SELECT value FROM meta WHERE key = ?"
 READ_VERSION = "SELECT value FROM meta WHERE key = 'schema'"
 
@@ -134,7 +141,9 @@ class SqliteStore:
             self._writer: sqlite3.Connection | None = None
             self._local = threading.local()
             self._readers: list[sqlite3.Connection] = []
+            self.epoch = self._beats = 0
             self._formats = self._commit(self._prepare)
+            self.epoch = self._commit(self._begin_epoch)
             with files.naming(directory):
                 self._made.set()
         except BaseException:
@@ -174,6 +183,8 @@ class SqliteStore:
                 if self._writer is None:
                     self._writer = self._connect(PRAGMAS)
                 self._writer.execute("BEGIN IMMEDIATE")
+                if self.epoch:
+                    check_epoch(self.epoch, (self._writer.execute(READ_META, (EPOCH,)).fetchone() or (None,))[0])
                 result = work(self._writer)
                 self._writer.execute("COMMIT")
                 return result
@@ -184,6 +195,13 @@ class SqliteStore:
                 if isinstance(error, sqlite3.Error | sqlite3.Warning | OverflowError | UnicodeError):
                     raise self._named(error) from error
                 raise
+
+    @staticmethod
+    def _begin_epoch(writer: sqlite3.Connection) -> int:
+        epoch = int((writer.execute(READ_META, (EPOCH,)).fetchone() or (0,))[0]) + 1
+        writer.execute(WRITE_META, (EPOCH, str(epoch)))
+        writer.execute(WRITE_META, (BEAT, beat_text(0, "")))
+        return epoch
 
     def filled(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """For windfall.store.filling: `work` writes rows of another store in one transaction."""
@@ -348,6 +366,17 @@ class SqliteStore:
 
     def open_blob(self, sha256: str) -> BinaryIO:
         return self._blobs.open(sha256)
+
+    # Who writes
+
+    def beat(self, url: str) -> None:
+        check_texts(url=url)
+        self._beats += 1
+        self._commit(lambda writer: writer.execute(WRITE_META, (BEAT, beat_text(self._beats, url))))
+
+    def holder(self) -> Holder:
+        kept = dict(self._read(READ_HOLDER))
+        return holder_of(kept.get(EPOCH), kept.get(BEAT), files.lock_holder(self.directory))
 
     # Small texts of the state itself
 

@@ -12,7 +12,7 @@ from windfall.store import files, formats
 from windfall.store.checks import check_version, unpack_snapshot
 from windfall.store.contract import Snapshot
 from windfall.store.sqlite import READ_FORMATS, READ_VERSION, named_error
-from windfall.store.view import KEYS, TABLES, Row
+from windfall.store.view import KEYS, TABLES, Row, of_state
 
 _PAGE = 500
 _TRIES = 20
@@ -88,7 +88,7 @@ class SqliteView:
     def rows(self, table: str) -> Iterator[Row]:
         columns, keys = ", ".join(TABLES[table]), ", ".join(KEYS[table])
         with self._naming():
-            cursor = self._execute(f"SELECT {columns} FROM {table} ORDER BY {keys}")
+            cursor = self._execute(f"SELECT {columns} FROM {table}{of_state(table)} ORDER BY {keys}")
             while page := cursor.fetchmany(_PAGE):
                 yield from page
 
@@ -135,7 +135,7 @@ class SalvageView(SqliteView):
         columns, keys = ", ".join(TABLES[table]), KEYS[table]
         seen: tuple[object, ...] | None = None
         try:
-            for row in self._execute(f"SELECT {columns} FROM {table} ORDER BY {', '.join(keys)}"):
+            for row in self._execute(f"SELECT {columns} FROM {table}{of_state(table)} ORDER BY {', '.join(keys)}"):
                 seen = row[: len(keys)]
                 yield row
             return
@@ -144,7 +144,7 @@ class SalvageView(SqliteView):
         behind: list[Row] = []
         backwards = ", ".join(f"{key} DESC" for key in keys)
         with contextlib.suppress(sqlite3.Error, sqlite3.Warning):
-            for row in self._execute(f"SELECT {columns} FROM {table} ORDER BY {backwards}"):
+            for row in self._execute(f"SELECT {columns} FROM {table}{of_state(table)} ORDER BY {backwards}"):
                 if seen is not None and row[: len(keys)] <= seen:
                     break
                 behind.append(row)

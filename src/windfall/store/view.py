@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Protocol
 
 from windfall.errors import BadInput
 from windfall.store import formats, holds_state
-from windfall.store.contract import Snapshot
+from windfall.store.contract import BEAT, EPOCH, Snapshot
 from windfall.store.location import StateLocation
 
 TABLES: dict[str, tuple[str, ...]] = {
@@ -32,6 +32,11 @@ KEYS: dict[str, tuple[str, ...]] = {
 """The columns that rows are read in the order of."""
 
 Row = tuple[Any, ...]
+
+
+def of_state(table: str) -> str:
+    """The condition on rows that belong to the state, and not to the server that writes to it."""
+    return f" WHERE key NOT IN ('{EPOCH}', '{BEAT}')" if table == "meta" else ""
 
 
 class View(Protocol):
