@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-fast test-kubernetes test-outage calibration check bench docs screens system format clean
+.PHONY: demo test test-fast test-snakemake test-kubernetes test-outage calibration check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -23,6 +23,10 @@ test: system $(STAMP) check
 
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile -q -m "not slow"
+
+# The plug-in of Snakemake against the real one, which gets an environment of its own; `make test` has it, too.
+test-snakemake: $(STAMP)
+	$(BIN)/python -m pytest tests/e2e/jobs/test_snakemake.py -q --timeout 600
 
 # Against a real control plane. Building it takes ten minutes, once: it is kept in ~/.cache/windfall/kubernetes, or
 # where WINDFALL_KUBERNETES says.
@@ -65,4 +69,4 @@ screens: $(STAMP)
 	$(BIN)/python tools/console_shots.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-snakemake build dist .mypy_cache .ruff_cache .import_linter_cache
