@@ -44,6 +44,7 @@ T = TypeVar("T")
 
 Workers = list[PoolWorker]  # `list` is also the name of a method
 Rows = list[Seen]
+Ids = list[str]
 
 
 class WorkerSource(Protocol):
@@ -169,7 +170,7 @@ class OrderedWorkers:
         self.name, self._slots, self.pool = name, slots, pool
         self._reported: set[str] = set()
         self._ids: dict[str, list[str]] = {}
-        """Ids of the living workers by name, as last listed."""
+        """Ids of the living workers by name: as last listed, and those ordered since."""
         self._lock = threading.Lock()  # a pool is called from one thread at a time
         self._called_t = -math.inf
         self._stops = False
@@ -185,7 +186,12 @@ class OrderedWorkers:
             if self._stops:
                 return _STOPS
             self._keep_apart()
-            return guarded(self.pool.start, order)
+            return self._ordered(order, guarded(self.pool.start, order))
+
+    def _ordered(self, order: Order, answer: str | PoolError) -> str | PoolError:
+        if isinstance(answer, str) and answer not in self._ids.setdefault(order.host, []):
+            self._ids[order.host].append(answer)
+        return answer
 
     def rows(self) -> Rows | PoolError:
         with self._lock:
@@ -219,7 +225,9 @@ class OrderedWorkers:
             with self._lock:
                 self._keep_apart()
                 answers = _STOPS if self._stops else guarded(self.pool.start_many, orders)
-            yield from zip(orders, [answers] * len(orders) if isinstance(answers, PoolError) else answers, strict=True)
+            each = [answers] * len(orders) if isinstance(answers, PoolError) else answers
+            for order, answer in zip(orders, each, strict=True):
+                yield order, self._ordered(order, answer)
             return
         for order in orders:
             answer = self.order(order)
@@ -234,10 +242,7 @@ class OrderedWorkers:
         # Of a worker that was started twice, the row that lives counts.
         ended_first = sorted(rows, key=lambda row: row.phase != ENDED)
         mine = {row.host: row for row in ended_first if row.host is not None}
-        self._ids = {}
-        for row in rows:
-            if row.host is not None and row.phase != ENDED:
-                self._ids.setdefault(row.host, []).append(row.id)
+        self._note(rows)
         self._reported &= mine.keys()
         ended = [host for host, row in mine.items() if row.phase == ENDED and host not in self._reported]
         self._reported.update(ended)
@@ -249,6 +254,12 @@ class OrderedWorkers:
         return living + [
             PoolWorker(host, False, _error(mine[host]), mine[host].cause == RELEASED, for_good=True) for host in ended
         ]
+
+    def _note(self, rows: Rows) -> None:
+        self._ids = {}
+        for row in rows:
+            if row.host is not None and row.phase != ENDED:
+                self._ids.setdefault(row.host, []).append(row.id)
 
     def end(self, host: str, gently: bool) -> None:
         for id in self._ids.get(host, ()):
@@ -266,19 +277,20 @@ class OrderedWorkers:
         until = time.monotonic() + seconds
         left = self._living()
         while left:
-            for row in left:
-                self.end_id(row.id, gently)
+            for id in left:
+                self.end_id(id, gently)
             time.sleep(max(_POLL_S, min(self.interval_s / 4, until - time.monotonic())))
             left = self._living()
             if time.monotonic() >= until:
                 break
         return bool(left)
 
-    def _living(self) -> Rows:
+    def _living(self) -> Ids:
+        """Ids of what lives. If that cannot be listed, of what lived when it could be, and what was ordered since."""
         rows = self.rows()
-        if isinstance(rows, PoolError):
-            return []
-        return [row for row in rows if row.host is not None and row.phase != ENDED]
+        if not isinstance(rows, PoolError):
+            self._note(rows)
+        return [id for ids in self._ids.values() for id in ids]
 
 
 def _error(row: Seen) -> str:

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 
 from windfall.planning.counts import SpellCounts
 from windfall.planning.offers import Offer
+from windfall.planning.room import Room, room_in
 
 # Time to store or restore a checkpoint, as HADS's authors measured it.
 CHECKPOINT_S = 13.0
@@ -184,9 +185,13 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return FLEET if self.is_fleet else WORKFLOW if self.is_workflow else BAG
 
     def left_of(self, offer: Offer) -> int:
-        """How many more machines of this offer may be started."""
-        used = sum(machine.offer.key == offer.key and machine.offer.market == offer.market for machine in self.machines)
-        return max(0, (offer.limit if offer.limit is not None else self.unfinished) - used)
+        """How many more machines of this offer may be started, if none of the other offers of its pool are."""
+        return self.room().of(offer)
+
+    def room(self) -> Room:
+        """How many more machines may be started."""
+        rented = ((machine.offer, machine.phase is not Phase.HIBERNATED) for machine in self.machines)
+        return room_in(self.offers, rented, self.unfinished)
 
     @property
     def unfinished(self) -> int:

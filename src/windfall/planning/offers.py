@@ -51,11 +51,20 @@ class Offer(Struct, frozen=True, kw_only=True):
     """The rate at which hibernated machines resume, likewise."""
     price_moves: PriceLaw | None = None
     """How its price is expected to move; None: it stays."""
+    pool_limit: int | None = None
+    """Most machines of all offers of its pool together, hibernated ones not counted; None: no such limit."""
+    gpus: int = 0
+    """GPUs of one machine."""
 
     @property
     def key(self) -> str:
         """The offer among those of all pools."""
         return f"{self.pool}/{self.name}"
+
+    @property
+    def most(self) -> int | None:
+        """Most machines of this offer at once, by its own limit and its pool's; None: no limit."""
+        return min((limit for limit in (self.limit, self.pool_limit) if limit is not None), default=None)
 
     def speed_for(self, task_class: str) -> float:
         """The speed for one class of tasks; a table falls back on its entry `default`, then on 1.0."""

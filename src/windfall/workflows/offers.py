@@ -18,7 +18,7 @@ MOST_CHANGES_PER_H = 3600.0
 MARKETS = ("on-demand", "spot")
 HINT = (
     "fields: name, cores, memory_gb, speed, price_usd, cycle_s, lag_s, market, limit, minimum_s, bills_boot, "
-    "free_if_taken, free_if_taken_within_s, when_taken, interruptions_per_h, resumes_per_h, price_moves; "
+    "free_if_taken, free_if_taken_within_s, when_taken, interruptions_per_h, resumes_per_h, price_moves, gpus; "
     "see examples/offers.toml"
 )
 
@@ -68,6 +68,12 @@ def offer_from(table: Any, place: str) -> Offer:
         ("lag_s", 0 <= offer.lag_s < math.inf, "seconds from 0 up"),
         ("market", offer.market in MARKETS, " or ".join(MARKETS)),
         ("price_moves", moves is None or _is_price_law(moves), "changes_per_h, step (up to 1) and spread, from 0 up"),
+        ("gpus", 0 <= offer.gpus <= 1024, "a number from 0 to 1024"),
+        (
+            "pool_limit",
+            offer.pool_limit is None or offer.pool_limit >= 0,
+            "a number of machines from 0 up, or left out",
+        ),
         ("limit", offer.limit is None or offer.limit >= 0, "a number of machines from 0 up, or left out"),
     )
     for field, holds, wanted in rules:

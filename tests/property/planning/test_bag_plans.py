@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.clouds.bag_plans import World
 from windfall.planning.bags.feasibility import earliest_deadline_t, fits_by
 from windfall.planning.bags.packing import Item, longest_first
-from windfall.planning.bags.safety_net import SafetyNet, startable
+from windfall.planning.bags.safety_net import SafetyNet
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS
@@ -33,9 +33,9 @@ strike_lists = st.lists(
 task_lists = st.lists(st.tuples(st.integers(10, 500), st.sampled_from([0.0, 1.0, 3.0])), min_size=1, max_size=16)
 
 
-def make_offers(terms: dict) -> tuple[Offer, ...]:
+def make_offers(terms: dict, pool_limit: int | None = None) -> tuple[Offer, ...]:
     """One type in both markets, and a larger one on demand without a limit worth the name."""
-    common = {"cycle_s": terms["cycle_s"], "lag_s": terms["lag_s"]}
+    common = {"cycle_s": terms["cycle_s"], "lag_s": terms["lag_s"], "pool_limit": pool_limit}
     price = terms["cores"] * terms["cycle_s"] / 3600
     memory_gb = 4.0
     return (
@@ -53,7 +53,7 @@ def make_tasks(raw: list[tuple[int, float]]) -> list[Task]:
 
 def net_holds_at_first(tasks: list[Task], offers: tuple[Offer, ...], deadline_t: float) -> bool:
     snapshot = Snapshot(t=0.0, deadline_t=deadline_t, tasks={t.id: t for t in tasks}, machines=(), offers=offers)
-    safety_net = SafetyNet(snapshot, [], startable(snapshot), MARGIN_S)
+    safety_net = SafetyNet(snapshot, [], snapshot.room(), MARGIN_S)
     return safety_net.latest_t(longest_first([Item(task, 1, []) for task in tasks])) > 0.0
 
 
@@ -66,6 +66,17 @@ def test_no_interruption_makes_it_miss_a_deadline_that_on_demand_could_meet(plan
     if not net_holds_at_first(tasks, offers, deadline_t):
         return
     assert World(PLANNERS[planner], tasks, offers, deadline_t, strikes).run() <= deadline_t + 1e-6
+
+
+@pytest.mark.parametrize("planner", SAFE)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    raw=task_lists, terms=offer_terms, pool_limit=st.integers(1, 8), spare=st.floats(1.05, 4.0), strikes=strike_lists
+)
+def test_the_limit_of_a_pool_holds_over_its_offers(planner, raw, terms, pool_limit, spare, strikes):
+    tasks, offers = make_tasks(raw), make_offers(terms, pool_limit)
+    deadline_t = (terms["lag_s"] + max(task.runtime_s for task in tasks) + 2 * MARGIN_S) * spare
+    World(PLANNERS[planner], tasks, offers, deadline_t, strikes).run()  # it refuses more machines than the limit
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

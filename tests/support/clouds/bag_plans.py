@@ -97,7 +97,7 @@ class World:
             names[start.label] = f"m{self.born}"
             self.machines[names[start.label]] = Rented(names[start.label], start.offer, self.t)
             self.born += 1
-        self._check_limits()
+        self._check_limits(bool(plan.start))
         named = [task for queue in plan.assign.values() for task in queue]
         assert len(named) == len(set(named)), "a task is named twice"
         for label, queue in plan.assign.items():
@@ -123,8 +123,11 @@ class World:
                     other.waiting.remove(task)
         machine.waiting = list(queue)
 
-    def _check_limits(self) -> None:
+    def _check_limits(self, started: bool) -> None:
+        awake = sum(machine.asleep_t is None for machine in self.machines.values())
         for offer in self.offers:
+            if started and offer.pool_limit is not None:
+                assert awake <= offer.pool_limit, "more machines than the limit of the pool"
             count = sum(machine.offer == offer for machine in self.machines.values())
             assert offer.limit is None or count <= offer.limit, "more machines than the limit"
 

@@ -25,6 +25,7 @@ from windfall.core.events import (
 )
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.wishes import AskWish
+from windfall.drivers import supply
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.drivers.supply import LONGEST_WAIT_S, Backoff, OrderedWorkers
@@ -199,6 +200,18 @@ def test_of_several_workers_that_are_being_started_when_the_server_stops_none_is
         source.stop(1.0)
         assert asked.result(60).error == "the server stops"
     assert pool.starts == ["p-1-1"] and pool.there == {}
+
+
+def test_what_cannot_be_listed_when_the_server_stops_is_ended_all_the_same(monkeypatch):
+    monkeypatch.setattr(supply, "_END_S", 0.2)
+    pool = Misbehaving()
+    source = OrderedWorkers("p", 1, pool)
+    source.start(AskWish("p", 1, 2))
+    source.list()
+    source.start(AskWish("p", 2, 1))
+    pool.list = lambda: PoolError("not now", TRANSIENT)
+    source.stop(0.0)
+    assert len(pool.starts) == 3 and pool.there == {}
 
 
 def test_a_worker_that_came_and_vanished_is_asked_for_again():

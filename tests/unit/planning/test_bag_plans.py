@@ -13,7 +13,7 @@ from windfall.planning.bags.feasibility import earliest_deadline_t, fits_by
 from windfall.planning.bags.packing import Bin, Item, fill, fresh, longest_first
 from windfall.planning.bags.planning_pass import PlanningPass
 from windfall.planning.bags.prices import Prices
-from windfall.planning.bags.safety_net import SafetyNet, startable
+from windfall.planning.bags.safety_net import SafetyNet
 from windfall.planning.contract import ONDEMAND, SPOT, Group, Machine, Market, Phase, Running, Snapshot, Task
 from windfall.planning.counts import CountSettings, SpellCounts, launched, was_up
 from windfall.planning.offers import Offer
@@ -107,7 +107,7 @@ def test_it_replans_before_the_safety_net_could_fail():
     busy = machine(Phase.BUSY, running=(Running(0, 500.0),), paid_until_t=1200.0)
     shown = snapshot(busy, count=1, seconds=600.0, t=300.0)
     plan = WINDFALL(shown)
-    safety_net = SafetyNet(shown, [], startable(shown), 5.0)
+    safety_net = SafetyNet(shown, [], shown.room(), 5.0)
     assert plan.replan_t <= safety_net.latest_t([Item(Task(0, 600.0), 1, [])])
 
 

@@ -170,7 +170,7 @@ def _steady_cores(state: State, bag: Bag) -> float:
     cores = 0.0
     for offer in _offers(state, bag):
         if offer.market == ONDEMAND:
-            cores += math.inf if offer.limit is None else offer.limit * offer.cores / 2
+            cores += math.inf if offer.most is None else offer.most * offer.cores / 2
     return cores or 1.0
 
 

@@ -276,9 +276,13 @@ def _on_offer(state: State, number: int, t: float) -> list[Offer]:
             mine, others = _rented(state, number, offer)
             seen = state.fleet.markets.get(offer.key)
             if shut or (seen is not None and machines.shut_until_t(seen, told) > t):
-                found.append(replace(offer, limit=mine))
-            else:
-                found.append(offer if offer.limit is None else replace(offer, limit=max(mine, offer.limit - others)))
+                offer = replace(offer, limit=mine)
+            elif offer.limit is not None:
+                offer = replace(offer, limit=max(mine, offer.limit - others))
+            if offer.pool_limit is not None:
+                mine, others = _rented_of_pool(state, number, pool)
+                offer = replace(offer, pool_limit=max(mine, offer.pool_limit - others))
+            found.append(offer)
     return found
 
 
@@ -291,6 +295,14 @@ def _rents_nothing(state: State, number: int) -> str:
 def _rented(state: State, number: int, offer: Offer) -> tuple[int, int]:
     """Machines of an offer that are there, the fleet's own and those of others."""
     fleets = [machine.fleet for machine in state.fleet.there.values() if machine.offer.key == offer.key]
+    mine = fleets.count(number)
+    return mine, len(fleets) - mine
+
+
+def _rented_of_pool(state: State, number: int, pool: str) -> tuple[int, int]:
+    """Machines of all offers of a pool that are there and not hibernated, the fleet's own and those of others."""
+    there = [machine for machine in state.fleet.there.values() if machine.offer.pool == pool]
+    fleets = [machine.fleet for machine in there if machine.phase != HIBERNATED]
     mine = fleets.count(number)
     return mine, len(fleets) - mine
 
@@ -353,7 +365,7 @@ def _starts(state: State, event: PlanProposed, taken: PlanTaken) -> dict[str, in
     limit, _ = limit_of(state, event.job, event.t)
     budget, own, closed = money.Budget(limit), state.bags.get(event.job), _rents_nothing(state, event.job)
     for start in event.plan.start:
-        offer, reason = _available(state, event.job, start, [offer.key for _, _, offer in taken.started])
+        offer, reason = _available(state, event.job, start, [offer for _, _, offer in taken.started])
         reason = reason or closed
         if not reason and own is not None and own.finished_t is not None:
             reason = "the job has ended"
@@ -373,7 +385,7 @@ def _starts(state: State, event: PlanProposed, taken: PlanTaken) -> dict[str, in
     return numbers
 
 
-def _available(state: State, number: int, start: Start, chosen: list[str]) -> tuple[Offer, str]:
+def _available(state: State, number: int, start: Start, chosen: list[Offer]) -> tuple[Offer, str]:
     """The offer as it stands now, and why it cannot be had, if so."""
     offers = {offer.key: offer for pool in _pools(state, number) for offer in state.fleet.offers.get(pool, ())}
     offer = offers.get(start.offer.key)
@@ -382,8 +394,12 @@ def _available(state: State, number: int, start: Start, chosen: list[str]) -> tu
     if shut := modes.starts_nothing(state, offer.pool):
         return offer, shut
     mine, others = _rented(state, number, offer)
-    if offer.limit is not None and mine + others + chosen.count(offer.key) >= offer.limit:
+    if offer.limit is not None and mine + others + sum(each.key == offer.key for each in chosen) >= offer.limit:
         return offer, f"all {offer.limit} are rented"
+    mine, others = _rented_of_pool(state, number, offer.pool)
+    in_pool = mine + others + sum(each.pool == offer.pool for each in chosen)
+    if offer.pool_limit is not None and in_pool >= offer.pool_limit:
+        return offer, f"pool {offer.pool} has its {offer.pool_limit} machines"
     return offer, ""
 
 

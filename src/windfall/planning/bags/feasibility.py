@@ -7,7 +7,7 @@ import math
 from msgspec.structs import replace
 
 from windfall.planning.bags.packing import Item, expected, fill, fresh, longest_first
-from windfall.planning.bags.safety_net import SafetyNet, startable
+from windfall.planning.bags.safety_net import SafetyNet
 from windfall.planning.contract import Snapshot
 
 PRECISION = 0.01
@@ -20,11 +20,12 @@ def fits_by(snapshot: Snapshot, by_t: float) -> bool:
     items = longest_first(
         [Item(t, 1, []) for t in snapshot.tasks.values()] + [Item(g.task, g.count, []) for g in snapshot.groups]
     )
-    left = [item.count for item in items]
+    left, room = [item.count for item in items], snapshot.room()
     for offer in sorted(snapshot.offers, key=lambda offer: (-offer.speed_for(""), offer.key)):
-        for _ in range(snapshot.left_of(offer)):
+        for _ in range(room.of(offer)):
             if not any(left) or not fill(fresh("", offer, snapshot.t, math.inf), items, left, by_t):
                 break
+            room.take(offer)
     return not any(left)
 
 
@@ -47,7 +48,7 @@ def promised_deadline_t(snapshot: Snapshot, margin_s: float) -> float | None:
     None if there is none on offer, or some task fits on none.
     """
     tasks = [Item(t, 1, []) for t in snapshot.tasks.values()] + [Item(g.task, g.count, []) for g in snapshot.groups]
-    items, left = longest_first(expected(item) for item in tasks), startable(snapshot)
+    items, left = longest_first(expected(item) for item in tasks), snapshot.room()
 
     def holds(after_s: float) -> bool:
         later = replace(snapshot, deadline_t=snapshot.t + after_s)

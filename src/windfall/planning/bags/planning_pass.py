@@ -33,10 +33,11 @@ from windfall.planning.bags.packing import (
     width,
 )
 from windfall.planning.bags.prices import Prices
-from windfall.planning.bags.safety_net import SafetyNet, market_key, startable
+from windfall.planning.bags.safety_net import SafetyNet
 from windfall.planning.bags.shared_queue import Core, begun_in_time, run_times
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Rejected, Snapshot, Task
 from windfall.planning.offers import Offer
+from windfall.planning.room import market_key
 
 CORE_FILL_RATIO = 0.97
 """Share of a core's leased time that is used: tasks of unequal length leave gaps at the end."""
@@ -89,10 +90,10 @@ class PlanningPass:
         self.price_by_rest, self.late = before is None, 0
         self.snapshot, self.t, self.margin_s = snapshot, snapshot.t, margin_s
         self.by_t = snapshot.deadline_t - margin_s
-        self.left = startable(snapshot)
+        self.left = snapshot.room()
         # A provider that reclaims all our machines of an offer has no more of them.
         self.noticed_offers = {market_key(offer) for offer in snapshot.offers if all_noticed(offer, snapshot.machines)}
-        self.left |= dict.fromkeys(self.noticed_offers, 0)
+        self.left.close(self.noticed_offers)
         self.bought_usd = 0.0
         self.awake = {m.id: m for m in snapshot.machines if is_usable(m)}
         self.bins = [existing(machine, snapshot) for machine in self.awake.values()]
@@ -100,6 +101,7 @@ class PlanningPass:
         self.places = {bin.name: place for place, bin in enumerate(self.bins)}
         for offer in forced:
             self._open(fresh(f"new-{len(self.bins)}", offer, self.t, offer.cycle_s))
+        self.room_before = self.left.copy()
         self.safety_net = SafetyNet(snapshot, [], self.left, margin_s)
         self.hibernated_machines = self._find_hibernated()
         self.items = longest_first(self._waiting())
@@ -251,7 +253,7 @@ class PlanningPass:
             )
             for offer, market in zip(spot, seen, strict=True)
         ]
-        return bool(spot) and all(refused) and not any(self.left[market_key(offer)] > 0 for offer in spot)
+        return bool(spot) and all(refused) and not any(self.left.of(offer) > 0 for offer in spot)
 
     def _ondemand_usd(self, rest: Sequence[Item], at_t: float) -> float:
         """Dollars for these tasks on on-demand machines that are started at `at_t`."""
@@ -330,7 +332,7 @@ class PlanningPass:
     def _begin_by(self, items: Sequence[Item], quantile_s: float) -> dict[str, float]:
         """By market: the last moment at which each of these tasks may begin there and still be moved to a new
         on-demand machine, or be rescued, if it has not begun or is lost."""
-        lag_s = min((o.lag_s for o in self.safety_net.offers if self.left[market_key(o)] > 0), default=0.0)
+        lag_s = min((o.lag_s for o in self.safety_net.offers if self.left.of(o) > 0), default=0.0)
         return {
             SPOT: min(item.due_t for item in items) - quantile_s,
             ONDEMAND: self.by_t - self.margin_s - lag_s - quantile_s,
@@ -407,7 +409,7 @@ class PlanningPass:
     def _alike(self, bin: Bin, before: Bin | None, most: int) -> Iterator[Bin]:
         """Up to `most` more of the same: new machines if this one is new, else longer leases of equivalent ones."""
         if before is None:
-            for _ in range(min(most, self.left[market_key(bin.offer)])):
+            for _ in range(min(most, self.left.of(bin.offer))):
                 yield fresh(f"new-{len(self.bins)}", bin.offer, self.t, bin.keep_t - self.t)
             return
         same, keep_t = _equivalence_key(before), before.keep_t
@@ -425,7 +427,7 @@ class PlanningPass:
     def _add(self, bin: Bin) -> None:
         self.places[bin.name] = len(self.bins)
         self.bins.append(bin)
-        self.left[market_key(bin.offer)] -= 1
+        self.left.take(bin.offer)
 
     def _open(self, bin: Bin) -> None:
         """Add a machine that is rented whether or not tasks fill it, and its first cycle's price."""
@@ -448,7 +450,7 @@ class PlanningPass:
                 found[alike] = longer, self._renewal_usd(bin, keep_t)
         name = f"new-{len(self.bins)}"
         for offer in self.snapshot.offers:
-            if self.left[market_key(offer)] <= 0:
+            if self.left.of(offer) <= 0:
                 continue
             step_s = self._step_s(offer)
             longest_s = offer.lag_s + max(item.task.seconds_on(offer) for item in waiting)
@@ -531,7 +533,7 @@ class PlanningPass:
                 bin.keep_t = math.inf
                 fill(bin, self.items, left, self.by_t)
         for offer in ondemand_offers(self.snapshot):
-            while any(left) and self.left[market_key(offer)] > 0:
+            while any(left) and self.left.of(offer) > 0:
                 bin = fresh(f"new-{len(self.bins)}", offer, self.t, math.inf)
                 if not fill(bin, self.items, left, self.by_t):
                     break
@@ -545,7 +547,7 @@ class PlanningPass:
                 new = [
                     fresh(f"new-{len(self.bins)}", offer, self.t, math.inf)
                     for offer in ondemand_offers(self.snapshot) or self.snapshot.offers
-                    if self.left[market_key(offer)] > 0 and width(item.task, offer) <= offer.cores
+                    if self.left.of(offer) > 0 and width(item.task, offer) <= offer.cores
                 ]
                 if not bins and not new:
                     break

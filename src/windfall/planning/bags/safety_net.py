@@ -14,17 +14,15 @@ from msgspec.structs import replace
 
 from windfall.planning.bags.packing import Bin, Item, fill, fresh, lease_usd, ondemand_offers, width
 from windfall.planning.contract import Snapshot
-from windfall.planning.offers import Offer
+from windfall.planning.room import Room
 
 BISECTION_STEPS = 12
 
 
 class SafetyNet:
-    """On-demand capacity: machines that run, with their own work, and `left`: how many more of each offer may start."""
+    """On-demand capacity: machines that run, with their own work, and `left`: how many more may start."""
 
-    def __init__(
-        self, snapshot: Snapshot, bins: Iterable[Bin], left: dict[tuple[str, str], int], margin_s: float
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, bins: Iterable[Bin], left: Room, margin_s: float) -> None:
         self.offers = ondemand_offers(snapshot)
         self.bins, self.left, self.t = list(bins), left, snapshot.t
         self.by_t = snapshot.deadline_t - margin_s
@@ -37,12 +35,14 @@ class SafetyNet:
             idle = replace(bin, free_t=free_t, placed=[], since_t=max(bin.since_t, at_t))
             fill(replace(idle, keep_t=math.inf), items, left, self.by_t)
         opened: list[Bin] = []
+        room = self.left.copy()
         for offer in self.offers:
-            for _ in range(self.left.get(market_key(offer), 0)):
+            for _ in range(room.of(offer)):
                 bin = fresh("", offer, at_t, math.inf)
                 if not any(left) or not fill(bin, items, left, self.by_t):
                     break
                 opened.append(bin)
+                room.take(offer)
         return opened, left
 
     def holds(self, items: Sequence[Item], at_t: float) -> bool:
@@ -86,13 +86,3 @@ class SafetyNet:
 def price_usd(bins: Iterable[Bin], at_t: float) -> float:
     """Dollars for these new machines, started at `at_t` and kept until their work is done."""
     return sum(lease_usd(bin.offer, bin.end_t() - at_t) for bin in bins)
-
-
-def market_key(offer: Offer) -> tuple[str, str]:
-    """What identifies an offer: one type may be on offer in both markets under one name."""
-    return offer.key, offer.market
-
-
-def startable(snapshot: Snapshot) -> dict[tuple[str, str], int]:
-    """How many more machines of each offer may be started."""
-    return {market_key(offer): snapshot.left_of(offer) for offer in snapshot.offers}

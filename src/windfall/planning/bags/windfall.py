@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from windfall.planning.bags.feasibility import promised_deadline_t
 from windfall.planning.bags.packing import Item, fill, fresh, ondemand_offers
 from windfall.planning.bags.planning_pass import PlanningPass
-from windfall.planning.bags.safety_net import market_key, price_usd
+from windfall.planning.bags.safety_net import price_usd
 from windfall.planning.bags.to_plan import to_plan
 from windfall.planning.contract import ONDEMAND, SPOT, Plan, Rejected, Snapshot
 from windfall.planning.offers import Offer
@@ -55,7 +55,7 @@ class Windfall:
                 plan = to_plan(decided, safety_net, at_risk, latest_t, len(forced))
                 return self._with_promise(plan, decided)
             # One at a time at first, then half as many again: a large bag would need thousands of rounds.
-            forced += [more] * min(max(1, len(forced) // 2), decided.left[market_key(more)])
+            forced += [more] * min(max(1, len(forced) // 2), _room_for_rescue(decided, more))
 
     def _with_promise(self, plan: Plan, decided: PlanningPass) -> Plan:
         """The plan; before anything is rented it says if the deadline cannot be promised, and which one could be."""
@@ -130,12 +130,17 @@ def bounded(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, deadline_t=snapshot.t + 86_400.0 + 20.0 * (lag_s + longest_s))
 
 
+def _room_for_rescue(decided: PlanningPass, offer: Offer) -> int:
+    """How many more of an offer may start if spot machines that are not rented yet leave their room in the pool."""
+    return min(decided.left.of_offer(offer), decided.room_before.of(offer))
+
+
 def _cheapest_rescue(decided: PlanningPass, at_risk: Sequence[Item]) -> Offer | None:
     """The cheapest on-demand offer that rescues some task in time; None if none does or no more can be started."""
     urgent = [i for i in at_risk if decided.safety_net.rescue_alone_s(i) + decided.t >= decided.by_t - 1e-6]
     critical = urgent or at_risk[:1]
     for offer in ondemand_offers(decided.snapshot):
-        if decided.left[market_key(offer)] > 0 and fill(
+        if _room_for_rescue(decided, offer) > 0 and fill(
             fresh("", offer, decided.t, math.inf), critical, [1] * len(critical), decided.by_t
         ):
             return offer

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from windfall.planning.contract import ONDEMAND, Job, Machine, Phase, Plan, Snapshot, Task
 from windfall.planning.offers import Offer
+from windfall.planning.room import Room
 
 MOST_PERIOD_S, LEAST_PERIOD_S = 60.0, 0.5
 PERIODS_PER_CYCLE = 20
@@ -127,9 +128,9 @@ class Work:
             found.append(slots)
         return found
 
-    def room(self) -> list[int]:
-        """How many more machines of each offer may be rented."""
-        return [self.snapshot.left_of(offer) for offer in self.offers]
+    def room(self) -> Room:
+        """How many more machines may be rented."""
+        return self.snapshot.room()
 
     def deadline_t(self, job: int) -> float:
         return self.jobs[job].deadline_t
@@ -139,7 +140,7 @@ class Work:
 
 
 def fits(task: Task, offer: Offer) -> bool:
-    return task.cores <= offer.cores and task.memory_gb <= offer.memory_gb and offer.limit != 0
+    return task.cores <= offer.cores and task.memory_gb <= offer.memory_gb and offer.most != 0
 
 
 class FleetPlanner:
@@ -228,7 +229,7 @@ def queues_of(slots: list[Slots]) -> dict[str, list[int]]:
 
 def unlimited(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
     """The offers without the limits of this moment, which change too often for answers to be kept."""
-    return tuple(replace(offer, limit=0 if offer.limit == 0 else None) for offer in offers)
+    return tuple(replace(offer, limit=0 if offer.most == 0 else None, pool_limit=None) for offer in offers)
 
 
 __all__ = [

@@ -12,6 +12,7 @@ from windfall.planning.contract import Phase, Plan, Start
 from windfall.planning.fleet.deadlines import Method, Wish, assigned
 from windfall.planning.fleet.model import Slots, Waiting, Work, queues_of
 from windfall.planning.fleet.scs import predict
+from windfall.planning.room import Room
 from windfall.planning.stream.reserve import assign_gain, assign_greedy
 
 
@@ -25,7 +26,7 @@ def plan_gain(work: Work) -> Plan:
     return _plan(work, assign_gain, _gain)
 
 
-Choose = Callable[[Work, Waiting, Wish, float, list[Slots], list[int]], "Slots | int | None"]
+Choose = Callable[[Work, Waiting, Wish, float, list[Slots], Room], "Slots | int | None"]
 """The machine for a task, or the offer of a new one; None if nothing more can be rented."""
 
 
@@ -81,31 +82,29 @@ def _kept(work: Work, slots: list[Slots], ends: dict[int, float]) -> set[int]:
     return held
 
 
-def _rent(work: Work, offer: int, slots: list[Slots], room: list[int], found: Plan) -> Slots:
+def _rent(work: Work, offer: int, slots: list[Slots], room: Room, found: Plan) -> Slots:
     label = f"new-{len(found.start) + 1}"
     found.start.append(Start(label, work.offers[offer]))
     found.because.append(f"no machine is free in time: one more of {work.offers[offer].name}")
-    room[offer] -= 1
+    room.take(work.offers[offer])
     new = Slots(label, offer, work.offers[offer].cores, work.t + work.offers[offer].lag_s)
     slots.append(new)
     return new
 
 
-def _gain(
-    work: Work, wait: Waiting, wish: Wish, begin_t: float, slots: list[Slots], room: list[int]
-) -> Slots | int | None:
+def _gain(work: Work, wait: Waiting, wish: Wish, begin_t: float, slots: list[Slots], room: Room) -> Slots | int | None:
     cores = wait.task.cores
     mine = [each for each in slots if each.offer == wish.offer and len(each.free_t) >= cores]
     for each in mine:
         if each.starts_t(cores, begin_t) <= begin_t:
             return each
-    if room[wish.offer] > 0:
+    if room.of(work.offers[wish.offer]) > 0:
         return wish.offer
     return min(mine, key=lambda each: each.starts_t(cores, begin_t), default=None) or _any(work, wait, begin_t, slots)
 
 
 def _greedy(
-    work: Work, wait: Waiting, wish: Wish, begin_t: float, slots: list[Slots], room: list[int]
+    work: Work, wait: Waiting, wish: Wish, begin_t: float, slots: list[Slots], room: Room
 ) -> Slots | int | None:
     cores, run_s = wait.task.cores, work.run_s[wait.kind]
     free = [
@@ -117,7 +116,7 @@ def _greedy(
     ]
     if free:
         return min(free, key=lambda each: work.offers[each.offer].price_usd)
-    able = [place for place in range(len(work.offers)) if room[place] > 0 and run_s[place] < math.inf]
+    able = [place for place in range(len(work.offers)) if room.of(work.offers[place]) > 0 and run_s[place] < math.inf]
     ends_t = {place: max(begin_t, work.t + work.offers[place].lag_s) + run_s[place] for place in able}
     in_time = [place for place in able if ends_t[place] <= wish.due_t]
     if in_time:

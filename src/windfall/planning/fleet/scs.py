@@ -84,12 +84,13 @@ def _decide(work: Work, tasks: list[Waiting], wishes: dict[int, Wish], slots: li
 
 def _market(work: Work, slots: list[Slots]) -> Market:
     mine = [sum(each.offer == place for each in slots) for place in range(len(work.offers))]
-    room = zip(mine, work.room(), strict=True)
+    room = work.room()
+    more = [room.of(offer) for offer in work.offers]
     return Market(
         cycle_s=np.array([offer.cycle_s for offer in work.offers]),
         lag_s=np.array([offer.lag_s for offer in work.offers]),
         price_usd=np.array([offer.price_usd for offer in work.offers]),
-        limit=np.array([min(UNLIMITED, here + more) for here, more in room], dtype=np.int64),
+        limit=np.array([min(UNLIMITED, here + new) for here, new in zip(mine, more, strict=True)], dtype=np.int64),
     )
 
 
@@ -135,9 +136,11 @@ def _running(work: Work, offer: int, run: Running) -> tuple[float, float]:
 def _started(work: Work, decision: Decision, found: Plan) -> list[Slots]:
     """Machines to rent, as places for tasks."""
     new: list[Slots] = []
+    room = work.room()
     for place, count in enumerate(decision.acquire.tolist()):
         offer = work.offers[place]
-        for _ in range(count):
+        for _ in range(min(count, room.of(offer))):
+            room.take(offer)
             label = f"new-{len(new) + 1}"
             found.start.append(Start(label, offer))
             new.append(Slots(label, place, offer.cores, work.t + offer.lag_s))

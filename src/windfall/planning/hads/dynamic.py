@@ -16,6 +16,7 @@ from windfall.planning.contract import ONDEMAND, SPOT, Machine, Moves, Phase, Pl
 from windfall.planning.hads.lanes import TOLERANCE_S, Lanes, longest_first
 from windfall.planning.hads.primary import first_plan, slowest
 from windfall.planning.offers import Offer
+from windfall.planning.room import Room
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -55,15 +56,13 @@ class Rescue(Struct, frozen=True):
     cost_usd: float
 
 
-def rescues(
-    snapshot: Snapshot, tasks: Sequence[Task], used: dict[str, int], most_of_one: int | None = None
-) -> list[Rescue]:
+def rescues(snapshot: Snapshot, tasks: Sequence[Task], room: Room, most_of_one: int | None = None) -> list[Rescue]:
     """Every number of machines of every on-demand offer that could take the tasks over, within the limits."""
     found = []
     for offer in snapshot.offers:
         if offer.market != ONDEMAND or any(task.memory_gb > offer.memory_gb for task in tasks):
             continue
-        most = min(len(tasks), snapshot.left_of(offer) - used.get(offer.name, 0), most_of_one or len(tasks))
+        most = min(len(tasks), room.of(offer), most_of_one or len(tasks))
         for count in range(1, most + 1):
             lanes = [Lanes(offer, ready_t=0.0) for _ in range(count)]
             for task in longest_first(tasks):
@@ -99,7 +98,7 @@ class Board:
         self.markets = {m.id: m.offer.market for m in snapshot.machines}
         self.queues = {m.id: list(m.waiting) for m in snapshot.machines}
         self.idle = [m.id for m in snapshot.machines if m.phase is Phase.IDLE]
-        self.started: dict[str, int] = {}
+        self.room = snapshot.room()
 
     def names(self, idle: bool) -> list[str]:
         """Idle or busy machines, spot before on-demand (sort_by_market)."""
@@ -137,7 +136,7 @@ class Board:
         able = [
             offer
             for offer in sorted(offers, key=lambda offer: (offer.price_usd, offer.name))
-            if snapshot.left_of(offer) > self.started.get(offer.name, 0) and task.memory_gb <= offer.memory_gb
+            if self.room.of(offer) > 0 and task.memory_gb <= offer.memory_gb
         ]
         in_time = [o for o in able if snapshot.t + o.lag_s + task.seconds_on(o) <= snapshot.deadline_t + TOLERANCE_S]
         # Late is better than never: if none is in time, the one that ends soonest.
@@ -146,7 +145,7 @@ class Board:
         if offer is None:
             return None
         name = f"new-{len(self.plan.start)}"
-        self.started[offer.name] = self.started.get(offer.name, 0) + 1
+        self.room.take(offer)
         self.plan.start.append(Start(name, offer))
         self.lanes[name] = Lanes(offer, ready_t=snapshot.t + offer.lag_s)
         self.markets[name], self.queues[name] = ONDEMAND, []
@@ -244,19 +243,20 @@ def balance(board: Board, thief: str) -> int:
 def _to_migrate(board: Board) -> list[Task]:
     """Tasks of machines hibernated beyond their limit; for the others, `replan_t` is set to the limit."""
     snapshot, plan, margin_s = board.snapshot, board.plan, board.settings.margin_s
-    due, used = [], dict[str, int]()
+    due, room = [], snapshot.room()
     for machine in snapshot.machines:
         if machine.phase is not Phase.HIBERNATED or not machine.tasks():
             continue
         tasks = [snapshot.tasks[number] for number in machine.tasks()]
-        options = rescues(snapshot, tasks, used, board.settings.rescuers)
+        options = rescues(snapshot, tasks, room, board.settings.rescuers)
         if board.settings.slowest_rescuer and options:
             slow = slowest([option.offer for option in options])
             options = [option for option in options if option.offer is slow]
         rescue = choose_rescue(snapshot, options, margin_s)
         at_t = limit_t(snapshot, rescue) - margin_s if rescue else snapshot.t
         if rescue:
-            used[rescue.offer.name] = used.get(rescue.offer.name, 0) + rescue.machines
+            for _ in range(rescue.machines):
+                room.take(rescue.offer)
         if at_t > snapshot.t + TOLERANCE_S:
             plan.replan_t = min(plan.replan_t, at_t)
             plan.because.append(

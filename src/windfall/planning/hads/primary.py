@@ -11,6 +11,7 @@ from windfall.errors import BadInput
 from windfall.planning.contract import SPOT, Plan, Start, Task
 from windfall.planning.hads.lanes import TOLERANCE_S, Lanes, longest_first
 from windfall.planning.offers import Offer
+from windfall.planning.room import Room, room_in
 
 
 class First(Struct, frozen=True):
@@ -40,9 +41,9 @@ def spot_deadline_s(tasks: Sequence[Task], offers: Sequence[Offer], max_spot: in
     return deadline_s - worst_makespan_s(tasks, offers, max_spot)
 
 
-def best_offer(task: Task, left: dict[str, int], offers: Sequence[Offer]) -> Offer | None:
+def best_offer(task: Task, room: Room, offers: Sequence[Offer]) -> Offer | None:
     """best_VM: the machine that runs the task soonest; at equal speed the cheaper core, then the larger machine."""
-    able = [offer for offer in offers if left[offer.name] > 0 and offer.memory_gb >= task.memory_gb]
+    able = [offer for offer in offers if room.of(offer) > 0 and offer.memory_gb >= task.memory_gb]
     return min(
         able,
         key=lambda offer: (task.seconds_on(offer), offer.price_usd / offer.cores, -offer.cores, offer.name),
@@ -56,15 +57,15 @@ def primary(tasks: Sequence[Task], offers: Sequence[Offer], until_s: float) -> l
     Line 16 prints vm_j, but the machine that was chosen, vm_k, leaves the set. The boot lag counts.
     """
     spot = [offer for offer in offers if offer.market == SPOT]
-    left = {offer.name: offer.limit if offer.limit is not None else len(tasks) for offer in spot}
+    room = room_in(spot, (), len(tasks))
     chosen: list[tuple[Lanes, list[int]]] = []
     for task in sorted(tasks, key=lambda task: (-task.memory_gb, task.id)):
         home = next((entry for entry in chosen if entry[0].end_t(task) <= until_s + TOLERANCE_S), None)
         if home is None:
-            offer = best_offer(task, left, spot)
+            offer = best_offer(task, room, spot)
             if offer is None or offer.lag_s + task.seconds_on(offer) > until_s + TOLERANCE_S:
                 return None
-            left[offer.name] -= 1
+            room.take(offer)
             home = (Lanes(offer, ready_t=offer.lag_s), [])
             chosen.append(home)
         home[0].append(task)
@@ -74,8 +75,13 @@ def primary(tasks: Sequence[Task], offers: Sequence[Offer], until_s: float) -> l
 
 def max_spot_of(offers: Sequence[Offer], tasks: int) -> int:
     """How many spot machines there may be at once."""
-    limits = [offer.limit if offer.limit is not None else tasks for offer in offers if offer.market == SPOT]
-    return max(1, sum(limits))
+    spot = [offer for offer in offers if offer.market == SPOT]
+    room, taken = room_in(spot, (), tasks), 0
+    for offer in spot:
+        for _ in range(room.of(offer)):
+            room.take(offer)
+            taken += 1
+    return max(1, taken)
 
 
 def least_deadline_s(tasks: Sequence[Task], offers: Sequence[Offer]) -> float:

@@ -116,7 +116,7 @@ def _limits(document: Mapping[str, Any], offers: Mapping[str, Offer]) -> list[st
     found = []
     for _, change, name in sorted(events):
         live[name] += change
-        limit = offers[name].limit
+        limit = offers[name].most
         if change > 0 and limit is not None and live[name] > limit:
             found.append(f"{live[name]} machines of {name} at once, the limit is {limit}")
     return found

@@ -129,10 +129,26 @@ class WorkflowPlanner:
             mine = sorted((made.start[k], k) for k in range(problem.n) if made.machine[k] == place)
             offer, at_t = offers[lease.offer], snapshot.t + lease.start / US
             seats.append(Seat(f"new-{place}", offer, at_t, _free(offer, at_t), [ids[k] for _, k in mine], True))
+        if not _fit(snapshot, seats):
+            seats = replanned(snapshot)
+            return _to_plan(snapshot, seats, review(snapshot, seats)[0], _reason(seats, ids))
         finish_t = snapshot.t + made.makespan / US
         plan = _to_plan(snapshot, seats, finish_t, _reason(seats, ids))
         plan.predicted_cost_usd = snapshot.spent_usd + made.cost_usd(problem)
         return plan
+
+
+def _fit(snapshot: Snapshot, seats: Sequence[Seat]) -> bool:
+    """Whether there is room for all these new machines. Planners of workflows know the limits of offers, not of pools.
+
+    Machines that are not rented at the same time are counted as if they were.
+    """
+    room = snapshot.room()
+    for seat in seats:
+        if not room.of(seat.offer):
+            return False
+        room.take(seat.offer)
+    return True
 
 
 def _reason(seats: list[Seat], tasks: Sequence[int]) -> str:
@@ -268,12 +284,12 @@ def replanned(snapshot: Snapshot) -> list[Seat]:
     ends = {entry.task: snapshot.t + entry.left_s for machine in snapshot.machines for entry in machine.running
             if machine.phase is not Phase.HIBERNATED}  # fmt: skip
     due_t = _due(snapshot)
-    left = {offer.key: snapshot.left_of(offer) for offer in snapshot.offers}
+    room = snapshot.room()
     names = count()
     for task in _in_order(snapshot, key=lambda task: (due_t[task], task), done=list(ends)):
         need = snapshot.tasks[task]
         ready_t = max((ends[parent] for parent in snapshot.after.get(task, ())), default=snapshot.t)
-        new = [_new_seat(snapshot, offer, ready_t) for offer in snapshot.offers if left[offer.key] > 0]
+        new = [_new_seat(snapshot, offer, ready_t) for offer in snapshot.offers if room.of(offer) > 0]
         options = [(seat, seat.start_t(need, ready_t)) for seat in (*seats, *new)]
         able = [
             (seat, start_t, start_t + need.seconds_on(seat.offer)) for seat, start_t in options if start_t < math.inf
@@ -293,7 +309,7 @@ def replanned(snapshot: Snapshot) -> list[Seat]:
             )
         if seat.is_new and not seat.label:
             seat.label = f"again-{next(names)}"
-            left[seat.offer.key] -= 1
+            room.take(seat.offer)
             free_t[seat.label] = list(seat.free_t)
             seats.append(seat)
         seat.book(end_t)

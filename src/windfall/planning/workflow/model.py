@@ -133,7 +133,7 @@ def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: floa
         duration=[row.tolist() for row in duration],
         cycle=[max(1, round(offer.cycle_s * US)) for offer in offers],
         lag=lag,
-        limit=[workflow.graph.tasks if offer.limit is None else offer.limit for offer in offers],
+        limit=[workflow.graph.tasks if offer.most is None else offer.most for offer in offers],
         unbilled=[0 if offer.bills_boot else lag[o] for o, offer in enumerate(offers)],
         minimum=[round(offer.minimum_s * US) for offer in offers],
         exposure=expose(workflow.graph, offers, duration.tolist(), lag, deadline, risk or Risk(), lease_usd),
@@ -147,7 +147,7 @@ def _durations(workflow: Workflow, offer: Offer, runtime: np.ndarray[tuple[int],
     # takes a microsecond: it still needs a core.
     duration = np.maximum(1, np.ceil(runtime * US / speed - 1e-3).astype(np.int64))
     holds = (np.asarray(workflow.cores) <= offer.cores) & (np.asarray(workflow.memory_bytes) <= offer.memory_gb * GIB)
-    return np.where(holds & (offer.limit != 0), duration, NEVER)
+    return np.where(holds & (offer.most != 0), duration, NEVER)
 
 
 def earliest_finish(problem: Problem) -> int:

@@ -98,6 +98,8 @@ def _offer(pool: PoolConfig, each: Rentable, usd_per_h: float) -> Offer:
         free_if_taken_within_s=FREE_IF_TAKEN_WITHIN_S if is_spot else 0.0,
         when_taken=settings.interruption if is_spot else "terminate",
         interruptions_per_h=settings.interruptions_per_h if is_spot else None,
+        pool_limit=pool.most,
+        gpus=each.type.gpus,
     )
 
 

@@ -105,6 +105,7 @@ def cloud_of(pool: PoolConfig, where: str = "") -> Cloud:
         rented_from(table, pool.name, settings.time_scale, pool.base, f"{where}: offer {number}")
         for number, table in enumerate(settings.offer, 1)
     )
+    rented = tuple(replace(each, offer=replace(each.offer, pool_limit=pool.most)) for each in rented)
     notice_s = parse_duration(settings.notice, "notice") / settings.time_scale
     return Cloud(pool.name, rented, pool.most, notice_s, settings.seed, pool.idle_exit_s, pool.unreachable_exit_s)
 

@@ -88,6 +88,8 @@ def offer_row(offer: Offer) -> Json:
         "when_taken": offer.when_taken,
         "interruptions_per_h": offer.interruptions_per_h,
         "resumes_per_h": offer.resumes_per_h,
+        "pool_limit": offer.pool_limit,
+        "gpus": offer.gpus,
     }
 
 

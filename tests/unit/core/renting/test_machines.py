@@ -106,6 +106,23 @@ def test_limits_of_an_offer_hold_over_all_jobs() -> None:
     assert shown == {"small": 3, "sure": 1}
 
 
+def test_the_limit_of_a_pool_holds_over_all_its_offers_and_jobs() -> None:
+    cloud = Cloud()
+    small, sure = replace(SPOT, pool_limit=4), replace(SURE, limit=None, pool_limit=4)
+    cloud.step(OffersConfigured(cloud.t, "cloud", [small, sure]))
+    one, two = cloud.rent(), cloud.rent()
+    assert len(cloud.plan(one, start=[small, sure]).started) == 2
+    taken = cloud.plan(two, start=[small, sure, sure])
+    assert len(taken.started) == 2
+    assert taken.refused == ["start sure: pool cloud has its 4 machines"]
+    shown = plans.view(cloud.state, one.number, cloud.t, 1e9)
+    assert [(offer.limit, offer.pool_limit) for offer in shown.offers] == [(2, 2), (None, 2)]
+    assert [shown.left_of(offer) for offer in shown.offers] == [0, 0]
+    cloud.end(1, "released")
+    shown = plans.view(cloud.state, one.number, cloud.t, 1e9)
+    assert [shown.left_of(offer) for offer in shown.offers] == [1, 1]
+
+
 def test_what_is_billed_after_a_stop_is_told_apart() -> None:
     cloud = Cloud()
     bag = cloud.rent(budget_microusd=300_000)
