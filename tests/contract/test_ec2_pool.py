@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.support.ec2 import IMAGE, ZONE_A, ZONE_B, Cloud
 from tests.support.ec2.world import opened, priced_cloud
+from windfall.cli import cli
 from windfall.errors import BadInput
 from windfall.pools.contract import CREDENTIALS, ENDED, PENDING, RUNNING, TRANSIENT, Order, PoolError, Seen
 from windfall.pools.ec2.kind import offers_now
@@ -177,6 +180,35 @@ def test_offers_can_be_asked_for_without_opening_a_pool(cloud: Cloud, open_, tmp
     cloud.proxy.bad_keys.add("AKIAFIRST")
     with pytest.raises(BadInput, match="AuthFailure"):
         offers_now(config)
+
+
+def test_offers_say_how_many_gpus_a_machine_has_and_how_many_machines_the_pool(cloud: Cloud, open_):
+    for type_ in ("g4dn.xlarge", "g4dn.12xlarge"):
+        cloud.proxy.set_price(type_, ZONE_A, 1.0, time.time() - 100)
+    pool = open_(types=["c5.large", "g4dn.xlarge", "g4dn.12xlarge"], markets=["spot"], zones=[ZONE_A], limit=7)
+    assert {offer.name.partition(":")[0]: offer.gpus for offer in pool.offers} == {
+        "c5.large": 0,
+        "g4dn.xlarge": 1,
+        "g4dn.12xlarge": 4,
+    }
+    assert {offer.pool_limit for offer in pool.offers} == {7}
+
+
+def test_a_bag_is_planned_with_the_prices_of_now(cloud: Cloud, tmp_path: Path):
+    job, pools = tmp_path / "job.toml", tmp_path / "pools.toml"
+    job.write_text('[job]\nname = "b"\ncommand = "sleep {}"\nrange = "1-6"\nestimate = "10m"\n')
+    pools.write_text(cloud.pool(limit=3))
+    typed = ["plan", str(job), "--pools", str(pools), "--pool", "cloud", "--deadline", "2h", "--seeds", "5", "--json"]
+
+    def cost_usd() -> float:
+        ended = CliRunner().invoke(cli, typed)
+        assert ended.exit_code == 0, ended.output
+        return json.loads(ended.stdout)["cost_usd"]["mean"]
+
+    before = cost_usd()
+    for zone in (ZONE_A, ZONE_B):
+        cloud.proxy.set_price("c5.large", zone, 0.06, time.time() - 1.0)
+    assert cost_usd() > 1.2 * before > 0
 
 
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:

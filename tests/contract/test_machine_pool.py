@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,8 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.support.clouds.kept import begun, plan, switch
+from tests.support.clouds.misbehaving import LIES, LOSES, MOODS, MisbehavingCloud
 from tests.support.clouds.providers import Account, FakeCloud, emulated
 from tests.support.ec2.world import poked, priced_cloud
+from windfall.core.state.hosts.pools import ENDING
+from windfall.core.state.invariants import problems
 from windfall.planning.offers import Offer
 from windfall.pools.contract import ENDED, HIBERNATED, RELEASED, RUNNING, TAKEN, Order, Pool, PoolError, Seen
 from windfall.pools.kinds import Place
@@ -29,6 +34,7 @@ def ec2(directory: Path, stack: ExitStack) -> Callable:
     return lambda owner: poked(cloud, msgspec.structs.replace(place, owner=owner, directory=directory / owner))
 
 
+ALL_MOODS = (*MOODS, LIES, LOSES)
 PROVIDERS: dict[str, Callable] = {
     "fake": fake,
     "emulated": lambda directory, stack: lambda owner: emulated(directory, owner),
@@ -177,3 +183,60 @@ def test_machines_of_somebody_else_are_shown_as_strangers(world):
     mine = world.pool()
     stranger = seen(mine, id)
     assert stranger.host is None and "somebody else" in stranger.about
+
+
+# --- a provider and its keeper --------------------------------------------------------------------------------------
+
+
+def misbehaving(moods: tuple[str, ...]) -> Callable:
+    def made(directory: Path, stack: ExitStack) -> Callable:
+        account = Account()
+        return lambda owner: FakeCloud(account, owner) if owner != "me" else MisbehavingCloud(account, owner, moods)
+
+    return made
+
+
+KEPT = {
+    "fake": fake,
+    "emulated": PROVIDERS["emulated"],
+    **{f"fake that {mood}": misbehaving((mood,)) for mood in ALL_MOODS},
+    "fake in every mood": misbehaving(ALL_MOODS),
+}
+
+
+@pytest.mark.parametrize("provider", KEPT)
+def test_with_its_keeper_nothing_is_left_behind_and_nothing_of_others_is_touched(provider, tmp_path):
+    """Whatever the provider does: slow, failing, lying, losing, starting twice, out of order."""
+
+    async def story(pool: Pool) -> None:
+        driver, keeper = await begun(pool)
+        keeper._begin = lambda: None  # type: ignore[method-assign]
+        await keeper.start()
+        spot = next(offer for offer in pool.offers if offer.market == "spot")
+        for _ in range(3):
+            await plan(driver, spot, 1)
+            for _ in range(5):
+                await keeper.look("cloud")
+        state = driver.state
+        ours = {machine.host_name for machine in state.fleet.machines.values()}
+        ids = [machine.id for machine in state.fleet.machines.values() if machine.id]
+        assert len(ours) == len(state.fleet.machines) == 3 and problems(state) == []
+        assert len({*ids}) == len(ids), "one machine is billed under two numbers"
+        await switch(driver, ENDING)
+        end = time.monotonic() + 60.0
+        while "cloud" in keeper.pools:
+            assert time.monotonic() < end, "machines are left"
+            await keeper.look("cloud")
+            await asyncio.sleep(pool.interval_s)
+        await keeper.stop()
+        await driver.stop()
+
+    with ExitStack() as stack:
+        world = World(KEPT[provider](tmp_path, stack))
+        if "that" not in provider and "mood" not in provider:
+            stack.callback(world.close)
+        other = world.pool("somebody else")
+        theirs = other.start(order(other, 1, "on-demand"))
+        asyncio.run(story(world.pool()))
+        assert [row.host for row in other.list() if row.phase != ENDED] == ["cloud-m1"], "ours are gone, theirs is not"
+        other.stop(theirs)

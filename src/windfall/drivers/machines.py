@@ -29,7 +29,19 @@ from windfall.drivers.asking import LAST_WORDS_CHARS
 from windfall.drivers.market import market_news
 from windfall.drivers.realtime import Realtime
 from windfall.drivers.supply import Schedule, guarded, is_trial
-from windfall.pools.contract import ENDED, HIBERNATED, RUNNING, TRANSIENT, Order, Pool, PoolError, Seen, Told, gap_s
+from windfall.pools.contract import (
+    ENDED,
+    HIBERNATED,
+    RUNNING,
+    TRANSIENT,
+    Dated,
+    Order,
+    Pool,
+    PoolError,
+    Seen,
+    Told,
+    gap_s,
+)
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +204,9 @@ class MachineKeeper:
 
     async def _release(self, name: str, pool: Pool) -> None:
         found = await self._find(name, pool)
-        for id in found.ids.values() if found is not None else ():
+        # What cannot be listed is not believed to be gone: the machines that were answered for are stopped.
+        known = [machine.id for machine in _machines(self._driver.state, name) if machine.id]
+        for id in [*found.ids.values()] if found is not None else known:
             await self._call(pool.stop, id)
         left = await self._find(name, pool)
         if left is not None:
@@ -290,6 +304,7 @@ class MachineKeeper:
             await self._driver.submit([ev.MachineRefused(now, machine.number, answer.error)])
         else:
             self._refused.pop(machine.offer.key, None)
+            at = (pool.billed_from_t(answer) if isinstance(pool, Dated) else None) or at
             await self._driver.submit([ev.MachineStarted(now, machine.number, answer, at)])
         return True
 

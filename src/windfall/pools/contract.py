@@ -171,6 +171,15 @@ def gap_s(pool: Pool) -> float:
 
 
 @runtime_checkable
+class Dated(Protocol):
+    """A pool whose provider says from when on a machine is billed, beside what `Pool` says."""
+
+    def billed_from_t(self, id: str) -> float | None:
+        """Unix time from which a machine that `start` has answered for is billed; None if that is not known."""
+        ...
+
+
+@runtime_checkable
 class MovingPrices(Protocol):
     """A pool whose prices move, beside what `Pool` says."""
 

@@ -1,8 +1,8 @@
 """A provider in memory that misbehaves, and a pool of it as the keepers see it. Touches nothing.
 
-Its pool still keeps what the contract promises: a call that failed may be repeated, and what was started twice is ended
-twice. A provider that breaks the promises themselves (it lies, or loses machines) is a matter of the keepers:
-tests/unit/drivers/test_misbehaving_cloud.py and test_misbehaving_pool.py.
+In MOODS, its pool still keeps what the contract promises: a call that failed may be repeated, and what was started
+twice is ended twice. In LIES and LOSES it breaks the promises themselves: then the keeper answers for what becomes of
+the machines (tests/contract/test_machine_pool.py, tests/unit/drivers/test_misbehaving_cloud.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from windfall.pools.contract import ENDED, TRANSIENT, Check, Order, PoolError, S
 
 SLOW, FAILS, RAISES, UNHEARD, SHUFFLES, TWICE = "slow", "fails", "raises", "unheard", "shuffles", "twice"
 MOODS = (SLOW, FAILS, RAISES, UNHEARD, SHUFFLES, TWICE)
+LIES, LOSES = "lies", "loses"
 TRIES = 5
 T = TypeVar("T")
 Rows = list[Seen]  # `list` is also the name of a method
@@ -31,6 +32,7 @@ class MisbehavingCloud(FakeCloud):
     """It misbehaves in about every other call, never in three in a row, in the moods that it is given by turns.
 
     `unheard`: the call is carried out, and its answer is lost. `twice`: an order starts two machines of one name.
+    `lies`: a list leaves out half of what is there. `loses`: a machine is gone without a word.
     """
 
     def __init__(self, account: Account, owner: str, moods: tuple[str, ...]) -> None:
@@ -60,9 +62,15 @@ class MisbehavingCloud(FakeCloud):
             raise RuntimeError("a bug of the provider")
         if mood == FAILS:
             return PoolError("not now", TRANSIENT)
+        if mood == LOSES and (
+            mine := [id for id, (owner, *_) in self.account.machines.items() if owner == self._owner]
+        ):
+            self.forget(self._random.choice(mine))
         answer = call()
         if shuffles and SHUFFLES in self._moods:
             self._random.shuffle(answer)
+        if shuffles and mood == LIES:
+            answer = [row for row in answer if self._random.random() < 0.5]
         return PoolError("timed out", TRANSIENT) if mood == UNHEARD else answer
 
     def _started(self, order: Order) -> str | PoolError:

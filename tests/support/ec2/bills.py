@@ -9,8 +9,8 @@ from tests.support.ec2.proxy import Ec2Proxy
 FREE_S = 3600
 
 
-def bill_usd(proxy: Ec2Proxy, id: str, minimum_s: float = 60.0) -> tuple[float, float]:
-    """Dollars that one instance costs, and the dollars of one second of it (the clocks of both sides differ).
+def bill_usd(proxy: Ec2Proxy, id: str, minimum_s: float = 60.0) -> float:
+    """Dollars that one instance costs.
 
     By the second, `minimum_s` at least, at the price in effect in each second; free if EC2 takes it in its first hour.
     """
@@ -18,13 +18,12 @@ def bill_usd(proxy: Ec2Proxy, id: str, minimum_s: float = 60.0) -> tuple[float, 
     held_s = sum(to - since for since, to in spell.stretches)
     assert held_s < math.inf, f"{id} still runs"
     seconds = math.ceil(max(minimum_s, held_s))
-    dearest = max(_usd_per_h(proxy, id, t) for since, to in spell.stretches for t in (since, to)) / 3600.0
     if spell.taken and held_s < FREE_S:
-        return 0.0, dearest
+        return 0.0
     times = [since + offset for since, to in spell.stretches for offset in range(math.ceil(to - since))]
     # The minimum is billed at the last price.
     times += [spell.stretches[-1][1]] * (seconds - len(times))
-    return math.fsum(_usd_per_h(proxy, id, t) for t in times[:seconds]) / 3600.0, dearest
+    return math.fsum(_usd_per_h(proxy, id, t) for t in times[:seconds]) / 3600.0
 
 
 def _usd_per_h(proxy: Ec2Proxy, id: str, t: float) -> float:

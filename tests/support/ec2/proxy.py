@@ -159,7 +159,7 @@ class Ec2Proxy:
                 self._stopped(id, "Server.SpotInstanceTermination", taken=True)
                 self.hypervisor.kill(id)
                 request.state = "closed"
-                self._mark(request, "instance-terminated-no-capacity")
+                self._mark(request, "instance-terminated-no-capacity", self.instances[id].changed_t)
                 return
             self._own("StopInstances", id)
             self._stopped(id, "Server.SpotInstanceShutdown")
@@ -168,7 +168,7 @@ class Ec2Proxy:
             else:
                 self.hypervisor.kill(id, for_good=False)
             request.state = "open"
-            self._mark(request, "instance-stopped-no-capacity")
+            self._mark(request, "instance-stopped-no-capacity", self.instances[id].changed_t)
 
     def mark(self, id: str, status: str) -> None:
         """Have the spot request of an instance show a status."""
@@ -180,8 +180,9 @@ class Ec2Proxy:
         with self._lock:
             self._own("StartInstances", id)
             spell = self.instances[id]
-            spell.reason, spell.changed_t, spell.started_t = "", 0.0, time.time()
-            spell.stretches.append([time.time(), float("inf")])
+            now = _second()
+            spell.reason, spell.changed_t, spell.started_t = "", 0.0, now
+            spell.stretches.append([now, float("inf")])
             request.state = "active"
             self._mark(request, "fulfilled")
             if request.behaviour == "hibernate":
@@ -199,16 +200,17 @@ class Ec2Proxy:
             self.hypervisor.kill(id, for_good=not stops)
             if request is not None:
                 request.state = "disabled" if stops else "closed"
-                self._mark(request, "instance-stopped-by-user" if stops else "instance-terminated-by-user")
+                status = "instance-stopped-by-user" if stops else "instance-terminated-by-user"
+                self._mark(request, status, spell.changed_t)
 
     def _stopped(self, id: str, reason: str, taken: bool = False) -> None:
-        spell, now = self.instances[id], time.time()
+        spell, now = self.instances[id], _second()
         if spell.stretches and spell.stretches[-1][1] == float("inf"):
             spell.stretches[-1][1] = now
         spell.reason, spell.changed_t, spell.taken = reason, now, spell.taken or taken
 
-    def _mark(self, request: Request, status: str) -> None:
-        request.status, request.updated_t = status, time.time()
+    def _mark(self, request: Request, status: str, at_t: float | None = None) -> None:
+        request.status, request.updated_t = status, _second() if at_t is None else at_t
 
     def _own(self, action: str, id: str) -> None:
         """A call of the provider itself, past the log."""
@@ -300,7 +302,7 @@ class Ec2Proxy:
         id = _text(node, "instanceId")
         spot = params.get("InstanceMarketOptions.MarketType") == "spot"
         tags = _tags(params, "instance")
-        now = time.time()
+        now = _second()
         spell = Spell(
             params["InstanceType"], _zone(params), "spot" if spot else "on-demand", [[now, float("inf")]], tags=tags,
             started_t=now,
@@ -330,7 +332,7 @@ class Ec2Proxy:
                 request = self.requests.get(spell.request)
                 if request is None:
                     continue
-                self._mark(request, "instance-terminated-by-user")
+                self._mark(request, "instance-terminated-by-user", spell.changed_t)
                 if request.persistent and request.state in ("open", "active"):
                     self._replace(request)
                 elif request.state != "cancelled":
@@ -521,6 +523,11 @@ def _tags(params: Params, resource: str) -> Params:
 
 def _has_tag(params: Params, tags: Params) -> bool:
     return params.get("Filter.1.Name") != "tag-key" or params.get("Filter.1.Value.1") in tags
+
+
+def _second() -> float:
+    """The time that is told and billed: whole seconds."""
+    return float(int(time.time()))
 
 
 def _iso(t: float) -> str:

@@ -10,28 +10,16 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from hypothesis.strategies import integers, sampled_from
 
+from tests.support.clouds.kept import begun, plan, switch
 from tests.support.engine.virtual_loop import run_virtually
-from windfall.core.engine import Engine
 from windfall.core.events import (
-    JobRules,
-    JobSealed,
-    JobSubmitted,
-    PlanProposed,
-    PoolSwitched,
-    Settings,
-    TaskClass,
-    TasksAdded,
     TimerFired,
 )
 from windfall.core.state.hosts.pools import ENDING
 from windfall.core.state.invariants import problems
 from windfall.core.state.renting.fleet import REFUSED, owed_microusd
-from windfall.drivers.machines import MachineKeeper
-from windfall.drivers.realtime import Realtime
-from windfall.planning.contract import Plan, Start
 from windfall.planning.offers import Offer
 from windfall.pools.contract import CAPACITY, RUNNING, TRANSIENT, Check, Order, PoolError, Seen
-from windfall.store.memory import MemoryStore
 
 OFFER = Offer(name="vm", price_usd=0.1, cores=1, pool="cloud")
 GOOD, FAILS, FULL, RAISES, EMPTY, LOSES, TWICE, DEAF, UNHEARD = (
@@ -96,25 +84,6 @@ class Bad:
         pass
 
 
-async def begun(pool: Bad) -> tuple[Realtime, MachineKeeper]:
-    driver = Realtime(MemoryStore(), Engine(), Settings())
-    await driver.start()
-    keeper = MachineKeeper(driver, {"cloud": pool})
-    now = driver.clock()
-    job = JobSubmitted(now, JobRules("bag", rent_from=["cloud"]), [TaskClass()])
-    await driver.submit([job, TasksAdded(now, 1, 50), JobSealed(now, 1)])
-    return driver, keeper
-
-
-async def plan(driver: Realtime, starts: int = 0, stop: list[int] | None = None) -> None:
-    wanted = Plan(start=[Start(f"new-{n}", OFFER) for n in range(starts)], stop=[str(n) for n in stop or []])
-    await driver.submit([PlanProposed(driver.clock(), 1, driver.state.seq, wanted)])
-
-
-async def switch(driver: Realtime, mode: str) -> None:
-    await driver.submit([PoolSwitched(driver.clock(), "cloud", mode)])
-
-
 class Story(RuleBasedStateMachine):
     """Plans start and stop machines while the provider changes its mood between two looks."""
 
@@ -147,13 +116,13 @@ class Story(RuleBasedStateMachine):
 
     @rule(starts=integers(1, 3))
     def start(self, starts) -> None:
-        self.do(plan(self.driver, starts))
+        self.do(plan(self.driver, OFFER, starts))
 
     @rule(which=integers(0, 9))
     def stop(self, which) -> None:
         there = [machine.number for machine in self.driver.state.fleet.there.values()]
         if there:
-            self.do(plan(self.driver, stop=[there[which % len(there)]]))
+            self.do(plan(self.driver, OFFER, stop=[there[which % len(there)]]))
 
     def teardown(self) -> None:
         if not hasattr(self, "pool"):
@@ -186,7 +155,7 @@ def spaced(pool: Bad, seconds: float) -> None:
         driver, keeper = await begun(pool)
         driver.clock = loop.time
         await keeper.start()
-        await plan(driver, 8)
+        await plan(driver, OFFER, 8)
         for _ in range(int(seconds * 10)):
             await driver.submit([TimerFired(driver.clock())])
             await asyncio.sleep(0.1)
@@ -224,3 +193,20 @@ def test_a_pool_that_fails_is_asked_less_and_less_often_and_not_before_it_wants_
     patient.mood, patient.retry_after_s = FAILS, 45.0
     spaced(patient, 120.0)
     assert min(gaps(patient, "list")) >= 45.0 - 1e-6
+
+
+def test_machines_that_cannot_be_listed_when_the_server_stops_are_ended_all_the_same():
+    async def story() -> None:
+        pool = Bad()
+        driver, keeper = await begun(pool)
+        keeper._begin = lambda: None
+        await keeper.start()
+        await plan(driver, OFFER, 3)
+        await keeper.look("cloud")
+        assert len(pool.there) == 3
+        pool.list = lambda: PoolError("not now", TRANSIENT)
+        await keeper.stop(release=True)
+        assert pool.there == {}
+        await driver.stop()
+
+    asyncio.run(story())

@@ -176,6 +176,11 @@ class Ec2Pool:
             self._released.add(id)
             return self._end(row)
 
+    def billed_from_t(self, id: str) -> float | None:
+        """When EC2 launched a machine; it bills from then on."""
+        row = self._rows.get(id)
+        return None if row is None else row.launched_t or None
+
     def price_moves(self) -> Moves:
         """Moves of spot prices in the last day or so, the oldest first."""
         return price_moves(self._market)
