@@ -68,6 +68,7 @@ SECTIONS: dict[str, Table] = {
         "host": ("windfall.cli.serve.hosts", "host", "List hosts; block, unblock or drain one."),
         "pool": ("windfall.cli.serve.pools", "pool", "List pools, their offers and their machines."),
         "state": ("windfall.cli.serve.state", "state", "Copy, back up, check and repair a state."),
+        "boinc": ("windfall.cli.serve.boinc", "boinc", "Let volunteers' BOINC clients run tasks."),
         "token": ("windfall.cli.serve.tokens", "token", "Create, list and revoke access tokens."),
         "site": ("windfall.cli.site.command", "site", "Lend idle hosts of your own to workers."),
         "place": ("windfall.cli.site.place", "place", "Choose hosts for normal and preemptible instances."),

@@ -342,6 +342,10 @@ class Client:
         """`pause`, `resume` or `drain` a pool."""
         return dict(self._transport.post(f"/v1/pools/{quote(name, safe='')}/{action}", {"reason": reason}))
 
+    def tell_front(self, pool: str, what: str, /, **body: Any) -> Json:
+        """Say something to the front of a pool of volunteers: `show`, `accounts`, `add-account`, `invite`, ..."""
+        return dict(self._transport.post(f"/v1/pools/{quote(pool, safe='')}/front/{what}", body))
+
     def remove_pool(self, name: str, now: bool = False, wait_s: float = 10.0) -> Json:
         """Take a pool away that was added; with `now`, end what is there. `left`: what is there still."""
         body = encode({"now": now, "wait_s": wait_s})

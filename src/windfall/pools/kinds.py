@@ -9,7 +9,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -109,6 +109,18 @@ def _no_check(pool: PoolConfig, where: str) -> None:
     pass
 
 
+class Front(Protocol):
+    """An application below a path of the server's address."""
+
+    path: str
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+    async def administer(self, what: str, body: Any) -> dict[str, Any]:
+        """Do what an operator says."""
+        ...
+
+
 class Kind(Struct, frozen=True):
     """How pools of one kind are read, checked and opened."""
 
@@ -125,6 +137,8 @@ class Kind(Struct, frozen=True):
     unreachable_exit: str = "1h"
     token_life: str = "1h"
     """Where workers may wait longer before they begin, a longer one, or `shipped.renew_token` while they wait."""
+    front: Callable[[PoolConfig, Place, object], Front] | None = None
+    """Makes the application that its hosts talk to in a protocol of their own; gets the service of the server."""
     offers: Callable[[PoolConfig], tuple[Offer, ...]] | None = None
     """What a pool that gives machines rents now, without opening it; BadInput says why that is not known."""
 

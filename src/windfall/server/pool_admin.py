@@ -23,7 +23,7 @@ from windfall.drivers.supply import OrderedWorkers
 from windfall.errors import BadInput, WindfallError
 from windfall.pools.config import read_pool
 from windfall.pools.contract import Pool
-from windfall.pools.kinds import INSTANCES, MACHINES, Place, PoolConfig
+from windfall.pools.kinds import INSTANCES, MACHINES, Front, Place, PoolConfig
 from windfall.pools.site import site_rules
 from windfall.server.service import NotFound, Service
 from windfall.server.sites.keeper import SiteKeeper
@@ -45,6 +45,7 @@ class PoolAdmin:
         self._service, self._driver, self._place_of = service, service.driver, place_of
         self._in_file = {pool.name for pool in configured}
         self.configs = {pool.name: pool for pool in configured}
+        self._fronts: dict[str, Front] = {}
         self.keeper: PoolKeeper | None = None
         self.planning = PlanKeeper(service.driver)
         self._adding = asyncio.Lock()  # opening takes time, in which the same name could be added again
@@ -57,6 +58,8 @@ class PoolAdmin:
         rules_of_sites, site_pools = await service.owned.begin()
         rules = [pool.rules for pool in pools if pool.of.gives not in (INSTANCES, MACHINES)]
         providers = {pool.name: await self._reopened(pool) for pool in pools}
+        self._fronts = {pool.name: front for pool in pools if (front := await self._refronted(pool)) is not None}
+        self._mount()
         sources = {
             pool.name: OrderedWorkers(pool.name, pool.slots, provider)
             for pool in pools
@@ -89,6 +92,34 @@ class PoolAdmin:
         if pool.of.open is None:
             return None
         return await asyncio.to_thread(pool.of.open, pool, self._place_of(pool))
+
+    async def _fronted(self, pool: PoolConfig) -> Front | None:
+        """The application that the hosts of a pool talk to, if they have one of their own."""
+        if pool.of.front is None:
+            return None
+        front = await asyncio.to_thread(pool.of.front, pool, self._place_of(pool), self._service)
+        if any(other.path == front.path and name != pool.name for name, other in self._fronts.items()):
+            raise BadInput(f"pool '{pool.name}': the path {front.path} belongs to another pool")
+        return front
+
+    async def _refronted(self, pool: PoolConfig) -> Front | None:
+        try:
+            return await self._fronted(pool)
+        except BadInput as error:
+            if pool.name in self._in_file:
+                raise
+            log.warning("pool %s, which was added to this state, cannot be used: %s", pool.name, error)
+            return None
+
+    def front(self, name: str) -> Front:
+        """The front of a pool; NotFound if it has none."""
+        self.require(name)
+        if name not in self._fronts:
+            raise NotFound(f"pool '{name}' has no front", hint="volunteers' pools have one: windfall boinc enable")
+        return self._fronts[name]
+
+    def _mount(self) -> None:
+        self._service.fronts = {front.path: front for front in self._fronts.values()}
 
     async def _reopened(self, pool: PoolConfig) -> Pool | None:
         """The same at the start of a server: a pool that was added to the state and fails does not keep it down."""
@@ -139,9 +170,13 @@ class PoolAdmin:
                 raise BadInput(f"pool '{config.name}' is a site", hint="make it by: windfall site create")
         # Opened before anything is written down: what cannot be opened is not added.
         providers = [await self._opened(config) for config in configs]
-        for config, one, provider in zip(configs, added, providers, strict=True):
+        fronts = [await self._fronted(config) for config in configs]
+        for config, one, provider, front in zip(configs, added, providers, fronts, strict=True):
             await self._driver.submit([PoolAdded(self._driver.clock(), one.name, one.entry, one.base)])
             await self._keep(config, provider)
+            if front is not None:
+                self._fronts[config.name] = front
+        self._mount()
         return [config.name for config in configs]
 
     async def _keep(self, pool: PoolConfig, provider: Pool | None) -> None:
@@ -178,6 +213,8 @@ class PoolAdmin:
         return "" if name not in supply.added else modes.living(self._driver.state, name) or "its provider is asked"
 
     async def _removed(self, name: str) -> None:
+        self._fronts.pop(name, None)
+        self._mount()
         rented = self._service.rented
         if rented is not None and name in rented.pools:
             await rented.remove(name)

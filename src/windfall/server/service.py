@@ -26,6 +26,7 @@ from windfall.drivers.machines import MachineKeeper
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.drivers.timings import Timings
+from windfall.pools.kinds import Front
 from windfall.server.auth import Tokens
 from windfall.server.http.links import Links
 from windfall.server.http.live import LiveOutput
@@ -55,6 +56,8 @@ class Service:
         self.owned = SiteKeeper(driver, [])
         self.rented: MachineKeeper | None = None
         self.asked: PoolKeeper | None = None
+        self.fronts: dict[str, Front] = {}
+        """Applications of pools whose hosts speak a protocol of their own, by their paths."""
         self.admin: object = None
         """The server's PoolAdmin, once it has begun."""
         self._renderers: dict[int, Renderer] = {}

@@ -20,6 +20,7 @@ from windfall.bounds import MAX_BODY_BYTES, Name, Seconds, Text
 from windfall.core import events as ev
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
 from windfall.errors import BadCredentials, BadInput, WindfallError
+from windfall.pools.kinds import Front
 from windfall.server.auth import Forbidden
 from windfall.server.http import (
     blobs,
@@ -273,6 +274,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/policies/test", "POST", trying.test, "read", False),
     ("/v1/what-if", "POST", what_if.what_if, "read", False),
     ("/v1/pools/{pool}/doctor", "POST", doctor.doctor, "admin", True),
+    ("/v1/pools/{pool}/front/{what}", "POST", pools.front, "admin", True),
     ("/v1/pools/{pool}/{action}", "POST", pools.switch, "admin", True),
     ("/v1/pools/{pool}/machines/{machine}/{what}", "POST", machines.poke, "admin", True),
     ("/v1/sites", "POST", site_api.create, "admin", True),
@@ -323,8 +325,14 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/v1/exchange" and scope["method"] == "POST":
             await self._exchange(scope, receive, send)
+        elif self._service.fronts and scope["type"] == "http" and (front := self._front(scope["path"])) is not None:
+            await front(scope, receive, send)
         else:
             await self._others(scope, receive, send)
+
+    def _front(self, path: str) -> Front | None:
+        """The application of the pool to which the first part of the path belongs."""
+        return self._service.fronts.get(path[: path.find("/", 1) + 1])
 
     async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

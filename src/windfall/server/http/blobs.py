@@ -35,10 +35,10 @@ async def get(service: Service, request: Request) -> Response:
     if size is None:
         raise NotFound(f"there is no blob {sha[:12]}", code="no-such-blob")
     headers = {"content-length": str(size)}
-    return StreamingResponse(_pieces(service, sha), headers=headers, media_type="application/octet-stream")
+    return StreamingResponse(pieces_of(service, sha), headers=headers, media_type="application/octet-stream")
 
 
-def _pieces(service: Service, sha: str) -> Iterator[bytes]:
+def pieces_of(service: Service, sha: str) -> Iterator[bytes]:
     with service.store.open_blob(sha) as file:
         while piece := file.read(PIECE_BYTES):
             yield piece

@@ -64,6 +64,7 @@ BODIES: dict[Any, type] = {
     market.import_: market.ImportBody,
     pools.add: pools.AddBody,
     pools.switch: pools.SwitchBody,
+    pools.front: pools.FrontBody,
     pools.remove: pools.RemoveBody,
     sites.create: sites.SiteBody,
     sites.ask: sites.RequestBody,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from starlette.requests import Request
 
-from windfall.bounds import Text
+from windfall.bounds import Count, Name, Text
 from windfall.core.state.hosts.pools import DRAINING, NEVER_CAME_KEPT, OPEN, PAUSED
 from windfall.core.state.renting.fleet import MachineState
 from windfall.errors import BadInput
@@ -38,6 +38,15 @@ class RemoveBody(Struct):
 
     now: bool = False
     wait_s: Annotated[float, Meta(ge=0.0, le=20.0)] = 10.0
+
+
+class FrontBody(Struct, forbid_unknown_fields=True):
+    """`POST /v1/pools/NAME/front/WHAT`: what is said to the front of a pool of volunteers."""
+
+    account: Count = 0
+    name: Name = ""
+    uses: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    shows_name: bool = False
 
 
 async def listed(service: Service, request: Request) -> tuple[int, Json]:
@@ -96,6 +105,12 @@ async def switch(service: Service, request: Request) -> tuple[int, Json]:
     await _admin(service).switch(name, MODES[action], body.reason)
     rows = [*pool_rows(service), *renting_rows(service)]
     return 200, next(row for row in rows if row["pool"] == name)
+
+
+async def front(service: Service, request: Request) -> tuple[int, Json]:
+    """What an operator says to the front of a pool whose hosts speak a protocol of their own."""
+    name, body = request.path_params["pool"], await typed_body(request, FrontBody)
+    return 200, await _admin(service).front(name).administer(request.path_params["what"], body)
 
 
 async def remove(service: Service, request: Request) -> tuple[int, Json]:

@@ -27,6 +27,8 @@ class Reliability(Struct, array_like=True, gc=False):
     suspicion: str = ""
     failing_since: float = 0.0
     """When the present row of failures began."""
+    granted_s: float = 0.0
+    """Processor seconds of all results that were accepted: what volunteers get credit for."""
 
     @property
     def weight(self) -> float:
@@ -60,6 +62,7 @@ class Reliability(Struct, array_like=True, gc=False):
         self.today += 1
         self.ok_weight += 1.0
         self.cpu_s += cpu_s
+        self.granted_s += cpu_s
         self.failures_in_a_row = 0
         if self.probation_until is not None:
             # It passed its test.

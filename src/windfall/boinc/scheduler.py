@@ -1,0 +1,380 @@
+"""One call of a client: its reports become results, its wish for work an asking host, the answer workunits.
+
+Decides nothing: which tasks a host gets, what becomes of a result and how long an attempt may take, the engine says.
+Touches the store's blobs and the front's uploads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterable
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct, field
+
+from windfall.boinc import names
+from windfall.boinc.accounts import Account
+from windfall.boinc.bundle import BadArchive, LaunchTask, TaskEnd, job_file, read_archive
+from windfall.boinc.credit import credit_of, owner_of
+from windfall.boinc.names import Bundle, grouped, read_name
+from windfall.boinc.replies import Reply, SentFile, SentWork
+from windfall.boinc.requests import ABORTED, FINISHED, Report, SchedulerRequest
+from windfall.bounds import MAX_WANT
+from windfall.core.decisions import Assigned, HostAnswered
+from windfall.core.events import HostAsked, Key, Result, ResultsReported
+from windfall.core.jobs.attempts import given_up
+from windfall.core.matching.bundles import run_s
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.bags import Attempt
+from windfall.server.http.exchange import output_rows
+from windfall.server.http.handing_out import fail, hand_out
+from windfall.store.contract import Batch
+from windfall.wire.messages import CANCELLED, CAUSES, DONE, INPUTS, LOST, OOM, PREEMPTED, TIME
+
+if TYPE_CHECKING:
+    from windfall.boinc.front import Front
+
+log = logging.getLogger(__name__)
+
+BOOT = "boinc"
+"""Clients keep their tasks when they are started again: to the engine they never are."""
+MAX_ROOM = 1000
+ROUND_TRIP_S = 20.0
+"""From the end of a workunit to the begin of the next: clients act at ticks of seconds, whatever the network."""
+DOWNLOAD_FAILED = (0, 1, 2)
+ABORT_CAUSES = {202: CANCELLED, 197: TIME, 196: OOM, 198: OOM}
+"""Why a client aborts a result, by its exit status; others are the volunteer's own wish, or a deadline."""
+NOT_STARTED = 200
+"""Exit status of a result that had not begun when its deadline came."""
+DEFAULT_MEMORY_BYTES = 256 << 20
+DEFAULT_LIMIT_S = 7 * 86400.0
+ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class Ended(Struct):
+    """What is made of the reports of one call: events, rows for the store, files that are no longer needed."""
+
+    results: dict[str, list[Result]] = field(default_factory=dict)
+    """By the host that held the attempts."""
+    outputs: list[tuple[Key, bytes]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+
+class Scheduler:
+    """The scheduler of one front. `_locks`: the calls of one host come one after another."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._service = front.service
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._md5: dict[str, str] = {}
+        """MD5 of input blobs by their sha256."""
+
+    async def answer(self, request: SchedulerRequest, account: Account) -> Reply:
+        name = self._host_name(request, account)
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        try:
+            async with lock:
+                return await self._answer(request, account, name)
+        finally:
+            if not lock.locked():
+                self._locks.pop(name, None)
+
+    async def _answer(self, request: SchedulerRequest, account: Account, name: str) -> Reply:
+        reply = self._front.empty_reply(account)
+        await self._take_reports(request.reports, account)
+        reply.acks = [report.name for report in request.reports]
+        host, assigned = await self._ask(request, account, name)
+        if request.hostid != host.number:
+            reply.hostid = host.number
+        reply.host_credit = credit_of(host)
+        key_is_good = self._front.tell_key(request.key, reply)
+        held = self._held(request.held, account)
+        reply.aborts = [told for told in request.held if told not in held]
+        if not key_is_good:
+            return reply
+        lost = [key for key in host.held if key not in held.values_flat]
+        fresh = {key for piece in assigned for key in _keys(piece)}
+        free = max(1, ceil(request.idle) or host.slots)
+        again = grouped((key for key in lost if key not in fresh), names.MAX_BUNDLE)
+        new = [bundle for piece in assigned for bundle in _split(piece, free)]
+        reply.work = await self._work([*again, *new][: self._front.settings.most_results], host)
+        return reply
+
+    # --- who asks ---
+
+    def _host_name(self, request: SchedulerRequest, account: Account) -> str:
+        """The engine's name of the host. A number counts if it is of this account; else the machine's own id does."""
+        known = self._service.state.hosts.get(request.hostid)
+        if known is not None and owner_of(known) == account.id:
+            return known.name
+        return f"boinc-{account.id}-{request.host.cpid or 'unknown'}"
+
+    def _ad(self, request: SchedulerRequest, account: Account) -> dict[str, Any]:
+        machine = request.host
+        return {
+            "pool": self._front.pool, "name": machine.name, "cpus": float(machine.cpus), "slots": machine.cpus,
+            "memory_mb": machine.memory_bytes >> 20, "os": "linux", "arch": "x86_64", "owner": str(account.id),
+            "round_trip_s": ROUND_TRIP_S, "client": f"BOINC {request.version}", "model": machine.model,
+        }  # fmt: skip
+
+    async def _ask(self, request: SchedulerRequest, account: Account, name: str) -> tuple[Host, list[Assigned]]:
+        service = self._service
+        known = service.state.host(name)
+        slots = request.host.cpus
+        ad: dict[str, Any] | None = self._ad(request, account)
+        if known is not None and known.ad == ad:
+            ad = None
+        want = room = 0
+        if request.wants_s > 0 and not request.sends_none and self._front.serves(request.platform):
+            out = 0 if known is None else len(known.held)
+            want = min(MAX_WANT, max(ceil(request.idle), slots - out, 0 if out else 1))
+            room = MAX_ROOM
+        n = 1 if known is None else known.session.n + 1
+        event = HostAsked(service.driver.clock(), name, BOOT, n, want, slots, ad, room=room)
+        record = (await service.driver.submit([event]))[-1]
+        decided = record.decided
+        assert isinstance(decided, HostAnswered)
+        return service.state.hosts[decided.host], list(decided.assigned)
+
+    # --- what a client has ---
+
+    def holder(self, key: Key) -> Host | None:
+        """The host that holds an attempt, or held it until it was given up; None if nobody waits for it."""
+        attempt = self._attempt(key)
+        return None if attempt is None else self._service.state.hosts.get(attempt.host)
+
+    def _attempt(self, key: Key) -> Attempt | None:
+        bag = self._service.state.bags.get(key[0])
+        if bag is None:
+            return None
+        return bag.attempts.find(key[1], key[2]) or given_up(bag, key[1], key[2])
+
+    def _is_of(self, key: Key, account: Account) -> bool:
+        host = self.holder(key)
+        return host is not None and owner_of(host) == account.id
+
+    def is_awaited(self, bundle: Bundle) -> bool:
+        """Whether any attempt of a workunit is still out."""
+        return any(self.holder(key) is not None for key in bundle.attempts())
+
+    def _held(self, told: Iterable[str], account: Account) -> Held:
+        held = Held()
+        for name in told:
+            bundle = read_name(name)
+            if bundle is None:
+                continue
+            keys = [key for key in bundle.attempts() if self._is_of(key, account)]
+            if keys:
+                held[name] = keys
+                held.values_flat.update(keys)
+        return held
+
+    # --- reports ---
+
+    async def _take_reports(self, reports: list[Report], account: Account) -> None:
+        """Report what has ended to the engine. Everything is acknowledged; what nobody waits for changes nothing."""
+        ended = Ended()
+        for report in reports:
+            bundle = read_name(report.name)
+            if bundle is not None:
+                await self._take(report, bundle, account, ended)
+        if ended.results:
+            now = self._service.driver.clock()
+            events = [ResultsReported(now, host, results) for host, results in ended.results.items()]
+            outputs = ended.outputs
+            await self._service.driver.submit(list(events), lambda made: Batch(outputs=output_rows(made, outputs)))
+        for name in ended.names:
+            self._front.uploads.forget(name)
+
+    async def _take(self, report: Report, bundle: Bundle, account: Account, ended: Ended) -> None:
+        holders: dict[int, tuple[Host, Attempt]] = {}
+        for key in bundle.attempts():
+            host, attempt = self.holder(key), self._attempt(key)
+            if host is not None and attempt is not None and owner_of(host) == account.id:
+                holders[key[1]] = host, attempt
+        if not holders:
+            return
+        ended.names.append(bundle.output)
+        now = self._service.driver.clock()
+        ends = await asyncio.to_thread(self._unpacked, report, bundle, holders.keys())
+        for task, (host, attempt) in holders.items():
+            key = (bundle.job, task, bundle.attempt)
+            results = ended.results.setdefault(host.name, [])
+            if ends is None:
+                # Only what did not begin costs the task nothing: else it could fail in this way for ever.
+                cause, ran_s = _failure(report), max(0.0, min(report.elapsed_s, now - attempt.sent))
+                start = now - (ran_s if report.exit == NOT_STARTED else max(ran_s, 0.001))
+                results.append(Result(*key, CAUSES.index(cause), report.exit, start, now))
+                ended.outputs.append((key, _pack([b"", report.stderr.encode()[-65536:], b"", None])))
+            else:
+                end, row = ends[task]
+                run = min(end.run_s, max(0.0, now - attempt.sent))
+                code = end.exit if end.cause != DONE else 0
+                cpu_s = min(end.cpu_s, run * host.slots)
+                results.append(Result(*key, CAUSES.index(end.cause), code, now - run, now, cpu_s, end.rss_bytes))
+                ended.outputs.append((key, row))
+
+    def _unpacked(
+        self, report: Report, bundle: Bundle, wanted: Iterable[int]
+    ) -> dict[int, tuple[TaskEnd, bytes]] | None:
+        """The end of each task with the row that is kept of it; None if the report is no success. Runs in a thread."""
+        file = report.files[0] if report.files else None
+        if report.state != FINISHED or report.exit or file is None or file.refused or file.name != bundle.output:
+            return None
+        path = self._front.uploads.whole(bundle.output, file.md5)
+        if path is None:
+            return None
+        tasks = range(bundle.first, bundle.first + bundle.count)
+        with open(path, "rb") as archive:
+            try:
+                ends = read_archive(archive, path.stat().st_size, tasks, self._front.output_cap(bundle.job))
+            except BadArchive as error:
+                log.warning("the output of %s is refused: %s", report.name, error)
+                return None
+            return {end.task: (end, self._kept(end, archive)) for end in ends if end.task in set(wanted)}
+
+    def _kept(self, end: TaskEnd, archive: Any) -> bytes:
+        """What is kept of a task; its files become blobs."""
+        files: list[tuple[str, str, int, int]] = []
+        for name, mode, at, size in end.files:
+            archive.seek(at)
+            data = archive.read(size)
+            sha = hashlib.sha256(data).hexdigest()
+            if self._service.store.blob_size(sha) is None:
+                self._service.store.put_blob(sha, data)
+            files.append((name, sha, size, mode))
+        more: dict[str, Any] = {}
+        if files:
+            more["outputs"] = sorted(files)
+        if any(end.dropped):
+            more["dropped"] = end.dropped
+        return _pack([end.stdout, end.stderr, b"", more or None])
+
+    # --- work ---
+
+    async def _work(self, bundles: list[Bundle], host: Host) -> list[SentWork]:
+        made: list[SentWork] = []
+        for bundle in bundles:
+            work = await self._sent(bundle, host)
+            if work is not None:
+                made.append(work)
+        return made
+
+    async def _sent(self, bundle: Bundle, host: Host) -> SentWork | None:
+        front = self._front
+        tasks, failed = self.tasks_of(bundle)
+        if failed:
+            await fail(self._service, failed)
+            # The rest of the bundle is found missing at the next call and sent again.
+            return None
+        bag = self._service.state.bags[bundle.job]
+        data = job_file(tasks)
+        job = SentFile(f"{bundle.name}_job", front.job_url(bundle), _md5_of(data), len(data), "job")
+        blobs = {source.removeprefix("in_"): None for task in tasks for _, source, _ in task.inputs}
+        files = [job]
+        for sha in blobs:
+            size = self._service.store.blob_size(sha)
+            if size is None:
+                await fail(self._service, dict.fromkeys(bundle.attempts(), "an input file is no longer kept"))
+                return None
+            files.append(SentFile(f"in_{sha}", front.blob_url(sha), await self._md5_of_blob(sha), size, f"in_{sha}"))
+        rules = bag.classes[bag.class_of(bundle.first)]
+        each_s = run_s(bag, rules) or rules.estimate_s or 60.0
+        walls_s = [task.wall_s for task in tasks]
+        limit_s = 2 * sum(walls_s) + 600 if all(walls_s) else DEFAULT_LIMIT_S
+        attempt = self._attempt((bundle.job, bundle.first, bundle.attempt))
+        deadline_t = attempt.deadline if attempt is not None else None
+        memory = max((task.memory_bytes for task in tasks), default=0) or DEFAULT_MEMORY_BYTES
+        most = front.settings.most_upload_bytes
+        return SentWork(
+            bundle.name, bundle.output, files, max(1.0, each_s * bundle.count), limit_s, memory,
+            front.service.driver.clock() + front.settings.deadline_s if deadline_t is None else deadline_t,
+            most, front.uploads.certificate(bundle.output, most),
+        )  # fmt: skip
+
+    def tasks_of(self, bundle: Bundle) -> tuple[list[LaunchTask], dict[Key, str]]:
+        """What the launcher is told of a bundle; and what of it cannot be rendered, with the reason."""
+        out = hand_out(self._service, [Assigned(bundle.job, bundle.first, bundle.count, bundle.attempt)])
+        failed, tasks, at = dict(out.failed), [], 0
+        spec = msgspec.json.decode(out.jobs[bundle.job]) if bundle.job in out.jobs else {}
+        for job, task, attempt, argv, overrides, n_payload in out.rows:
+            payload = b""
+            if n_payload:
+                payload, at = out.attachments[at], at + 1
+            said = {**spec, **(overrides or {})}
+            if argv is None:
+                failed[job, task, attempt] = "Python calls are not run by BOINC clients"
+                continue
+            most = self._front.settings.most_upload_bytes // bundle.count - 2 * (said["output_cap_bytes"] + 4096)
+            tasks.append(
+                LaunchTask(
+                    task=task,
+                    argv=argv,
+                    env={**ENV, **said["env"], **_own_env(job, task, attempt)},
+                    inputs=[(name, f"in_{sha}", mode) for name, sha, _, mode in said["inputs"]],
+                    outputs=said["outputs"],
+                    stdin=payload,
+                    wall_s=float(said["wall_s"] or 0.0),
+                    memory_bytes=int(said["memory_bytes"] or 0),
+                    output_cap_bytes=said["output_cap_bytes"],
+                    most_bytes=max(0, most),
+                )
+            )
+        return tasks, failed
+
+    async def _md5_of_blob(self, sha: str) -> str:
+        if sha not in self._md5:
+            if len(self._md5) > 100_000:
+                self._md5.clear()
+            self._md5[sha] = await asyncio.to_thread(self._read_md5, sha)
+        return self._md5[sha]
+
+    def _read_md5(self, sha: str) -> str:
+        with self._service.store.open_blob(sha) as file:
+            digest = hashlib.md5(usedforsecurity=False)
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+            return digest.hexdigest()
+
+
+class Held(dict[str, list[Key]]):
+    """By the names that a client has: the attempts of them that are its own and still awaited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values_flat: set[Key] = set()
+
+
+def _own_env(job: int, task: int, attempt: int) -> dict[str, str]:
+    return {"WINDFALL_JOB": str(job), "WINDFALL_TASK": str(task), "WINDFALL_ATTEMPT": str(attempt)}
+
+
+def _md5_of(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def _keys(piece: Assigned) -> list[Key]:
+    return [(piece.job, task, piece.attempt) for task in range(piece.first, piece.first + piece.count)]
+
+
+def _split(piece: Assigned, parts: int) -> list[Bundle]:
+    """A range of tasks as workunits: one for each processor that is free, unless they would be too long."""
+    size = min(names.MAX_BUNDLE, ceil(piece.count / parts))
+    ends = range(piece.first, piece.first + piece.count, size)
+    last = piece.first + piece.count
+    return [Bundle(piece.job, first, min(size, last - first), piece.attempt) for first in ends]
+
+
+def _failure(report: Report) -> str:
+    """The cause of an attempt that ended without an archive: never the task's own exit code."""
+    if report.state in DOWNLOAD_FAILED:
+        return INPUTS
+    if report.state == ABORTED:
+        return ABORT_CAUSES.get(report.exit, PREEMPTED)
+    return LOST

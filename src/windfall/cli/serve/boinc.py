@@ -1,0 +1,165 @@
+"""`windfall boinc`: volunteers' machines as hosts, by the standard BOINC client. Touches the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windfall.cli.options import Place, json_option, place_options
+from windfall.cli.show.output import moment, note, print_json, print_table
+from windfall.client import Client
+from windfall.client.local import LocalServer, state_location
+
+Json = dict[str, Any]
+POOL = "boinc"
+
+_pool_option = click.option("--pool", default=POOL, show_default=True, metavar="NAME", help="The pool of volunteers.")
+
+
+@click.group()
+def boinc() -> None:
+    """Volunteers: machines that run the standard BOINC client, as hosts of a pool.
+
+    \b
+    Examples:
+      windfall boinc enable --url http://volunteers.example.org:7272/grid/
+      windfall boinc add-account Ada
+      windfall boinc show
+    """
+
+
+def _client(place: Place) -> Client:
+    """The front may be enabled before the first start of a server, so the state may be new."""
+    if place.address:
+        return place.open()
+    return Client(local=LocalServer(state_location(place.state), worker=False))
+
+
+@boinc.command()
+@click.option("--url", required=True, metavar="URL", help="What volunteers attach to: http://HOST:PORT/NAME/.")
+@click.option("--project", default="Windfall", show_default=True, metavar="NAME", help="What clients call it.")
+@click.option("--ask-again", default="10m", show_default=True, metavar="TIME", help="Idle clients ask again after it.")
+@click.option("--deadline", default="7d", show_default=True, metavar="TIME", help="Of reports, until more is known.")
+@click.option("--least-deadline", default="1d", show_default=True, metavar="TIME", help="No deadline is shorter.")
+@click.option("--most-upload", default="256M", show_default=True, metavar="SIZE", help="Outputs of one workunit.")
+@_pool_option
+@place_options
+@json_option
+def enable(
+    url: str, project: str, ask_again: str, deadline: str, least_deadline: str, most_upload: str, pool: str,
+    place: Place, as_json: bool,
+) -> None:  # fmt: skip
+    """Give the server a front for BOINC clients, on a path of its own. Makes the signing key and the launcher."""
+    entry = {
+        "name": pool, "kind": "boinc", "limit": 100_000, "url": url, "project": project, "ask_again": ask_again,
+        "deadline": deadline, "least_deadline": least_deadline, "most_upload": most_upload,
+    }  # fmt: skip
+    with _client(place) as client:
+        client.add_pools([entry])
+        shown = client.tell_front(pool, "show")
+    if as_json:
+        print_json(shown)
+        return
+    click.echo(f"volunteers attach to {url}")
+    note(f"  let one in:  windfall boinc add-account NAME{place.words}")
+    note(f"  jobs for them: windfall submit --quorum 2 ...   end it: windfall pool remove {pool}{place.words}")
+
+
+@boinc.command()
+@_pool_option
+@place_options
+@json_option
+def show(pool: str, place: Place, as_json: bool) -> None:
+    """Show the front: address, launcher, and the accounts of volunteers with their hosts and credit."""
+    with place.open() as client:
+        shown = client.tell_front(pool, "show")
+    if as_json:
+        print_json(shown)
+        return
+    click.echo(f"{shown['project']} at {shown['url']}, pool {shown['pool']}")
+    where = "on this server" if shown["key_is_here"] else "not on this server"
+    click.echo(f"launcher {shown['launcher']['file']}, MD5 {shown['launcher']['md5']}; the signing key is {where}")
+    if shown["accounts"]:
+        names = ["account", "name", "hosts", "done", "credit"]
+        rows = shown["accounts"]
+        print_table(
+            [*names, "since", "remark"],
+            (
+                [*(row[name] for name in names), moment(row["created_s"]), "closed" if row["closed"] else ""]
+                for row in rows
+            ),
+        )
+
+
+@boinc.command("add-account")
+@click.argument("name")
+@click.option("--show-name", is_flag=True, help="The volunteer agrees that the console shows this name.")
+@_pool_option
+@place_options
+@json_option
+def add_account(name: str, show_name: bool, pool: str, place: Place, as_json: bool) -> None:
+    """Make an account for a volunteer, and print its key."""
+    with place.open() as client:
+        made = client.tell_front(pool, "add-account", name=name, shows_name=show_name)
+    _print_key(made, as_json)
+
+
+def _print_key(made: Json, as_json: bool) -> None:
+    if as_json:
+        print_json(made)
+        return
+    click.echo(made["key"])
+    note(f"account {made['account']}; the volunteer says: boinccmd --project_attach {made['url']} {made['key']}")
+
+
+@boinc.command("close-account")
+@click.argument("account", type=int)
+@_pool_option
+@place_options
+@json_option
+def close_account(account: int, pool: str, place: Place, as_json: bool) -> None:
+    """Let the clients of an account in no more. What they hold is given to others."""
+    with place.open() as client:
+        row = client.tell_front(pool, "close", account=account)
+    if as_json:
+        print_json(row)
+    else:
+        click.echo(f"account {account} is closed")
+
+
+@boinc.command()
+@click.option("--uses", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Accounts that it makes.")
+@_pool_option
+@place_options
+@json_option
+def invite(uses: int, pool: str, place: Place, as_json: bool) -> None:
+    """Make an invitation: whoever shows it may create an account by e-mail and password."""
+    with place.open() as client:
+        made = client.tell_front(pool, "invite", uses=uses)
+    if as_json:
+        print_json(made)
+        return
+    click.echo(made["code"])
+    note(f"{made['url']}create_account.php?invite_code={made['code']}&email_addr=...; it is not shown again")
+
+
+@boinc.command("rotate-key")
+@click.option("--account", type=click.IntRange(1), metavar="NUMBER", help="Give this account another key instead.")
+@_pool_option
+@place_options
+@json_option
+def rotate_key(account: int | None, pool: str, place: Place, as_json: bool) -> None:
+    """Make another signing key; clients accept it because the old one has signed it.
+
+    With --account: the old key of the account is worthless at once.
+    """
+    with place.open() as client:
+        if account is not None:
+            _print_key(client.tell_front(pool, "new-key", account=account), as_json)
+            return
+        shown = client.tell_front(pool, "rotate")
+    if as_json:
+        print_json(shown)
+    else:
+        click.echo(f"the launcher is signed with a new key: {shown['launcher']['file']}")

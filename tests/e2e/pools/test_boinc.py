@@ -1,0 +1,104 @@
+"""Debian's real BOINC clients as hosts: attach, fetch, run, upload, report; byte for byte what the tasks wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.pools import boinc
+from tests.support.pools.boinc import BoincClient
+from tests.support.server.cluster import Cluster
+
+pytestmark = pytest.mark.slow
+PATIENCE_S = 240.0
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> Any:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.25)
+    raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+class World:
+    """A server with a front, and volunteers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.cluster = Cluster(directory, lease_s=20.0)
+        self.cluster.start_server()
+        self.url = f"{self.cluster.url}/grid/"
+        self.client = self.cluster.client()
+        self.volunteers: list[BoincClient] = []
+        entry = {
+            "name": "boinc", "kind": "boinc", "limit": 1000, "url": self.url, "project": f"Test {self.cluster.port}",
+            "ask_again": "1s", "deadline": "10m", "least_deadline": "20s",
+        }  # fmt: skip
+        self.client.add_pools([entry])
+
+    def volunteer(self, name: str) -> BoincClient:
+        key = self.client.tell_front("boinc", "add-account", name=name)["key"]
+        made = BoincClient(self.directory / name, self.url, key)
+        self.volunteers.append(made)
+        made.start()
+        return made
+
+    def logs(self) -> str:
+        parts = [volunteer.log()[-3000:] for volunteer in self.volunteers]
+        return "\n".join([*parts, (self.directory / "server.log").read_text()[-3000:]])
+
+    def close(self) -> None:
+        for volunteer in self.volunteers:
+            volunteer.close()
+        self.cluster.close()
+
+
+@pytest.fixture
+def world(tmp_path) -> Iterator[World]:
+    boinc.require()
+    made = World(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+PROGRAM = """#!/bin/sh
+echo "line $1 of $(basename "$0")"
+echo "told $1" >&2
+i=0; while [ $i -lt 300 ]; do echo "$1 $i"; i=$((i + 1)); done > "table-$1.txt"
+"""
+
+
+def table(task: int) -> bytes:
+    return b"".join(b"%d %d\n" % (task, number) for number in range(300))
+
+
+def test_fifty_tasks_come_back_byte_for_byte_while_client_and_server_are_killed(world, tmp_path):
+    program = tmp_path / "program.sh"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    first, second = world.volunteer("ada"), world.volunteer("bob")
+    job = world.client.submit(
+        ["./program.sh", "{}"], range(50), inputs=[f"program.sh={program}"], outputs=["table-{}.txt"], max_losses=100
+    )
+    until(lambda: job.status()["tasks"]["done"] >= 2, "two tasks are done")
+    world.cluster.kill_server()
+    first.kill()
+    world.cluster.start_server()
+    first.start()
+    job.wait(PATIENCE_S)
+    results = list(job.results())
+    assert [task.stdout for task in results] == [f"line {n} of program.sh\n" for n in range(50)], world.logs()
+    for number, task in enumerate(results):
+        files = {file[0]: file for file in task.outputs}
+        name, sha, size, _ = files[f"table-{number}.txt"]
+        assert (sha, size) == (hashlib.sha256(table(number)).hexdigest(), len(table(number))), name
+    assert second.process is not None and second.process.poll() is None
