@@ -181,16 +181,17 @@ class Engine:
 
     def decide(self, state: State, event: AnyEvent) -> Record:
         """What to do about `event`. Changes nothing."""
-        decision = HANDLERS[type(event)][0](state, event, self.policies)
-        return RecordOf(state.seq + 1, event, decision)
+        return RecordOf(state.seq + 1, event, HANDLERS[type(event)][0](state, event, self.policies))
 
     def apply(self, state: State, record: Record) -> None:
         """Carry a record into the state. Decides nothing."""
-        state.t = max(state.t, record.event.t)
-        HANDLERS[type(record.event)][1](state, record.event, record.decided)
+        event = record.event
+        if event.t > state.t:
+            state.t = event.t
+        HANDLERS[type(event)][1](state, event, record.decided)
         state.seq = record.seq
         if state.supply.pools:
-            supply_apply.note_demand(state, record.event)
+            supply_apply.note_demand(state, event)
 
     def step(self, state: State, event: AnyEvent) -> Record:
         """Decide and apply: what drivers do with every event."""

@@ -24,12 +24,13 @@ def job_column(record: Record) -> int | None:
     """
     event, decided = record.event, record.decided
     # Nearly all records of a busy server: one result, or one task.
-    if isinstance(event, ResultsReported) and len(event.results) == 1:
-        return -event.results[0].job
-    if isinstance(decided, HostAnswered) and len(decided.assigned) == 1:
-        several = decided.lost or decided.cancel or decided.tails
-        if not several:
-            return -decided.assigned[0].job
+    if type(event) is ResultsReported:
+        if len(event.results) == 1:
+            return -event.results[0].job
+    elif type(decided) is HostAnswered:
+        assigned = decided.assigned
+        if len(assigned) == 1 and not (decided.lost or decided.cancel or decided.tails):
+            return -assigned[0].job
     about = None if isinstance(event, HostAsked) else _about(record)
     if about is not None:
         return about

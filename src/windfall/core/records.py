@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -30,17 +31,17 @@ class RecordOf(Struct, Generic[E, D], array_like=True, gc=False):
 
 Record = RecordOf[AnyEvent, AnyDecision]
 """A record of any event."""
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+_encode = msgspec.msgpack.Encoder().encode
+_decode: Callable[[bytes], Record] = msgspec.msgpack.Decoder(Record).decode
 
 
-def _short(plain: Decision, last: str) -> tuple[str, int, tuple[object, ...]]:
+def _short(plain: Decision, last: str) -> tuple[tuple[str], int, tuple[object, ...]]:
     """The tag of a decision, how many of its fields are always written, up to `last`, and the others' defaults."""
     given = plain.__struct_fields__.index(last) + 1
-    return type(plain).__name__, given, astuple(plain)[given:]
+    return (type(plain).__name__,), given, astuple(plain)[given:]
 
 
-_SHORT: dict[type[Decision], tuple[str, int, tuple[object, ...]]] = {
+_SHORT: dict[type[Decision], tuple[tuple[str], int, tuple[object, ...]]] = {
     HostAnswered: _short(HostAnswered(0), "assigned"),
     ResultsJudged: _short(ResultsJudged([]), "observed"),
 }
@@ -55,9 +56,9 @@ def encode_record(record: Record) -> bytes:
         tag, given, defaults = known
         values = astuple(decided)
         if values[given:] == defaults:
-            return _encoder.encode((record.seq, record.event, (tag, *values[:given])))
-    return _encoder.encode(record)
+            return _encode((record.seq, record.event, tag + values[:given]))
+    return _encode(record)
 
 
 def decode_record(data: bytes) -> Record:
-    return _decoder.decode(data)
+    return _decode(data)

@@ -159,7 +159,7 @@ def makes_work(state: State, record: Record) -> bool:
     if isinstance(decided, ResultsJudged):
         if not _WAITS_AGAIN.isdisjoint(decided.verdicts):
             return True
-        return isinstance(event, ResultsReported) and _frees_children(state, event, decided)
+        return bool(state.bags.shapes) and isinstance(event, ResultsReported) and _frees_children(state, event, decided)
     if isinstance(decided, HostAnswered):
         return bool(decided.lost)
     return not isinstance(event, OverlayDue)
@@ -168,8 +168,6 @@ def makes_work(state: State, record: Record) -> bool:
 def _frees_children(state: State, event: ResultsReported, decided: ResultsJudged) -> bool:
     """Whether a task of a workflow is done, which may release its children."""
     bags = state.bags
-    if not bags.shapes:
-        return False
     return any(
         verdict == ACCEPTED and (bag := bags.get(result.job)) is not None and bag.shape is not None
         for result, verdict in zip(event.results, decided.verdicts, strict=True)

@@ -208,9 +208,7 @@ class Realtime:
         made: list[Record] = []
         written: list[LogRow] = []
         for event in events:
-            record, row = self._take(event)
-            made.append(record)
-            written.append(row)
+            self._take(event, made, written)
         return self._queue(made, written, rows)
 
     def _read_back(self, event: AnyEvent) -> AnyEvent:
@@ -223,19 +221,21 @@ class Realtime:
                 f"{name} cannot be written down: {error!r}", hint="it changed nothing; see the server's log"
             ) from error
 
-    def _take(self, event: AnyEvent) -> tuple[Record, LogRow]:
+    def _take(self, event: AnyEvent, made: list[Record], written: list[LogRow]) -> None:
         """Decide, encode, decode, apply what was decoded: memory holds what a restart will read."""
+        engine, state = self.engine, self.state
         try:
-            row = log_row(self.engine.decide(self.state, event))
-            record = decode_record(row.data)
+            row = log_row(engine.decide(state, event))
+            record = decode_record(row[4])
         except Exception as error:
             self._read_back(event)  # Unwritable: the event is at fault, and has changed nothing
             raise self._undecided(event, error) from error
         try:
-            self.engine.apply(self.state, record)
+            engine.apply(state, record)
         except Exception as error:
             raise self._broken(record, error) from error
-        return record, row
+        made.append(record)
+        written.append(row)
 
     def _queue(self, made: list[Record], written: list[LogRow], rows: Rows | None) -> asyncio.Future[list[Record]]:
         """Into the next transaction, the records with the rows that belong to them."""
@@ -253,12 +253,10 @@ class Realtime:
         pending.batch.records += written
         pending.records += made
         future: asyncio.Future[list[Record]] = asyncio.get_running_loop().create_future()
+        if not pending.waiting:
+            # Once for all that gathers until the commit loop comes to it.
+            self._dirty.set()
         pending.waiting.append((future, made))
-        self._dirty.set()
-        try:
-            self._set_timer()
-        except Exception as error:
-            raise self.fail(f"the next wake-up cannot be told: {error!r}", error) from error
         return future
 
     async def settled(self) -> None:
@@ -352,6 +350,8 @@ class Realtime:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
+            # Here, not for each event: what wakes the engine sooner has changed with this batch, if at all.
+            self._set_timer()
             pending = self._in_flight = self._pending
             self._in_flight_since = asyncio.get_running_loop().time()
             self._pending = Pending()
@@ -479,17 +479,17 @@ _QUIET = (SiteSettled(), SiteSettled(repeat=True))
 
 def log_row(record: Record) -> LogRow:
     event = record.event
-    is_quiet = _HEARTBEATS.get(type(event))
-    quiet = is_quiet is not None and is_quiet(event, record.decided)
-    kind = HEARTBEAT if quiet else type(event).__name__
-    return LogRow(record.seq, event.t, job_column(record), kind, encode_record(record))
+    kind = type(event)
+    is_quiet = _HEARTBEATS.get(kind)
+    name = HEARTBEAT if is_quiet is not None and is_quiet(event, record.decided) else kind.__name__
+    return LogRow(record.seq, event.t, job_column(record), name, encode_record(record))
 
 
 def _host_is_alive(event: HostAsked, decided: HostAnswered) -> bool:
     """Does nothing change but the time at which the host was last seen?"""
-    if event.ad is not None:
+    if decided.assigned or event.ad is not None:
         return False
-    return not (decided.assigned or decided.cancel or decided.lost or decided.tails or decided.probation)
+    return not (decided.cancel or decided.lost or decided.tails or decided.probation)
 
 
 def _agent_is_alive(event: SiteHostReported, decided: SiteSettled) -> bool:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import sha256
 
-from windfall.core.state.hosts.hosts import GONE
-from windfall.core.state.state import State
+from windfall.core.state.hosts.hosts import GONE, Host
 from windfall.errors import WindfallError
 
 RETRY_AFTER_S = 10
@@ -32,10 +31,11 @@ def _hashed(secret: str) -> str:
     return sha256(secret.encode()).hexdigest() if secret else ""
 
 
-def newly_shown(state: State, name: str, secret: str) -> str:
-    """The hash to remember for a host; empty if it is known. HostInUse if the name belongs to another worker."""
-    host = state.host(name)
+def newly_shown(host: Host | None, name: str, secret: str) -> str:
+    """The hash to remember for a host of this name; empty if it is known. HostInUse if it belongs to another worker."""
     known = "" if host is None else host.access.secret
+    if not secret and not known:
+        return ""
     # A worker's own is not longer: others may not fill the memory.
     shown = _hashed(secret) if len(secret) <= MAX_REMEMBERED_CHARS else _hashed.__wrapped__(secret)
     if shown == known:

@@ -28,6 +28,7 @@ class WebServer(uvicorn.Server):
         config = uvicorn.Config(
             app, http=Connection, lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75,
             ssl_certfile=certificate or None, ssl_keyfile=key or None, server_header=False, ws="none",
+            interface="asgi3", proxy_headers=False,  # the application looks at them where they matter
         )  # fmt: skip
         super().__init__(config)
         self._left = asyncio.Event()

@@ -20,11 +20,11 @@ def join(header: bytes, attachments: list[bytes]) -> bytes:
 
 def split(frame: bytes) -> tuple[memoryview, memoryview]:
     """The header and the attachments of a frame, without copying."""
-    view = memoryview(frame)
-    if len(view) < _LENGTH.size:
+    if len(frame) < 4:
         raise BadFrame("shorter than its length field")
-    (length,) = _LENGTH.unpack(view[: _LENGTH.size])
-    end = _LENGTH.size + length
-    if length > MAX_HEADER_BYTES or end > len(view):
-        raise BadFrame(f"header of {length} bytes in a frame of {len(view)}")
-    return view[_LENGTH.size : end], view[end:]
+    length = int.from_bytes(frame[:4], "big")
+    end = 4 + length
+    if length > MAX_HEADER_BYTES or end > len(frame):
+        raise BadFrame(f"header of {length} bytes in a frame of {len(frame)}")
+    view = memoryview(frame)
+    return view[4:end], view[end:]

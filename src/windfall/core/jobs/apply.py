@@ -168,10 +168,11 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
     touched: dict[int, Bag] = {}
     bags, observed = state.bags, decided.observed
     for place, (result, verdict) in enumerate(zip(event.results, decided.verdicts, strict=True)):
-        bag = bags.get(result.job)
+        job = result.job
+        bag = bags.get(job)
         if bag is None:
             continue
-        touched[result.job] = bag
+        touched[job] = bag
         if result.rss_bytes and verdict != STALE:
             bag.tally.note_peak(bag.class_of(result.task), result.rss_bytes)
         if verdict == ACCEPTED:
@@ -204,8 +205,8 @@ def _learn_run_time(state: State, result: Result, seconds: float) -> None:
 
 def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     """The task is done; returns the seconds from sending the attempt to its result in which it did not run."""
-    task, books = result.task, state.settings.bookkeeping
-    tally, progress, ran_s = bag.tally, bag.progress, result.end - result.start
+    task, end, books = result.task, result.end, state.settings.bookkeeping
+    tally, progress, ran_s = bag.tally, bag.progress, end - result.start
     was_waiting = bag.columns.state[task] == WAITING
     attempt = attempts.release(state, bag, task, result.attempt)
     if was_waiting:
@@ -227,19 +228,25 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
         tally.by_class[index] = (done + 1, run_s + ran_s, max(longest_s, ran_s))
     _note(bag, host, result)
     tally.run_s += ran_s
-    turnaround_s = result.end - (attempt.sent if attempt else result.start)
+    turnaround_s = end - (attempt.sent if attempt else result.start)
     cell = cell_of(turnaround_s, books.turnaround_cells)
     tally.turnarounds[cell] = tally.turnarounds.get(cell, 0) + 1
-    if tally.last_result_t is None or result.end > tally.last_result_t:
-        tally.last_result_t = max(0.0, result.end)
+    if tally.last_result_t is None or end > tally.last_result_t:
+        tally.last_result_t = end if end > 0.0 else 0.0
     if host is not None:
         host.record.succeeded(turnaround_s, result.cpu_s, books.host_mean_over)
-    for number in tally.blame.pop(task, ()) if tally.blame else ():
+    if tally.blame:
+        _blame(state, bag, host, result)
+    return turnaround_s - ran_s if turnaround_s > ran_s else 0.0
+
+
+def _blame(state: State, bag: Bag, host: Host | None, result: Result) -> None:
+    """The task has succeeded: the other hosts on which it failed are to blame."""
+    for number in bag.tally.blame.pop(result.task, ()):
         if host is None or number != host.number:
             blamed = state.hosts.get(number)
             if blamed is not None:
-                blamed.record.blamed(result.end, books.host_half_life_s)
-    return max(0.0, turnaround_s - ran_s)
+                blamed.record.blamed(result.end, state.settings.bookkeeping.host_half_life_s)
 
 
 def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: int, t: float) -> None:

@@ -16,12 +16,12 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     job, first, count, number = assigned.job, assigned.first, assigned.count, assigned.attempt
     bag = state.bags[job]
     columns, queues, counts, attempts, deadline = bag.columns, bag.queues, bag.counts, bag.attempts, assigned.deadline
-    terms = bag.terms
+    terms, host_number, why = bag.terms, host.number, assigned.why
     classes = terms.classes
     klass = bag.class_of(first) if len(classes) > 1 else 0
     if first not in attempts.live:
         # No replica: they have waited until now.
-        if first in queues.reserved:
+        if queues.reserved and first in queues.reserved:
             machine = state.fleet.machines[queues.reserved[first]]
             machine.queue.remove(named(machine.fleet, job, first))
             bag.withdraw(first)
@@ -34,7 +34,7 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     for task in range(first, first + count):
         columns.state[task] = HELD
         columns.attempts[task] = number
-        attempts.add(task, Attempt(number, host.number, t, deadline, assigned.why))
+        attempts.add(task, Attempt(number, host_number, t, deadline, why))
         host.held[job, task, number] = None
         if deadline is not None:
             state.bags.deadlines.push((deadline, job, task, number))
@@ -62,12 +62,12 @@ def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
 
 
 def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
-    hosts = state.hosts
+    hosts, of_fleets = state.hosts, state.fleet.book.of_job
     host = hosts.get(attempt.host)
     key = (bag.number, task, attempt.number)
     if host is None or host.held.pop(key, 0) is not None:
         return
-    if state.fleet.book.of_job and bag.number in state.fleet.book.of_job:
+    if of_fleets and bag.number in of_fleets:
         _note_use(state, bag, task, attempt, host)
     if host.memory_held:
         host.memory_held -= bag.memory_for(task, attempt.number)

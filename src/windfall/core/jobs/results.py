@@ -40,9 +40,12 @@ STRANGER, SERVER = 0, -1
 
 
 def on_results_reported(state: State, event: ResultsReported, policies: Any) -> ResultsJudged:
-    host = state.hosts.by_name.get(event.host)
+    host, results = state.hosts.by_name.get(event.host), event.results
     reporter = host.number if host is not None else SERVER if not event.host else STRANGER
-    judged = ResultsJudged([judge(state, result, reporter, event.t) for result in event.results])
+    if len(results) == 1:
+        judged = ResultsJudged([judge(state, results[0], reporter, event.t)])
+    else:
+        judged = ResultsJudged([judge(state, result, reporter, event.t) for result in results])
     complete(state, event, judged)
     return judged
 
@@ -50,14 +53,16 @@ def on_results_reported(state: State, event: ResultsReported, policies: Any) -> 
 def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> None:
     """Add to the verdicts what else follows: what is learned, and which jobs have failed too often."""
     verdicts = judged.verdicts
-    if RETRIED in verdicts:
-        judged.memory = _more_memory(state, event, verdicts)
     if ACCEPTED in verdicts:
         host = state.hosts.by_name.get(event.host)
         if host is not None:
             judged.observed, judged.advice = timeouts.lessons_of_results(state, host, event.results, verdicts)
         if state.fleet.plans:
             judged.ran, judged.replan = runtimes.lessons_of_results(state, host, event.results, verdicts)
+        if len(verdicts) == 1:
+            return
+    if RETRIED in verdicts:
+        judged.memory = _more_memory(state, event, verdicts)
     if FAILED_FOR_GOOD in verdicts or LOST_FOR_GOOD in verdicts:
         pairs = zip(event.results, verdicts, strict=True)
         judged.stopped = stops.after(state, [(result.job, verdict) for result, verdict in pairs])
@@ -93,16 +98,16 @@ def more_memory(state: State, bag: Bag, result: Result) -> int:
 
 def judge(state: State, result: Result, reporter: int, t: float) -> int:
     """The verdict on one result of a host, given by its number."""
-    bag, task = state.bags.get(result.job), result.task
+    bag, task, number = state.bags.get(result.job), result.task, result.attempt
     if bag is None:
         return STALE
     columns = bag.columns
-    if not 0 <= task < len(columns.state) or not 0 < result.attempt <= columns.attempts[task]:
+    if not 0 <= task < len(columns.state) or not 0 < number <= columns.attempts[task]:
         return STALE
     if columns.state[task] in FINAL:
         return WASTE if result.cause == SUCCESS else DROPPED
-    live = bag.attempts.find(task, result.attempt)
-    known = live or (attempts.given_up(bag, task, result.attempt) if bag.attempts.given_up else None)
+    live = bag.attempts.find(task, number)
+    known = live or (attempts.given_up(bag, task, number) if bag.attempts.given_up else None)
     # Only its holder may say how an attempt ended, or the server. Of one that is not out any more, because its host was
     # restarted or has left, the holder is not known.
     if known is not None and known.host != reporter and reporter != SERVER:

@@ -16,7 +16,7 @@ from windfall.core.decisions import ACCEPTED
 from windfall.core.events import Result
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.hosts.learned import Advice
-from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.bags import Attempt, Bag
 from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.state import State
 from windfall.timeouts.learning.memory import Counts
@@ -32,6 +32,8 @@ WELL_KNOWN, LEARN_EVERY = 2000, 8
 """Above this many attempts of a pool, only every eighth report is learned from."""
 SILENT_LOOKED_AT = 5000
 """Running tasks of a bag that one decision about a timeout looks at, the longest running first."""
+SENT_LATER = 64
+"""Attempts in a row that are too young to count as silent, behind which no older ones are looked for."""
 CLASS_LEAST = 5
 """Results of a class of a workflow's tasks before its run times count."""
 LONGEST_FACTOR = 2.0
@@ -130,13 +132,30 @@ def _silent_s(state: State, pool: str, bag: Bag) -> list[float]:
     """Latencies so far of the bag's attempts in a pool that have been out for longer than a task may run."""
     if bag.shape is not None:
         return []
-    sent_before, host_of = state.t - _run_s(bag), state.hosts.get
-    return [
-        sent_before - sent
-        for attempts in islice(bag.attempts.live.values(), SILENT_LOOKED_AT)
-        for attempt in attempts
-        if (sent := attempt.sent) < sent_before and (host := host_of(attempt.host)) is not None and host.pool == pool
-    ]
+    sent_before, hosts = state.t - _run_s(bag), state.hosts
+    silent = _sent_before(bag, sent_before)
+    if len(hosts.by_pool) > 1 or pool not in hosts.by_pool:
+        silent = [attempt for attempt in silent if attempt.host in hosts and hosts[attempt.host].pool == pool]
+    return [sent_before - attempt.sent for attempt in silent]
+
+
+def _sent_before(bag: Bag, t: float) -> list[Attempt]:
+    """The running attempts of a bag that were sent before `t`, of the tasks that have been running longest.
+
+    Tasks stand in the order of their first attempts: behind many in a row that were sent later, none is looked for.
+    """
+    found: list[Attempt] = []
+    later = 0
+    for attempts in islice(bag.attempts.live.values(), SILENT_LOOKED_AT):
+        for attempt in attempts:
+            if attempt.sent < t:
+                found.append(attempt)
+                later = 0
+            else:
+                later += 1
+        if later > SENT_LATER:
+            break
+    return found
 
 
 def deadline_s(state: State, bag: Bag, host: Host, t: float, index: int | None = None) -> float | None:

@@ -15,10 +15,11 @@ from windfall.core.supply import apply as supply
 
 
 def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -> None:
-    host = state.hosts.by_name.get(event.host)
+    hosts, boot, t = state.hosts, event.boot, event.t
+    host = hosts.by_name.get(event.host)
     if host is None:
-        host = Host.new(decided.host, event.host, event.t)
-        state.hosts.add(host)
+        host = Host.new(decided.host, event.host, t)
+        hosts.add(host)
         host.state = GONE
     if decided.refused:
         return
@@ -30,32 +31,31 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     if decided.lost:
         apply_losses(state, decided.lost, decided.lessons, event.t)
         attempts.stop_jobs(state, decided.stopped, event.t)
-    session = host.session
-    if event.boot != session.boot or event.leaving:
+    session, handed_out = host.session, decided.assigned
+    if boot != session.boot or event.leaving:
         _forget_held(state, host)
     elif event.holds is not None:
         _forget_held(state, host, frozenset(event.holds))
-    if event.boot != session.boot:
+    if boot != session.boot:
         # A drained worker has ended; one that is started again should work.
         host.access.draining = False
-        session.boot = event.boot
-    session.n, session.assigned = event.n, decided.assigned
+        session.boot = boot
+    session.n, session.assigned = event.n, handed_out
     if session.cancelled or decided.cancel or session.handed_back or decided.hand_back:
         session.cancelled, session.handed_back = decided.cancel, decided.hand_back
     if session.to_cancel or session.to_hand_back:
         session.to_cancel, session.to_hand_back = [], []
-        state.hosts.to_tell.pop(host.number, None)
+        hosts.to_tell.pop(host.number, None)
     if decided.probation is not None or decided.test:
-        _apply_standing(state, host, decided, event.t)
-    for assigned in decided.assigned:
-        attempts.hand_out(state, host, assigned, event.t)
-    bundled = state.hosts.bundled
+        _apply_standing(state, host, decided, t)
+    for assigned in handed_out:
+        attempts.hand_out(state, host, assigned, t)
     if len(host.held) > host.slots:
-        bundled[host.number] = None
-    elif bundled:
-        bundled.pop(host.number, None)
+        hosts.bundled[host.number] = None
+    elif hosts.bundled:
+        hosts.bundled.pop(host.number, None)
     for number, *key in decided.taken_back:
-        _ask_back(state, state.hosts[number], (key[0], key[1], key[2]), event.t)
+        _ask_back(state, hosts[number], (key[0], key[1], key[2]), t)
     for job, tail in decided.tails:
         bag = state.bags[job]
         bag.terms = replace(bag.terms, tail=tail)

@@ -83,7 +83,7 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     if not new_boot and event.n > session.n + 1:
         # Numbers have no gaps: one means that our log was cut off behind an answer that the worker has seen.
         answer.tell = True
-    if modes.gives_nothing(state, view.pool):
+    if state.supply.modes and modes.gives_nothing(state, view.pool):
         _send_away(state, view, event, answer, new_boot)
     elif host.access.draining and not new_boot:
         answer.stop, answer.tell = "" if _still_held(host, event) else DRAINED, False
@@ -145,14 +145,15 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     else:
         answer.assigned = _for_machine(state, machine, host, event.t, policies, want)
     if answer.test:
-        for assigned in answer.assigned:
-            assigned.why = TEST
-    for piece in answer.assigned:
-        if state.bags[piece.job].classes[0].checkpoint_auto:
-            set_intervals(state, host, machine, answer.assigned, event.t)
+        for piece in answer.assigned:
+            piece.why = TEST
+    assigned, bags = answer.assigned, state.bags
+    for piece in assigned:
+        if bags[piece.job].classes[0].checkpoint_auto:
+            set_intervals(state, host, machine, assigned, event.t)
             break
-    if answer.assigned or state.bags.tails:
-        answer.tails = tail_changes(state, host, answer.assigned)
+    if assigned or bags.tails:
+        answer.tails = tail_changes(state, host, assigned)
     return answer
 
 
@@ -283,22 +284,19 @@ def _served(entry: Wants) -> int:
 class Matcher:
     """One asking host against all bags."""
 
-    __slots__ = (
-        "_ads", "_known", "_largest", "_looked_at_held", "held", "host", "jobs", "looks", "memory_free",
-        "policies", "seen", "state", "t",
-    )  # fmt: skip
+    # What most matchers never change is the class's: one is made for every exchange.
+    looks = replicas.LOOKED_AT_IN_ALL
+    _ads: tuple[Ad, Ad, Ad] | None = None
+    _known: Known | None = None
+    _seen: Seen | None = None
+    _largest, _looked_at_held = 0, False
+    """Bytes of the largest request among the chosen attempts and, once looked at, those that the host holds."""
 
     def __init__(self, state: State, host: Host, t: float, policies: Policies) -> None:
         self.state, self.host, self.t, self.policies = state, host, t, policies
         self.held = self.jobs = len(host.held)
         """Slots that are taken, and attempts on the host: one may take several slots."""
         self.memory_free = host.memory_bytes - host.memory_held
-        self._ads: tuple[Ad, Ad, Ad] | None = None
-        self._known: Known | None = None
-        self._largest, self._looked_at_held = 0, False
-        """Bytes of the largest request among the chosen attempts and, once looked at, those that the host holds."""
-        self.seen: Seen = {}
-        self.looks = replicas.LOOKED_AT_IN_ALL
 
     @property
     def ads(self) -> tuple[Ad, Ad, Ad]:
@@ -314,15 +312,15 @@ class Matcher:
         picked: list[Assigned] = []
         if want <= 0 and room <= 0:
             return picked
-        cap = UNLIMITED
+        cap, tails = UNLIMITED, self.state.bags.tails
         for group in self.by_rank():
             ending: list[Wants] = []
-            if self.state.bags.tails:
+            if tails:
                 ending = [entry for entry in group if not entry[0].waiting and not entry[0].queues_replicas]
                 group = [entry for entry in group if _has_unsent(entry[0])]
-            if len(group) > 1:
-                group = _in_turn(group, want)
             others = len(group)
+            if others > 1:
+                group = _in_turn(group, want)
             for bag, policy, concurrency, classes in group:
                 others -= 1
                 # The highest-ranked bag's Concurrency caps every lower-ranked one.
@@ -339,7 +337,7 @@ class Matcher:
                     space = self._fair_share(bag, space, concurrency < UNLIMITED and ahead > 0)
                 take = self._take_queued if bag.queues.replicas else self._take_bag
                 taken, used = take(bag, policy, classes, space, cap - self.jobs)
-                picked += taken
+                picked = picked + taken if picked else taken
                 if used > want:
                     room, want = max(0, room - (used - want)), 0
                 else:
@@ -381,10 +379,14 @@ class Matcher:
     def by_rank(self) -> Iterable[list[Wants]]:
         """The bags that want this host in groups of equal rank, the highest first."""
         ranking = self.policies.ranking(self.state)
+        if ranking.for_all is not None:
+            return ranking.for_all
         self._known = ranking.known(self.host)
         if self._known is not None:
             return self._known.groups
-        groups = ranking.by_rank(self.ads if ranking.needs_ads else NO_ADS, self.t, self.seen)
+        if self._seen is None:
+            self._seen = {}
+        groups = ranking.by_rank(self.ads if ranking.needs_ads else NO_ADS, self.t, self._seen)
         self._known = ranking.remember(self.host, groups)
         return groups
 
@@ -449,20 +451,23 @@ class Matcher:
     ) -> tuple[list[Assigned], int]:
         """Tasks of a bag for `room` slots, at most `most`; and the slots that they take. They count as held here."""
         picked: list[Assigned] = []
-        used, every, queues, slots = 0, bag.classes, bag.queues.by_class, self.host.slots
-        ends = "lifetime_s" in self.host.ad
+        host, every, queues, used = self.host, bag.classes, bag.queues.by_class, 0
+        slots, ends = host.slots, "lifetime_s" in host.ad
         for index in range(len(every)) if classes is None else classes:
             queue, rules = queues[index], every[index]
             width = ceil(rules.cpus) if rules.cpus > 1.0 else 1
-            if queue.size and width <= slots and room - used >= width and (not ends or self._finishes(bag, rules)):
-                taken = self._take(bag, rules, queue, min(most, (room - used) // width))
+            space = room - used
+            if queue.size and width <= slots and space >= width and (not ends or self._finishes(bag, rules)):
+                left = space if width == 1 else space // width
+                taken = self._take(bag, rules, queue, left if left < most else most)
                 if not taken:
                     continue
                 seconds = self._class_deadline_s(bag, policy, index)
                 for piece in taken:
-                    used += width * piece.count
-                    most -= piece.count
-                    self.jobs += piece.count
+                    count = piece.count
+                    used += width * count
+                    most -= count
+                    self.jobs += count
                     if seconds is not None:
                         piece.deadline = self.t + seconds
                         if self.held + used > slots:
@@ -521,7 +526,7 @@ class Matcher:
         for start, end in queue.fresh:
             if left <= 0:
                 break
-            count = min(left, end - start)
+            count = end - start if end - start < left else left
             picked.append(Assigned(bag.number, start, count, 1, None, FRESH))
             left -= count
             if need:

@@ -124,6 +124,10 @@ class Ranking:
         steady = all(known is not None and policy.is_steady for _, policy, known in self._looking)
         self._is_steady = bool(self._looking) and steady and not self._ending and self._crowd is None
         self._known: dict[int, Known] = {}
+        self.for_all: list[list[Wants]] | None = None
+        """The groups that every host gets, if no policy says anything."""
+        if not self.needs_ads:
+            self.for_all = [self._plain[rank] for rank in sorted(self._plain, reverse=True)]
 
     def known(self, host: Host) -> Known | None:
         """What this host was told the last time it asked, if it would be told the same again."""

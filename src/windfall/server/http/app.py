@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from windfall import __version__
 from windfall.bounds import MAX_BODY_BYTES, Name, Seconds, Text
@@ -320,15 +322,16 @@ class Application:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._others = other_routes(service)
+        # What a reverse proxy on this machine says of its client matters to pages alone (sessions.py).
+        trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1")
+        self._others = ProxyHeadersMiddleware(other_routes(service), trusted)  # type: ignore[arg-type]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and scope["path"] == "/v1/exchange" and scope["method"] == "POST":
-            await self._exchange(scope, receive, send)
-        elif self._service.fronts and scope["type"] == "http" and (front := self._front(scope["path"])) is not None:
-            await front(scope, receive, send)
-        else:
-            await self._others(scope, receive, send)
+            return self._exchange(scope, receive, send)
+        if self._service.fronts and scope["type"] == "http" and (front := self._front(scope["path"])) is not None:
+            return front(scope, receive, send)
+        return self._others(scope, receive, send)  # type: ignore[arg-type]
 
     def _front(self, path: str) -> Front | None:
         """The application of the pool to which the first part of the path belongs."""
@@ -338,7 +341,7 @@ class Application:
         try:
             service, headers = self._service, dict(scope["headers"])
             authorization = headers[AUTH].decode("latin-1") if AUTH in headers else None
-            secret = headers.get(SECRET, b"").decode("latin-1")
+            secret = headers[SECRET].decode("latin-1") if SECRET in headers else ""
             bearer = service.tokens.require(authorization, "worker")
             if service.driver.trouble:
                 refuse_while_in_trouble(service)
@@ -370,13 +373,13 @@ async def read_body(receive: Receive) -> bytes:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        piece = message.get("body", b"")
+        piece: bytes = message.get("body", b"")
         size += len(piece)
         if size > MAX_BODY_BYTES:
             raise TooLarge(f"a body of more than {MAX_BODY_BYTES:,} bytes")
-        pieces.append(piece)
         if not message.get("more_body"):
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            return b"".join([*pieces, piece]) if pieces else piece
+        pieces.append(piece)
 
 
 def other_routes(service: Service) -> Starlette:

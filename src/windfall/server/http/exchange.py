@@ -39,10 +39,11 @@ from windfall.bounds import (
 from windfall.core.decisions import DROPPED, STALE, WASTE, HostAnswered, ResultsJudged
 from windfall.core.events import AnyEvent, CheckpointSaved, HostAsked, Key, MachineResumed, Result, ResultsReported
 from windfall.core.records import Record
+from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.renting.fleet import HIBERNATED, MachineState, machine_of
 from windfall.errors import BadInput, WindfallError
 from windfall.server.host_secrets import newly_shown
-from windfall.server.http.handing_out import fail, hand_out
+from windfall.server.http.handing_out import HandedOut, fail, hand_out
 from windfall.server.pool_tokens import PoolToken, check_host
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
@@ -109,13 +110,13 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     """
     began_s = monotonic()
     ask, attachments = read(body)
-    driver, state = service.driver, service.state
-    shown = newly_shown(state, ask.host, secret)
-    now = driver.clock()
+    driver = service.driver
+    state, now = driver.state, driver.clock()
+    host = state.hosts.by_name.get(ask.host)
+    shown = newly_shown(host, ask.host, secret)
     if token is not None:
         check_host(state, token, ask.host, ask.boot, ask.ad, now)
     arrival = service.arrived(ask.host)
-    host = state.hosts.by_name.get(ask.host)
     repeated = host is not None and host.session.n == ask.n and host.session.boot == ask.boot
     events: list[AnyEvent] = []
     outputs: list[tuple[Key, bytes]] = []
@@ -128,8 +129,10 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
             events += result_events(ask, now)
     if state.fleet.there and (machine := _hibernated(service, ask.host)) is not None:
         events.append(MachineResumed(now, machine.number, now))
-    want = min(ask.want, MAX_WANT)
-    room = min(ask.room, MAX_WANT - want)
+    want, room = ask.want, ask.room
+    if want + room > MAX_WANT:
+        want = min(want, MAX_WANT)
+        room = min(room, MAX_WANT - want)
     events.append(
         HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds, room, shown)
     )
@@ -157,7 +160,12 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
 async def _told(
     service: Service, ask: Ask, answer: HostAnswered, token: PoolToken | None, waited_s: float, began_s: float
 ) -> bytes:
-    said = await word(service, ask, answer, token, waited_s)
+    """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
+    host = service.driver.state.hosts[answer.host]
+    out = hand_out(service, host.session.assigned if answer.repeat else answer.assigned)
+    if out.failed:
+        await fail(service, out.failed)
+    said = word(service, ask, answer, host, out, token, waited_s)
     service.exchange_times.add(max(0.0, monotonic() - began_s - waited_s))
     return said
 
@@ -243,21 +251,29 @@ def checkpoint_events(ask: Ask, now: float) -> list[AnyEvent]:
 
 def result_events(ask: Ask, now: float) -> list[AnyEvent]:
     """The results as events on the server's clock. Two of one task go into two events: each is judged in its turn."""
-    rounds: list[list[Result]] = []
-    seen: dict[tuple[int, int], int] = {}
+    results = []
     for job, task, attempt, cause, code, ago_s, run_s, cpu_s, rss, _, _, _, _ in ask.results:
         number = CAUSE_CODES.get(cause)
         if number is None:
             raise BadInput(f"a result of task {task} has the unknown cause '{cause}'")
         end = now - ago_s if ago_s > 0.0 else now
         start = end - run_s if run_s > 0.0 else end
-        result = Result(job, task, attempt, number, code, start, end, cpu_s if cpu_s > 0.0 else 0.0, rss)
-        place = seen.get((job, task), -1) + 1
-        seen[job, task] = place
+        results.append(Result(job, task, attempt, number, code, start, end, cpu_s if cpu_s > 0.0 else 0.0, rss))
+    rounds = [results] if len(results) == 1 else _each_task_once(results)
+    return [ResultsReported(now, ask.host, round_) for round_ in rounds]
+
+
+def _each_task_once(results: list[Result]) -> list[list[Result]]:
+    """The results in rounds: the first of every task, the second of every task, and so on."""
+    rounds: list[list[Result]] = []
+    seen: dict[tuple[int, int], int] = {}
+    for result in results:
+        key = (result.job, result.task)
+        place = seen[key] = seen.get(key, -1) + 1
         if place == len(rounds):
             rounds.append([])
         rounds[place].append(result)
-    return [ResultsReported(now, ask.host, results) for results in rounds]
+    return rounds
 
 
 def output_rows(records: list[Record], outputs: list[tuple[Key, bytes]]) -> list[OutputRow]:
@@ -283,30 +299,22 @@ def _has_news(service: Service, name: str, answer: HostAnswered) -> bool:
     return bool(told or answer.repeat or answer.tell or answer.stop or to_tell)
 
 
-async def word(
-    service: Service, ask: Ask, answer: HostAnswered, token: PoolToken | None, waited_s: float = 0.0
-) -> bytes:
-    """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
-    host = service.state.hosts[answer.host]
-    session = host.session
-    assigned, cancel, hand_back = (
-        (session.assigned, session.cancelled, session.handed_back)
-        if answer.repeat
-        else (answer.assigned, answer.cancel, answer.hand_back)
-    )
-    out = hand_out(service, assigned)
-    if out.failed:
-        await fail(service, out.failed)
+def word(
+    service: Service, ask: Ask, answer: HostAnswered, host: Host, out: HandedOut, token: PoolToken | None,
+    waited_s: float = 0.0,
+) -> bytes:  # fmt: skip
+    """What a host is told: the tasks that are handed out to it, and all else that was decided."""
+    repeat, session = answer.repeat, host.session
     header = {
         "v": VERSION,
         "n": ask.n,
         "jobs": out.jobs,
         "tasks": out.rows,
-        "cancel": cancel,
-        "hand_back": hand_back,
-        "waited_s": round(waited_s, 4),
+        "cancel": session.cancelled if repeat else answer.cancel,
+        "hand_back": session.handed_back if repeat else answer.hand_back,
+        "waited_s": round(waited_s, 4) if waited_s else 0.0,
         "watch": service.live.watched(host.held),
-        "next_s": service.state.settings.lease_s / 3,
+        "next_s": service.driver.state.settings.lease_s / 3,
         "tell": answer.tell,
         "stop": answer.stop or None,
     }

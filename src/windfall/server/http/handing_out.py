@@ -15,6 +15,7 @@ from windfall.bags.rendering import Renderer
 from windfall.core.decisions import Assigned
 from windfall.core.events import Key, Result, ResultsReported
 from windfall.core.records import Record
+from windfall.core.state.jobs.bags import Bag
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow, StoreError
 from windfall.wire.messages import BAD_TASK, CAUSES
@@ -46,18 +47,16 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
         bag = service.state.bags.get(job)
         if bag is None:  # cancelled and forgotten while the record was being written
             continue
-        checkpoints, raised = bag.progress.checkpoints, bag.progress.memory
+        progress = bag.progress
+        has_own = progress.checkpoints or progress.memory or piece.checkpoint_s is not None
         renderer: Renderer | None = None
         for task in range(piece.first, piece.first + piece.count):
             try:
-                renderer = renderer or _opened(service, out, job)
+                if renderer is None:
+                    renderer = _opened(service, out, job)
                 argv, payload, overrides = renderer.task(task, attempt)
-                if task in checkpoints:
-                    overrides = {**(overrides or {}), "checkpoint": checkpoints[task]}
-                if piece.checkpoint_s is not None:
-                    overrides = {**(overrides or {}), "checkpoint_s": piece.checkpoint_s}
-                if task in raised:
-                    overrides = {**(overrides or {}), "memory_bytes": bag.memory_for(task, attempt)}
+                if has_own:
+                    overrides = _with_own(bag, piece, task, overrides)
                 if overrides:
                     _encode(overrides)  # what cannot be sent must fail here, not with the whole answer
             except StoreError:
@@ -72,6 +71,18 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
             if payload:
                 out.attachments.append(payload)
     return out
+
+
+def _with_own(bag: Bag, piece: Assigned, task: int, overrides: dict[str, Any] | None) -> dict[str, Any] | None:
+    """With what became of the task so far: its checkpoint, how often to save one, the memory that it needs."""
+    own: dict[str, Any] = {}
+    if task in bag.progress.checkpoints:
+        own["checkpoint"] = bag.progress.checkpoints[task]
+    if piece.checkpoint_s is not None:
+        own["checkpoint_s"] = piece.checkpoint_s
+    if task in bag.progress.memory:
+        own["memory_bytes"] = bag.memory_for(task, piece.attempt)
+    return {**(overrides or {}), **own} if own else overrides
 
 
 def _opened(service: Service, out: HandedOut, job: int) -> Renderer:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct, field
@@ -102,13 +101,6 @@ def cell_survived(seconds: float, rules: CountRules = USUAL) -> int:
     """The last cell that an attempt cut short at this age has lived through, to the nearest edge."""
     half_a_cell_back = 2 ** (-0.5 / rules.cells_per_octave)
     return cell_of(seconds * half_a_cell_back, rules)
-
-
-def cells_survived(ages_s: Iterable[float], rules: CountRules = USUAL) -> list[int]:
-    """`cell_survived` of each; without a call for each, for there may be thousands."""
-    floor, log2, per_octave = math.floor, math.log2, rules.cells_per_octave
-    half_a_cell_back, shortest_s, longest_s = 2 ** (-0.5 / per_octave), rules.shortest_s, rules.longest_s
-    return [floor(log2(min(max(age_s * half_a_cell_back, shortest_s), longest_s)) * per_octave) for age_s in ages_s]
 
 
 def check(seconds: float) -> None:

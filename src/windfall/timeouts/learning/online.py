@@ -35,7 +35,7 @@ from windfall.errors import BadInput
 from windfall.numeric import np
 from windfall.timeouts.arrays import Array
 from windfall.timeouts.laws.steps import Choice, Steps, at_each, choose, kaplan_meier
-from windfall.timeouts.learning.memory import USUAL, CountRules, Counts, Decision, Latencies, cells_survived
+from windfall.timeouts.learning.memory import USUAL, CountRules, Counts, Decision, Latencies
 
 # Results before which the stated prior is used.
 LEAST = 20
@@ -53,6 +53,14 @@ def edge_above(seconds: float, rules: CountRules = USUAL) -> float:
     return float(2 ** (math.ceil(math.log2(max(seconds, rules.shortest_s)) * cells - 1e-6) / cells))
 
 
+def cells_survived(ages_s: Sequence[float], rules: CountRules = USUAL) -> dict[int, int]:
+    """How many of these ages have `cell_survived` in each cell. All at once, for there may be thousands."""
+    half_a_cell_back = 2 ** (-0.5 / rules.cells_per_octave)
+    ages = np.clip(np.array(ages_s) * half_a_cell_back, rules.shortest_s, rules.longest_s)
+    cells, counts = np.unique(np.floor(np.log2(ages) * rules.cells_per_octave), return_counts=True)
+    return dict(zip(map(int, cells.tolist()), counts.tolist(), strict=True))
+
+
 class Sketch(Counts):
     """The counts of one pool and what they advise."""
 
@@ -67,11 +75,9 @@ class Sketch(Counts):
             return self
         sketch = Sketch(*astuple(self))
         cells = sketch.cut_short = dict(self.cut_short)
-        weight, total = self.weight, self.total
-        for cell in cells_survived(ages_s, rules):
-            cells[cell] = cells.get(cell, 0.0) + weight
-            total += weight
-        sketch.total = total
+        for cell, count in cells_survived(ages_s, rules).items():
+            cells[cell] = cells.get(cell, 0.0) + count * self.weight
+        sketch.total += len(ages_s) * self.weight
         return sketch
 
     def curve(self, rules: CountRules = USUAL) -> Steps | None:
