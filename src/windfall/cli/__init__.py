@@ -44,7 +44,7 @@ SECTIONS: dict[str, Table] = {
         "logs": ("windfall.cli.jobs.fetch", "logs", "Show the output of tasks; -f follows it."),
         "results": ("windfall.cli.jobs.fetch", "results", "Show the results of a job; bring output files back."),
         "joblog": ("windfall.cli.jobs.joblog", "joblog", "Print a job's tasks in GNU parallel's --joblog format."),
-        "workflow": ("windfall.cli.jobs.workflow", "workflow", "Show, draw or check a workflow; list classes."),
+        "workflow": ("windfall.cli.jobs.workflow", "workflow", "Show, draw, check or export a workflow; list classes."),
         "explain": ("windfall.cli.jobs.explain", "explain", "Say why a job or a task waits, or what happened to it."),
         "events": ("windfall.cli.jobs.events", "events", "List what happened and what was decided."),
         "report": ("windfall.cli.jobs.report", "report", "Write a page about a job, with figures."),

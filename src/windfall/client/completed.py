@@ -1,8 +1,10 @@
-"""What ends, in the order in which it ends: for `for` and for `async for`. Touches nothing of its own."""
+"""What ends, in the order in which it ends: for `for` and for `async for`. Touches nothing of its own.
+
+asyncio is loaded where it is used: commands do without it.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -31,6 +33,8 @@ class Completed(Generic[T]):
 
     async def _in_thread(self) -> AsyncIterator[T]:
         """Wait for each item in a thread."""
+        import asyncio
+
         while (item := await asyncio.to_thread(next, self._items, _END)) is not _END:
             yield item  # type: ignore[misc]
 
@@ -45,6 +49,8 @@ def completed_futures(futures: Iterable[Future], timeout: float | None) -> Compl
 
 
 async def _in_loop(futures: list[Future], timeout: float | None) -> AsyncIterator[Future]:
+    import asyncio
+
     loop = asyncio.get_running_loop()
     ended: asyncio.Queue[Any] = asyncio.Queue()
 

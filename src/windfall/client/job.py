@@ -231,6 +231,12 @@ class Job:
         """Its ended tasks (or those asked for) as rows: parameters, command, host, times, exit, memory, outputs."""
         return table.rows(self, None if tasks is None else self.results(tasks))
 
+    def to_wfformat(self) -> Json:
+        """A workflow that has ended as a document in WfFormat 1.5, with measured run times, memory and files."""
+        from windfall.client.recorded import recorded
+
+        return recorded(self)
+
     def to_frame(self) -> Any:
         """`table()` as a pandas DataFrame. BadInput if pandas is not installed."""
         return table.to_frame(self.table())

@@ -44,6 +44,7 @@ BEFORE = {
     "windfall plan last": RENTING,
     "windfall run --resume last tasks.txt": "windfall run tasks.txt",
     "windfall workflow show last": CHAIN,
+    "windfall workflow export last": CHAIN,
     "windfall submit --class": "windfall submit --workflow wf.toml --class nightly --deadline 2h",
     "windfall logs last": SWEEP,
     "windfall forget trial --yes": "windfall run --name trial --range 1-2 -- true {}",

@@ -85,6 +85,26 @@ def test_files_go_from_task_to_task_and_order_is_kept(shell):
     assert (shell.directory / "out" / "count-2" / "n-2").read_text().strip() == "1"
 
 
+def test_a_workflow_that_has_run_is_exported_and_read_back(shell):
+    shell.windfall("run", "--range", "1-1", "--", "true", "{}")
+    assert "is no workflow" in shell.windfall("workflow", "export", "last").err
+    run(shell)
+    ended = shell.windfall("workflow", "export", "last", "-o", "recorded.json")
+    assert ended.code == 0, ended
+    checked = shell.windfall("workflow", "check", "recorded.json", "--json").document
+    assert (checked["tasks"], checked["without_command"]) == (6, [])
+    assert checked["files_from_outside"] == ["words"]
+    recorded = json.loads((shell.directory / "recorded.json").read_text())["workflow"]
+    sizes = {file["id"]: file["sizeInBytes"] for file in recorded["specification"]["files"]}
+    assert (sizes["words"], sizes["n-2"]) == (4, 2)
+    ran = {task["id"]: task for task in recorded["execution"]["tasks"]}
+    assert len(ran) == 6
+    assert all(task["runtimeInSeconds"] >= 0 and task["memoryInBytes"] > 1 << 18 for task in ran.values())
+    again = shell.windfall("run", "--workflow", "recorded.json", "--emulate", "--time-scale", "1000")
+    assert again.code == 0, again
+    assert "6 tasks: 6 done" in again.out
+
+
 def test_a_failed_task_holds_up_what_waits_for_it_and_retry_takes_it_up_again(shell):
     shell.write("broken-2", "")
     ended = run(shell)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import plot_file, plural, print_json, print_table, wrote
+from windfall.errors import BadInput
 from windfall.units import show_duration
 
 Json = dict[str, Any]
@@ -114,6 +116,35 @@ def check(file: str, as_json: bool) -> None:
     if silent:
         click.echo(f"  {plural(len(silent), 'task')} without a command, as {silent[0]}: try --emulate")
     click.echo(f"try: windfall run --workflow {file}")
+
+
+@workflow.command()
+@click.argument("job", default="last")
+@click.option("-o", "--out", default="-", metavar="FILE", help="Where to write it; standard output if not said.")
+@place_options
+def export(job: str, out: str, place: Place) -> None:
+    """Write a workflow that has ended in WfCommons' WfFormat 1.5, with measured run times, memory and files.
+
+    `windfall workflow check`, `plan --workflow` and `run --workflow --emulate` read such files.
+
+    \b
+    Examples:
+      windfall workflow export last > recorded.json
+      windfall workflow export last -o recorded.json
+    """
+    import json
+
+    with place.open() as client:
+        document = client.job(job).to_wfformat()
+    text = json.dumps(document, indent=1)
+    if out == "-":
+        click.echo(text)
+        return
+    try:
+        Path(out).write_text(text + "\n")
+    except OSError as error:
+        raise BadInput(f"{out} cannot be written: {error.strerror}", hint="choose another file") from None
+    wrote(out)
 
 
 @workflow.command()
