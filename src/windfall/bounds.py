@@ -48,6 +48,10 @@ MAX_ATTRIBUTES = 256
 """Attributes or tags of one job or host, and the entries of a list in a host's ad."""
 MAX_CLASSES = 10_000
 """Task classes of one job."""
+MAX_RESOURCES = 32
+"""Different resources of one task, host or server."""
+MAX_UNITS = 1000
+"""Units of one resource of a task, a host or a server."""
 
 # --- one exchange -----------------------------------------------------------------------------------------------------
 
@@ -108,6 +112,8 @@ AdValue = bool | Integer | Amount | Text | None | Scalars | Tags
 Ad = Annotated[dict[Name, AdValue], Meta(max_length=MAX_ATTRIBUTES)]
 """What a host says of itself: free attributes, none deeper than one list or table."""
 
+UnitsByName = Annotated[dict[Name, Annotated[int, Meta(ge=0, le=MAX_UNITS)]], Meta(max_length=MAX_RESOURCES)]
+"""Units of resources that a host has."""
 T = TypeVar("T")
 
 
@@ -126,6 +132,7 @@ class KnownAd(msgspec.Struct):
     lifetime_s: Ago | None = None
     round_trip_s: Seconds | None = None
     machine: Count | None = None
+    resources: UnitsByName | None = None
 
 
 def read_json(data: bytes | memoryview, type_: type[T], what: str) -> T:

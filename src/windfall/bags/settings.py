@@ -12,6 +12,7 @@ from msgspec import Struct
 from windfall.bags.shell import is_balanced, split
 from windfall.bags.spec import TaskClass, check_needs, parse_memory
 from windfall.errors import BadInput
+from windfall.resources import GPUS
 from windfall.units import parse_bytes, parse_deadline, parse_duration, parse_money
 
 Text = str | int | float
@@ -37,6 +38,8 @@ class Needs(Struct, kw_only=True, forbid_unknown_fields=True):
     outputs: list[str] = []
     cpus: float | None = None
     memory: str | int | None = None
+    gpus: float | None = None
+    resources: dict[str, float] = {}
     wall: Text | None = None
     max_failures: int | None = None
     max_losses: int | None = None
@@ -91,6 +94,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "policies": settings.policies,
         "attributes": settings.attributes,
         "tags": settings.tags,
+        "resources": {name: amount for name, amount in amounts_of(settings).items() if amount},
     }
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
                  "planner", "fleet", "confidence", "replication", "max_replicas", "fixed_memory"):  # fmt: skip
@@ -118,6 +122,11 @@ def deadline_identity(settings: Settings) -> float | None:
     return None if settings.deadline is None else parse_deadline(settings.deadline, time.time()).identity
 
 
+def amounts_of(needs: Needs) -> dict[str, float]:
+    """Resources by name, GPUs among them; an amount of 0 takes back what the job says."""
+    return needs.resources if needs.gpus is None else {**needs.resources, GPUS: needs.gpus}
+
+
 def _checkpoint_s(value: Any, what: str) -> float:
     """How often the file is looked at; with `auto`, until the engine says how often."""
     return AUTO_CHECKPOINT_S if value == AUTO else parse_duration(value, what)
@@ -136,6 +145,9 @@ def class_of(needs: Needs, default: TaskClass, where: str) -> TaskClass:
         own["wall_s"] = parse_duration(needs.wall, f"{where}: wall")
     if needs.estimate is not None:
         own["estimate_s"] = parse_duration(needs.estimate, f"{where}: estimate")
+    if amounts := amounts_of(needs):
+        both = {**dict(default.resources), **amounts}
+        own["resources"] = tuple(sorted((name, amount) for name, amount in both.items() if amount))
     result = msgspec.structs.replace(default, **{name: value for name, value in own.items() if value is not None})
     if result != default:
         check_needs(result, where)

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from windfall import resources
 from windfall.bounds import (
     BROKEN,
     MAX_AMOUNT,
@@ -92,6 +93,7 @@ class TaskClass(Struct, frozen=True, forbid_unknown_fields=True):
     max_losses: int = 20
     estimate_s: float | None = None  # a first guess of the run time
     name: str = ""  # of a class that other jobs have too: run times are learned, and speeds on offers told, by it
+    resources: tuple[tuple[str, float], ...] = ()  # GPUs, licences and the like, by name
 
 
 class TaskRow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -158,10 +160,14 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     workflow_class: str = ""  # jobs of one class have the same tasks, and deadlines and files of their own
     like: int = 0  # the tasks are those of this job, the first of the class
     fleet: str = ""  # the named fleet whose machines it shares
+    resources: dict[str, float] = {}  # units that a task gets: GPUs and the like of its host, licences of the server
 
     def task_classes(self) -> list[TaskClass]:
         """All classes, by the number that chunks give."""
-        own = TaskClass(self.cpus, self.memory, self.wall_s, self.max_failures, self.max_losses, self.estimate_s)
+        own = TaskClass(
+            self.cpus, self.memory, self.wall_s, self.max_failures, self.max_losses, self.estimate_s,
+            resources=tuple(sorted(self.resources.items())),
+        )  # fmt: skip
         return [own, *self.classes]
 
 
@@ -307,6 +313,7 @@ def check_needs(needs: TaskClass, where: str) -> None:
         )
     if not 0 <= needs.max_losses <= MAX_TRIES:
         raise BadInput(f"{where}: max_losses must be 0 to {MAX_TRIES:,}, not {_short(needs.max_losses)}")
+    resources.check(dict(needs.resources), f"{where}: resources")
     if len(needs.name) > MAX_NAME_CHARS:
         raise BadInput(f"{where}: the name of a task class has at most {MAX_NAME_CHARS} characters")
 

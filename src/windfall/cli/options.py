@@ -198,7 +198,7 @@ class BehindDashes(SectionedCommand):
         "Tasks": ("csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "resume",
                   "name", "tags"),
         "Files and environment": ("inputs", "outputs", "cwd", "env", "stdin_text", "output_cap", "checkpoint"),
-        "Resources of a task": ("cpus", "memory", "fixed_memory", "wall", "estimate", "slots"),
+        "Resources of a task": ("cpus", "memory", "fixed_memory", "gpus", "resources", "wall", "estimate", "slots"),
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
         "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "fleet", "planner",
                                "confidence"),
@@ -303,6 +303,14 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     click.option(
         "--fixed-memory", is_flag=True, default=None, help="Do not give a task more that died of too little memory."
     ),
+    click.option("--gpus", type=float, metavar="N", help="GPUs per task; 0.5 shares one with others.  [default: 0]"),
+    click.option(
+        "--resource",
+        "resources",
+        multiple=True,
+        metavar="NAME=N",
+        help="Units per task of what hosts or the server have: licence=1. Repeatable.",
+    ),
     click.option("--wall", metavar="TIME", help="Kill an attempt after this time.  [default: no limit]"),
     click.option(
         "--max-failures", type=int, metavar="N", help="Failed attempts after which a task has failed.  [default: 3]"
@@ -349,7 +357,8 @@ def bag_options(command: F) -> F:
 _BAG_NAMES = [
     "tasks", "csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "name",
     "fleet", "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd",
-    "stdin_text", "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "max_failures", "max_losses",
+    "stdin_text", "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "gpus", "resources",
+    "max_failures", "max_losses",
     "max_failed_tasks",
     "priority", "replication", "max_replicas", "grace", "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip
@@ -373,10 +382,12 @@ def _request(
     stdin_text: str | None,
     attributes: tuple[str, ...],
     tags: tuple[str, ...],
+    resources: tuple[str, ...],
     **rest: Any,
 ) -> Request:
     from windfall.bags.settings import Settings
     from windfall.bags.submission import Request
+    from windfall.resources import read_pairs
 
     here()
     if len(tasks) > 1:
@@ -395,6 +406,7 @@ def _request(
         policies={name: text for name, text in policies.items() if text},
         attributes={key: literal(text) for key, text in pairs(attributes, "--attribute").items()},
         tags=pairs(tags, "--tag"),
+        resources=read_pairs(resources),
         **rest,
     )
     return Request(

@@ -16,6 +16,8 @@ from windfall.core.state.hosts.learned import Advice
 from windfall.core.state.hosts.pools import Ask, Breaker, Flow
 from windfall.planning.offers import Offer
 
+Units = tuple[tuple[str, int, int], ...]
+"""(resource, index of the unit on its host, thousandths of it). The index -1: counted for the whole server."""
 Stop = tuple[int, str]
 """A job that is stopped, and why."""
 # What is made of one result.
@@ -36,6 +38,8 @@ class Assigned(Struct, array_like=True, gc=False):
     why: int = 0
     checkpoint_s: float | None = None
     """How often to save, where the job leaves that to the engine."""
+    units: Units = ()
+    """Units of resources that the one task of this piece gets."""
 
 
 FRESH, AGAIN, DEADLINE_REPLICA, TAIL_REPLICA, TEST = range(5)

@@ -21,6 +21,8 @@ from windfall.timeouts.learning.memory import CountRules
 
 IDLE_SLOTS, QUEUED = REPLICATION = ("idle-slots", "queued")
 """Where replicas come from: made for a host that asks and finds nothing unsent, or waiting in their bag's queue."""
+Needs = tuple[tuple[str, int], ...]
+"""(resource, thousandths of a unit)."""
 Key = tuple[int, int, int]
 """(job, task, attempt): the fencing pair of an attempt, with its job."""
 
@@ -48,6 +50,8 @@ class TaskClass(Struct, frozen=True, array_like=True):
     """A task that dies of too little memory is tried again with as much as before."""
     checkpoint_auto: bool = False
     """How often it saves is left to the engine (`core.renting.checkpoints`)."""
+    needs: Needs = ()
+    """Resources by name, in thousandths of a unit: of its host, or of the server (`Settings.resources`)."""
 
     def memory_for(self, attempt: int) -> int:
         if not self.memory_per_attempt:
@@ -127,6 +131,8 @@ class Settings(Struct, frozen=True, array_like=True):
     """Of jobs that do not say it themselves."""
     replication_cycle_s: float = 60.0
     """Seconds between two looks at the running tasks of a bag that queues its replicas."""
+    resources: dict[str, int] = {}
+    """Resources that are counted for the whole server, such as licences, in thousandths of a unit."""
 
 
 class Event(Struct, tag=True, array_like=True, gc=False):

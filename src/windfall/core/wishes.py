@@ -157,8 +157,8 @@ def makes_work(state: State, record: Record) -> bool:
     """Whether a host that got nothing before this record could get something after it."""
     decided, event = record.decided, record.event
     if isinstance(decided, ResultsJudged):
-        if not _WAITS_AGAIN.isdisjoint(decided.verdicts):
-            return True
+        if state.settings.resources or not _WAITS_AGAIN.isdisjoint(decided.verdicts):
+            return True  # what an attempt had of the whole server, another host's may have now
         return bool(state.bags.shapes) and isinstance(event, ResultsReported) and _frees_children(state, event, decided)
     if isinstance(decided, HostAnswered):
         return bool(decided.lost)

@@ -55,6 +55,12 @@ class Task(Struct, frozen=True):
     job: int = 0
     deadline_t: float = math.inf
     """Of its job."""
+    resources: tuple[tuple[str, float], ...] = ()
+    """Units of resources of its machine that it needs, by name; those that the whole server has are not among them."""
+
+    def fits(self, offer: Offer) -> bool:
+        """Whether a machine of this offer has the cores, the memory and the resources."""
+        return self.cores <= offer.cores and self.memory_gb <= offer.memory_gb and offer.has(self.resources)
 
     def seconds_on(self, offer: Offer) -> float:
         """Seconds on a machine of this offer, from its checkpoint if that is quicker than from its start."""

@@ -6,6 +6,8 @@ import math
 
 from msgspec import Struct
 
+from windfall.resources import GPUS
+
 GIB = 1024.0**3
 """Bytes of the GB in which memory is said: a power of 1024, as everywhere."""
 
@@ -55,6 +57,8 @@ class Offer(Struct, frozen=True, kw_only=True):
     """Most machines of all offers of its pool together, hibernated ones not counted; None: no such limit."""
     gpus: int = 0
     """GPUs of one machine."""
+    resources: dict[str, float] = {}
+    """Units of other resources, by name."""
 
     @property
     def key(self) -> str:
@@ -65,6 +69,18 @@ class Offer(Struct, frozen=True, kw_only=True):
     def most(self) -> int | None:
         """Most machines of this offer at once, by its own limit and its pool's; None: no limit."""
         return min((limit for limit in (self.limit, self.pool_limit) if limit is not None), default=None)
+
+    @property
+    def units(self) -> dict[str, float]:
+        """Units of all resources by name, GPUs among them."""
+        return {**self.resources, GPUS: self.gpus} if self.gpus else self.resources
+
+    def has(self, needs: tuple[tuple[str, float], ...]) -> bool:
+        """Whether a machine has these units of resources."""
+        if not needs:
+            return True
+        units = self.units
+        return all(need <= units.get(name, 0.0) for name, need in needs)
 
     def speed_for(self, task_class: str) -> float:
         """The speed for one class of tasks; a table falls back on its entry `default`, then on 1.0."""

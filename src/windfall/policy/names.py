@@ -21,10 +21,10 @@ ALIASES = {("Host", "numcpus"): "Cpus", ("Host", "opsys"): "OS", ("Host", "machi
 REPLICA = re.compile(r"replica([1-9][0-9]*)", re.IGNORECASE)
 MIN_SIMILARITY = 0.78
 # Attributes of Job that all tasks of a class share as long as they have no replicas (GridBot 6.4).
-SHARED_BY_TASKS = ("NumberOfReplicas", "Cpus", "Memory", "Executable")
+SHARED_BY_TASKS = ("NumberOfReplicas", "Cpus", "Memory", "GpuCount", "Executable")
 # Attributes that change only when a host sends another ad, or a bag gets other rules or enters another phase.
 STEADY = {
-    "Host": frozenset({"Name", "Cpus", "Memory", "OS", "Arch", "Pool", "Speed", "Slots"}),
+    "Host": frozenset({"Name", "Cpus", "Memory", "GpuCount", "OS", "Arch", "Pool", "Speed", "Slots"}),
     "Job": frozenset(SHARED_BY_TASKS),
     "BOT": frozenset({"Name", "Owner", "Priority", "Tail", "SubmitTime", "DeadlineTime"}),
     "Pool": frozenset({"Name"}),
@@ -43,6 +43,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("Host", "Name", "string", "name that the host reports", 'regexp("^node", Host.Name)'),
     Attribute("Host", "Cpus", "integer", "cores (also NumCpus)", "Host.Cpus >= 4"),
     Attribute("Host", "Memory", "integer", "memory in MB", "Host.Memory >= 8192"),
+    Attribute("Host", "GpuCount", "integer", "GPUs that the host has, free or not", "Host.GpuCount == 0"),
     Attribute("Host", "OS", "string", "operating system, as in `uname -s`", 'Host.OS == "linux"'),
     Attribute("Host", "Arch", "string", "processor architecture, as in `uname -m`", 'Host.Arch == "x86_64"'),
     Attribute("Host", "Pool", "string", "name of the pool that the host came from", 'Host.Pool != "volunteers"'),
@@ -72,6 +73,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("Job", "Losses", "integer", "attempts that were lost with their host", "Job.Losses < 3"),
     Attribute("Job", "Cpus", "integer", "cores that the task asked for", "Host.Cpus >= 2 * Job.Cpus"),
     Attribute("Job", "Memory", "integer", "memory in MB that the task asked for", "Host.Memory >= 2 * Job.Memory"),
+    Attribute("Job", "GpuCount", "real", "GPUs that the task asked for", "Job.GpuCount > 0"),
     Attribute(
         "Job", "Hash", "real", "a fixed number in [0, 1) for every task, in place of random()", "Job.Hash < 0.05"
     ),

@@ -20,6 +20,7 @@ from windfall.errors import BadInput
 from windfall.planning.contract import BAG, FLEET, WORKFLOW
 from windfall.planning.registry import PLANNERS, known_planner
 from windfall.policy import compile_policies
+from windfall.resources import needs_of
 from windfall.sim.clouds.cloud import Cloud, read_cloud
 from windfall.sim.inputs import flows, schema, traces
 from windfall.sim.inputs.laws import RandomLaw
@@ -41,6 +42,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     round_trip_s: float
     speed: RandomLaw
     memory_mb: int
+    resources: dict[str, float]
     arrive: RandomLaw
     wait: RandomLaw
     refusals: float
@@ -110,6 +112,7 @@ class Bag(Struct, frozen=True, kw_only=True):
     deadline_s: float
     cpus: int
     memory_mb: int
+    resources: dict[str, float]
     max_failures: int
     max_losses: int
     policy: dict[str, Any]
@@ -322,7 +325,8 @@ def _settings(document: dict[str, Any], name: str) -> tuple[Settings, float]:
     if not values["lease_s"] > 0:
         raise BadInput(f"{name}, server.lease: a lease lasts for some time", hint='as in "60s"', code="bad-scenario")
     planning_s = values.pop("planning_s")
-    return Settings(**values | {"tail_leave": values["tail_leave"] or None}), planning_s
+    values |= {"tail_leave": values["tail_leave"] or None, "resources": dict(needs_of(values["resources"]))}
+    return Settings(**values), planning_s
 
 
 def _pool(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Pool:

@@ -9,6 +9,7 @@ from windfall import graph as graphs
 from windfall.core.events import JobRules, TaskClass
 from windfall.core.renting import money
 from windfall.policy.compiled import named_policies
+from windfall.resources import needs_of
 from windfall.sim.chance import stream, stream_in_turn
 from windfall.sim.scenario import Bag
 
@@ -103,6 +104,7 @@ class Work:
             estimate_is_exact=bag.told == "each" and self.exact,
             checkpoint_mb=bag.checkpoint_mb or None,
             checkpoint_auto=bag.checkpoint_auto,
+            needs=needs_of(bag.resources),
         )
 
     def estimates(self) -> bytes:

@@ -27,6 +27,7 @@ from windfall.core.events import (
 )
 from windfall.core.records import Record
 from windfall.core.renting import money
+from windfall.core.state.jobs.causes import CANCEL
 from windfall.core.state.renting.fleets import FleetRules
 from windfall.core.wishes import Wishes
 from windfall.drivers.simulated import Simulated
@@ -426,6 +427,9 @@ class World:
         now, books = self.driver.now, host.pool.books
         for key in keys:
             running = host.running.pop(key, None)
+            if self.jobs[key[0]].bag.resources:
+                # As a worker does, which keeps units of resources until it has ended the attempt.
+                host.results.append(Result(*key, CANCEL, None, now, now))
             if running is not None:
                 books.cancelled += 1
                 books.discarded_s += running.worked_s(now)
@@ -433,6 +437,8 @@ class World:
                     self._watch(host.name, key, running.start_s, now, CAUSES.index("cancelled"))
             elif key in host.queue:
                 host.queue.remove(key)
+        if host.results:
+            self.driver.at(now, self._retry, host, host.epoch)
 
     def _hand_back(self, host: Host, keys: list[Key]) -> None:
         """Return what has not begun, at once: another host is idle."""

@@ -44,6 +44,13 @@ def tag_of(text: str) -> tuple[str, str]:
     return key, value
 
 
+def resource_of(text: str) -> tuple[str, int]:
+    name, _, count = text.partition("=")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", name) or not count.isdigit() or int(count) > 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name and a whole number up to 1000, as in fpga=2")
+    return name, int(count)
+
+
 def _positive(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 4096:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 4096")
@@ -136,6 +143,14 @@ def parser(prog: str) -> argparse.ArgumentParser:
         default=metadata.DRAIN,
         help="on a rebalance recommendation: finish running tasks (default), end them with their grace time, nothing",
     )
+    add(
+        "--resource",
+        type=resource_of,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="units of a resource that tasks may ask for: fpga=2; GPUs are found by nvidia-smi or rocm-smi; repeatable",
+    )
     add("--memory", type=int, metavar="MB", help="memory that tasks may share (default: the host's)")
     add("--grace", type=duration_s, metavar="T", help="grace time of tasks when the worker ends (default: their own)")
     add("--parent-pid", type=int, metavar="PID", help="end at once when this process ends")
@@ -191,6 +206,7 @@ def _options(args: argparse.Namespace) -> Options:
         parent_pid=os.getppid() if args.die_with_parent else args.parent_pid,
         notice_file=args.notice_file,
         memory_mb=args.memory,
+        resources=dict(args.resource),
         grace_s=args.grace,
         notices=args.notices,
         notices_every_s=args.notices_every,

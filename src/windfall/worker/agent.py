@@ -21,7 +21,7 @@ from typing import Any
 from windfall.wire import VERSION, frames
 from windfall.wire.messages import NO_WORK
 from windfall.worker import identity, metadata, pace
-from windfall.worker.running import system
+from windfall.worker.running import devices, system
 from windfall.worker.running.processor_time import ProcessorTime
 from windfall.worker.running.slot_pool import SlotPool
 from windfall.worker.transport.link import Address, Link, Refused, TooLarge
@@ -65,6 +65,8 @@ class Options:
     least_cpu: float | None = None
     """End when tasks get less than this share of the processor time that they ask for, over `least_cpu_over_s`."""
     least_cpu_over_s: float = 300.0
+    resources: dict[str, int] = field(default_factory=dict)
+    """Units of resources that the host is said to have; GPUs are found otherwise."""
 
 
 class Agent:
@@ -83,12 +85,16 @@ class Agent:
         )
         if options.machine is not None:
             self._ad["machine"] = options.machine
+        resources = devices.find(options.resources, identity.claim_device)
+        if resources.counts:
+            self._ad.update(resources=resources.counts, gpu_vendors=resources.vendors)
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox(Spool(os.path.join(folder, "spool"), self._boot))
         self._transfers = Transfers(options.address, folder)
         self._slots = SlotPool(
-            self.host, options.slots, os.path.join(folder, "run"), self._selector, self._transfers, self._on_result
-        )
+            self.host, options.slots, os.path.join(folder, "run"), self._selector, self._transfers, self._on_result,
+            resources,
+        )  # fmt: skip
         self._link = Link(options.address, random.Random())
         self._started_s = self._last_work_s = time.monotonic()
         self._sent_s = self._ad_sent_s = self._tick_at_s = 0.0

@@ -90,6 +90,19 @@ def _lock(path: str) -> IO[str] | None:
     return file
 
 
+_claimed: list[IO[str]] = []
+"""Locks of what this worker has of its host, held open as long as it runs."""
+
+
+def claim_device(name: str) -> bool:
+    """Whether this worker gets a device; False: another worker on this host has it."""
+    name = re.sub(r"[^A-Za-z0-9.-]", "-", name)[:100]
+    lock = _lock(os.path.join(_lock_folder(), f"device-{name}.lock"))
+    if lock is not None:
+        _claimed.append(lock)
+    return lock is not None
+
+
 def default_folder() -> str:
     """Default folder of workers; survives a reboot where possible."""
     parent = os.environ.get("TMPDIR") or "/var/tmp"

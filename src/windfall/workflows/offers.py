@@ -12,14 +12,15 @@ import msgspec
 
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer, PriceLaw
+from windfall.resources import GPUS, check_whole
 from windfall.workflows.read import read_bytes
 
 MOST_CHANGES_PER_H = 3600.0
 MARKETS = ("on-demand", "spot")
 HINT = (
     "fields: name, cores, memory_gb, speed, price_usd, cycle_s, lag_s, market, limit, minimum_s, bills_boot, "
-    "free_if_taken, free_if_taken_within_s, when_taken, interruptions_per_h, resumes_per_h, price_moves, gpus; "
-    "see examples/offers.toml"
+    "free_if_taken, free_if_taken_within_s, when_taken, interruptions_per_h, resumes_per_h, price_moves, gpus, "
+    "resources; see examples/offers.toml"
 )
 
 
@@ -79,6 +80,9 @@ def offer_from(table: Any, place: str) -> Offer:
     for field, holds, wanted in rules:
         if not holds:
             raise BadInput(f"{place}: {field} is {getattr(offer, field)!r}", hint=f"it must be {wanted}")
+    if GPUS in offer.resources:
+        raise BadInput(f"{place}: resources: GPUs have a field of their own", hint="write gpus = 1")
+    check_whole(offer.resources, f"{place}: resources")
     return offer
 
 

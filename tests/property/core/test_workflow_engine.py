@@ -89,6 +89,8 @@ class WorkflowMachine(EngineMachine):
                 self.ask(index, 6, None)
                 while self.hosts[index].held:
                     self.report(index, 4, "done", False)
+                while self.hosts[index].ending:
+                    self.end_what_was_cancelled(index)
         for bag in self.state.bags.values():
             assert bag.counts[DONE] == bag.total and bag.state == "done"
         self.promises_hold()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from windfall.core.decisions import ACCEPTED
+from windfall.core.decisions import ACCEPTED, Units
 from windfall.core.engine import Engine
 from windfall.core.events import (
     HostAsked,
@@ -46,6 +48,10 @@ from windfall.wire.messages import CAUSES
 POLICIES = [{}, {"Concurrency": "5"}, {"ReplicationRequirements": "true", "Deadline": "7"}, {"GridPolicy": "dear"}]
 
 
+LICENCES = 2000
+"""Thousandths, for the whole server."""
+
+
 class Eager(DefaultPolicy):
     """A policy that always wants replicas, gives attempts up after seven seconds, and admits one pool."""
 
@@ -64,12 +70,26 @@ class FakeHost:
 
     def __init__(self, name: str, slots: int) -> None:
         self.name, self.slots = name, slots
-        self.ad = {"memory_mb": 100, "round_trip_s": 0.5, "pool": ("cheap", "dear", "volunteers")[slots - 1]}
+        self.ad = {
+            "memory_mb": 100, "round_trip_s": 0.5, "pool": ("cheap", "dear", "volunteers")[slots - 1],
+            "resources": {"gpus": slots},
+        }  # fmt: skip
         self.boot, self.n = 1, 0
         self.held: list[tuple[int, int, int]] = []
+        self.ending: list[tuple[int, int, int]] = []
+        """Cancelled, and not yet ended: their processes have their units still."""
+        self.units: dict[tuple[int, int, int], Units] = {}
 
     def restart(self) -> None:
-        self.boot, self.n, self.held = self.boot + 1, 0, []
+        self.boot, self.n, self.held, self.ending, self.units = self.boot + 1, 0, [], [], {}
+
+    def used(self) -> Counter[tuple[str, int]]:
+        """Thousandths of each unit that the processes on this host have."""
+        found: Counter[tuple[str, int]] = Counter()
+        for units in self.units.values():
+            for name, index, amount in units:
+                found[name, index] += amount
+        return found
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -84,7 +104,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.accepted: set[tuple[int, int]] = set()
         self.accepted_twice = False
         self.hosts = [FakeHost(f"h{i}", slots=i + 1) for i in range(3)]
-        self.step(ServerStarted(0.0, Settings(lease_s=10.0)))
+        self.step(ServerStarted(0.0, Settings(lease_s=10.0, resources={"licence": LICENCES})))
 
     def step(self, event):
         before = save(self.state)
@@ -96,13 +116,20 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(target=jobs, count=st.integers(1, 12), failures=st.integers(1, 3), losses=st.integers(1, 3),
           limit=st.sampled_from([None, None, 0, 2]), priority=st.integers(0, 2), streaming=st.booleans(),
-          policies=st.sampled_from(POLICIES))  # fmt: skip
-    def submit(self, count, failures, losses, limit, priority, streaming, policies):
+          policies=st.sampled_from(POLICIES), gpus=st.sampled_from([300, 500, 1000, 1500, 2000]),
+          licences=st.sampled_from([0, 500, 1000]))  # fmt: skip
+    def submit(self, count, failures, losses, limit, priority, streaming, policies, gpus, licences):
         rules = JobRules("j", priority=float(priority), max_failed_tasks=limit, streaming=streaming, policies=policies)
-        classes = [TaskClass(1.0, max_failures=failures, max_losses=losses), TaskClass(2.0)]
+        needs = (("gpus", gpus), ("licence", licences))[: 1 + (licences > 0)]
+        classes = [
+            TaskClass(1.0, max_failures=failures, max_losses=losses),
+            TaskClass(2.0),
+            TaskClass(1.0, needs=needs),
+        ]
         job = self.step(JobSubmitted(self.t, rules, classes)).decided.job
         self.step(TasksAdded(self.t, job, count, 0))
         self.step(TasksAdded(self.t, job, 2, 1))
+        self.step(TasksAdded(self.t, job, 4, 2))
         self.step(JobSealed(self.t, job))
         return job
 
@@ -119,9 +146,14 @@ class EngineMachine(RuleBasedStateMachine):
             for task in range(assigned.first, assigned.first + assigned.count):
                 assert (assigned.job, task) not in self.accepted
                 host.held.append((assigned.job, task, assigned.attempt))
+            if assigned.units:
+                host.units[assigned.job, assigned.first, assigned.attempt] = assigned.units
+        if any(name == "licence" for assigned in answer.assigned for name, *_ in assigned.units):
+            assert self.state.hosts.shared()["licence"] <= LICENCES, "more licences are out than there are"
         for key in answer.cancel:
             if key in host.held:
                 host.held.remove(key)
+                host.ending.append(key)
         if leaving:
             host.restart()
 
@@ -155,9 +187,24 @@ class EngineMachine(RuleBasedStateMachine):
         record = self.step(ResultsReported(self.t, host.name, results))
         for key, verdict in zip(keys, record.decided.verdicts, strict=True):
             host.held.remove(key)
+            host.units.pop(key, None)
             if verdict == ACCEPTED:
                 self.accepted_twice |= key[:2] in self.accepted
                 self.accepted.add(key[:2])
+
+    @rule(index=st.integers(0, 2))
+    def end_what_was_cancelled(self, index):
+        host = self.hosts[index]
+        results = [Result(*key, CAUSES.index("cancelled"), None, self.t, self.t) for key in host.ending[:1]]
+        if results:
+            self.step(ResultsReported(self.t, host.name, results))
+            host.units.pop(host.ending.pop(0), None)
+
+    @invariant()
+    def two_tasks_never_share_a_whole_unit(self):
+        for host in getattr(self, "hosts", ()):
+            for (name, index), amount in host.used().items():
+                assert index < 0 or (index < host.slots and amount <= 1000), f"{host.name}: {amount} of {name} {index}"
 
     @rule(index=st.integers(0, 2))
     def restart_host(self, index):
@@ -251,7 +298,7 @@ class EngineMachine(RuleBasedStateMachine):
         data = save(self.state)
         self.state = load(data)
         assert save(self.state) == data
-        self.step(ServerStarted(self.t, Settings(lease_s=10.0)))
+        self.step(ServerStarted(self.t, Settings(lease_s=10.0, resources={"licence": LICENCES})))
 
     @invariant()
     def promises_hold(self):

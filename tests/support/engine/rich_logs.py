@@ -25,6 +25,8 @@ from windfall.core.events import (
     OverlayDue,
     PoolAnswered,
     PoolsConfigured,
+    ServerStarted,
+    Settings,
     SiteCreated,
     SiteHostReported,
     TaskClass,
@@ -165,8 +167,27 @@ def forgotten() -> list[Record]:
     return hand.log
 
 
+def units() -> list[Record]:
+    """Tasks with GPUs and licences: given out, reported, cancelled, lost with a host, counted after a restart."""
+    hand = Hand(lease_s=30.0, resources={"licence": 2000})
+    both = TaskClass(needs=(("gpus", 500), ("licence", 1000)))
+    first = hand.submit(6, [both], name="first")
+    keys = hand.tasks("h1", want=4, slots=4, resources={"gpus": 2})
+    hand.report("h1", keys[0])
+    hand.tasks("h2", want=2, slots=2, resources={"gpus": 1})
+    hand.step(JobCancelled(hand.t, first.number, [keys[1][1]]))
+    hand.ask("h1", want=2, slots=4)
+    hand.report("h1", keys[1], cause="cancelled")
+    hand.step(ServerStarted(hand.t, Settings(lease_s=30.0, resources={"licence": 3000})))
+    hand.submit(2, [TaskClass(needs=(("gpus", 1500),))], name="second")
+    hand.ask("h1", want=4, slots=4)
+    hand.wait(100.0)
+    hand.tasks("h3", want=2, slots=2, resources={"gpus": 2})
+    return hand.log
+
+
 WORLDS = {"rented": rented, "grid": grid, "by hand": by_hand, "every event": every_event, "fleets": fleets,
-          "forgotten": forgotten}  # fmt: skip
+          "forgotten": forgotten, "units": units}  # fmt: skip
 
 
 def store(format_: int, name: str, log: list[Record]) -> None:

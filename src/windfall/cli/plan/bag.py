@@ -19,6 +19,7 @@ from windfall.bags.settings import Settings
 from windfall.bags.submission import Request, Submission, read_job
 from windfall.cli.show.output import note, plural, print_json, wrote
 from windfall.errors import BadInput, Missed
+from windfall.resources import GPUS, largest
 from windfall.units import parse_deadline, parse_duration, parse_money, show_duration, show_usd
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def plan_bag(asked: Asked) -> None:
     soonest_s = earliest_s(ready.question)
     if isinf(soonest_s):
         raise BadInput(
-            f"{asked.job}: some task fits on no machine on offer", hint="offer one with more memory or a limit above 0"
+            f"{asked.job}: some task fits on no machine on offer",
+            hint="offer one with the memory and resources that it needs, and a limit above 0",
         )
     found, nearest = simulate(asked, ready, soonest_s)
     yours = found[ready.own]
@@ -185,10 +187,19 @@ def question_of(
     estimates_s, seen_s, spread = _run_times(asked, bag, assumed)
     classes = bag.spec.task_classes()
     cpus = ceil(max(classes[number].cpus for number in set(_class_numbers(bag))))
+    needed = largest(dict(classes[number].resources) for number in set(_class_numbers(bag)))
     return Question(
         estimates_s=estimates_s, seen_s=seen_s, spread=spread, spread_is_guessed=asked.spread is None, cpus=cpus,
         memory_bytes=_memory(bag), supplies=supplies, planner=planner, confidence=confidence, budget_usd=budget_usd,
+        resources=_of_machines(needed, [supply.offer for supply in supplies]),
     )  # fmt: skip
+
+
+def _of_machines(needed: dict[str, float], offers: list[Offer]) -> dict[str, float]:
+    """What a task needs of its machine. A name that no offer has, except GPUs, is counted for the whole server."""
+    return {
+        name: amount for name, amount in needed.items() if name == GPUS or any(name in offer.units for offer in offers)
+    }
 
 
 def _is_job(asked: Asked) -> bool:
@@ -238,6 +249,7 @@ def _running(asked: Asked) -> Ready:
         seen_s=seen_s, spread=GUESSED.spread if asked.spread is None else asked.spread,
         spread_is_guessed=asked.spread is None,
         cpus=ceil(max(each["cpus"] for each in classes)), supplies=supplies,
+        resources=largest(each["resources"] for each in classes),
         planner=known_planner(asked.planner or left["planner"], BAG),
         confidence=left["confidence"] if asked.confidence is None else asked.confidence, budget_usd=budget_usd,
     )  # fmt: skip

@@ -75,6 +75,12 @@ MOST_SIGNALS = 2
     "--replication-cycle", default="60s", show_default=True, metavar="TIME", help="Time between two looks for replicas."
 )
 @click.option("--failover-pool", default="", metavar="NAME", help="Where tasks go that fail or are lost repeatedly.")
+@click.option(
+    "--resource",
+    multiple=True,
+    metavar="NAME=N",
+    help="A resource that is counted for the whole server: licence=3. Repeatable.",
+)
 @click.option("--max-blob", default="64G", show_default=True, metavar="SIZE", help="The largest file that is taken.")
 @click.option("--hooks", metavar="FILE", help="A hooks.toml: whom to tell when jobs change their state.")
 @click.option("--open-metrics", is_flag=True, help="Show /metrics without a token.")
@@ -96,6 +102,7 @@ def server(
     max_replicas: int,
     replication_cycle: str,
     failover_pool: str,
+    resource: tuple[str, ...],
     max_blob: str,
     hooks: str | None,
     open_metrics: bool,
@@ -114,6 +121,8 @@ def server(
     """
     from windfall.core.events import Settings
     from windfall.pools.config import read_pools
+    from windfall.resources import check as check_resources
+    from windfall.resources import needs_of, read_pairs
     from windfall.server.embedded import Options, Server, run
     from windfall.server.hooks.config import read_hooks
 
@@ -128,9 +137,11 @@ def server(
     cycle_s = parse_duration(replication_cycle, "--replication-cycle")
     if cycle_s < 1:
         raise BadInput(f"--replication-cycle {replication_cycle}: at least one second", hint="a minute does for most")
+    counted = read_pairs(resource)
+    check_resources(counted, "--resource")
     settings = Settings(
         tail_enter=tail_enter, tail_leave=tail_leave, failover_pool=failover_pool, max_replicas=max_replicas,
-        replication=replication, replication_cycle_s=cycle_s,
+        replication=replication, replication_cycle_s=cycle_s, resources=dict(needs_of(counted)),
     )  # fmt: skip
     configured = read_pools(Path(pools), time_scale) if pools else []
     location = state_location(state)

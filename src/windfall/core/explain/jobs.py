@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from windfall import resources
 from windfall.core.decisions import (
     VERDICT_NAMES,
     WHY_NAMES,
@@ -23,7 +24,7 @@ from windfall.core.decisions import (
 from windfall.core.events import HostsEnded, MachineEnded, ResultsReported
 from windfall.core.explain import plan as explain_plan
 from windfall.core.liveness import timeouts
-from windfall.core.matching import lifetimes
+from windfall.core.matching import lifetimes, units
 from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.matching.dispatch import Matcher, is_blocked, needs_failover
 from windfall.core.matching.policy import BagPolicy, Clause
@@ -236,7 +237,7 @@ def host_reasons(state: State, policies: Policies, bag: Bag, task: int | None, h
     standing = _standing(state, host, t)
     if standing is not None:
         return [standing]
-    needs = [*_needs(bag, task, host), *_lifetime(state, bag, task, host, t)]
+    needs = [*_needs(state, bag, task, host), *_lifetime(state, bag, task, host, t)]
     policy = policies.of(bag.rules.policies)
     unmet = [*needs, *_clauses(state, policy, bag, task, host, t)]
     if needs:
@@ -284,7 +285,7 @@ def _class_of(bag: Bag, task: int | None) -> int:
     return next((index for index, queue in enumerate(bag.queues.by_class) if queue.size), 0)
 
 
-def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
+def _needs(state: State, bag: Bag, task: int | None, host: Host) -> list[Reason]:
     rules = bag.classes[_class_of(bag, task)]
     attempt = 1 if task is None else bag.columns.attempts[task] + 1
     found = []
@@ -311,7 +312,30 @@ def _needs(bag: Bag, task: int | None, host: Host) -> list[Reason]:
                 float(need_mb - has_mb), change=f"--memory {max(1, has_mb)}M",
             )
         )  # fmt: skip
+    if rules.needs and (lacks := units.lacking(state, host, rules.needs)) is not None:
+        found.append(_lacking(state, host, *lacks))
     return found
+
+
+def _lacking(state: State, host: Host, name: str, need: int, has: int) -> Reason:
+    """A resource of which the host, or the whole server, has too little."""
+    asked = resources.show(need, name)
+    if name in state.settings.resources:
+        detail = f"the server has {resources.show(has, name)} in all; asked for: {asked}"
+        return Reason("resource", f"{name} of the server >= {need / 1000:g}", detail, 1, host.name, (need - has) / 1000)
+    most = max((state.hosts[number].resources.get(name, 0) for number in state.hosts.live), default=0)
+    detail = f"no host has {asked}; the largest has {most}" if most * 1000 < need else f"{host.name} has {has // 1000}"
+    return Reason("resource", f"{name} of the host >= {need / 1000:g}", detail, 1, host.name, (need - has) / 1000)
+
+
+def _busy_units(state: State, bag: Bag, task: int | None, host: Host) -> list[Reason]:
+    """Other tasks have the units that this one needs."""
+    needs = bag.classes[_class_of(bag, task)].needs
+    if not needs or units.FreeUnits(state, host).take(needs) is not None:
+        return []
+    asked = ", ".join(resources.show(amount, name) for name, amount in needs)
+    detail = f"{asked}: other tasks have what there is; it will ask when they are done"
+    return [Reason("busy", "the resources are in use", detail, 1, host.name)]
 
 
 def _lifetime(state: State, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
@@ -372,6 +396,8 @@ def _competition(state: State, policies: Policies, bag: Bag, task: int | None, h
         return [Reason("rank", "Rank", f"higher-ranked jobs go first: {names}", 1, host.name)]
     if len(host.held) >= host.slots:
         return [Reason("busy", "the host is busy", "it will ask when a slot is free", 1, host.name)]
+    if busy := _busy_units(state, bag, task, host):
+        return busy
     if task is not None and matcher.avoids(bag, task):
         return [Reason("blame", "the task failed here before", "another host is tried first", 1, host.name)]
     return []
@@ -398,7 +424,7 @@ def _nearest(alone: list[Reason]) -> str:
     if not missed:
         return ""
     best = min(missed, key=lambda reason: (-reason.hosts, reason.missing))
-    if best.what in ("memory", "cpus", "lifetime"):
+    if best.what in ("memory", "cpus", "lifetime", "resource"):
         return f"{best.example}: {best.detail}"
     return f"{_hosts(best.hosts)} fail{'s' * (best.hosts == 1)} '{best.text}' alone, {best.example} by {best.missing:g}"
 

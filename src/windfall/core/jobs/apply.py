@@ -165,6 +165,9 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
     host, books = state.hosts.by_name.get(event.host), state.settings.bookkeeping
     if host is not None:
         host.record.fade(event.t, books.host_half_life_s)
+        if host.units:
+            for result in event.results:
+                state.hosts.free_units(host, (result.job, result.task, result.attempt))
     touched: dict[int, Bag] = {}
     bags, observed = state.bags, decided.observed
     for place, (result, verdict) in enumerate(zip(event.results, decided.verdicts, strict=True)):

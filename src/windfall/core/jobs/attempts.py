@@ -40,6 +40,8 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
             state.bags.deadlines.push((deadline, job, task, number))
     if classes[klass].memory_bytes or bag.progress.memory:
         host.memory_held += bag.memory_for(first, number) * count
+    if assigned.units:
+        state.hosts.give_units(host, (job, first, number), assigned.units)
     bag.tally.attempts += count
     if terms.tail or counts[WAITING] <= queues.held + queues.reserved_ready:
         # Otherwise it has tasks to hand out as before.
@@ -58,10 +60,14 @@ def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
         if not others:
             del bag.attempts.given_up[task]
     _unhold(state, bag, task, attempt)
+    host = state.hosts.get(attempt.host)
+    if host is not None and host.units:
+        state.hosts.free_units(host, (bag.number, task, number))
     return attempt
 
 
 def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
+    """Its host need not report it any more; its units are free only when it does."""
     hosts, of_fleets = state.hosts, state.fleet.book.of_job
     host = hosts.get(attempt.host)
     key = (bag.number, task, attempt.number)

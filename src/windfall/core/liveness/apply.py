@@ -86,6 +86,7 @@ def resume(state: State, host: Host, t: float) -> None:
 def leave(state: State, host: Host, reason: str) -> None:
     """The host said goodbye."""
     host.left = reason
+    state.hosts.free_all_units(host)
     _fall_silent(state, host, GONE)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from windfall.core.events import TaskClass
 from windfall.core.liveness.timeouts import pool_advice
 from windfall.core.matching.lifetimes import left_s
 from windfall.core.state.hosts.hosts import Host
@@ -75,6 +76,7 @@ HOST: Makers = {
     "Name": lambda host, t: host.ad.get("name") or host.name,
     "Cpus": lambda host, t: host.ad.get("cpus") or host.slots,
     "Memory": lambda host, t: host.ad.get("memory_mb") or 0,
+    "GpuCount": lambda host, t: host.resources.get("gpus", 0),
     "OS": lambda host, t: host.ad.get("os") or "",
     "Arch": lambda host, t: host.ad.get("arch") or "",
     "Pool": lambda host, t: host.pool,
@@ -207,10 +209,15 @@ pool_ad = PoolAd
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
+def _gpus(rules: TaskClass) -> float:
+    return dict(rules.needs).get("gpus", 0) / 1000
+
+
 CLASS: Makers = {
     "NumberOfReplicas": lambda rules, t: 0,
     "Cpus": lambda rules, t: rules.cpus,
     "Memory": lambda rules, t: rules.memory_for(1) >> 20,
+    "GpuCount": lambda rules, t: _gpus(rules),
     "Executable": lambda rules, t: rules.executable or None,
 }
 
@@ -248,6 +255,7 @@ JOB: Makers = {
     "Losses": lambda task, t: task[1].columns.losses[task[2]],
     "Cpus": lambda task, t: task[1].classes[task[1].class_of(task[2])].cpus,
     "Memory": _next_memory_mb,
+    "GpuCount": lambda task, t: _gpus(task[1].classes[task[1].class_of(task[2])]),
     "Index": lambda task, t: task[2],
     "Hash": lambda task, t: task_hash(task[1].number, task[2]),
 }

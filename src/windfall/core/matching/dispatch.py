@@ -20,6 +20,7 @@ from windfall.core.matching.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, q
 from windfall.core.matching.policy import BagPolicy, Seen
 from windfall.core.matching.ranking import UNLIMITED, Known, Wants
 from windfall.core.matching.tail import tail_changes
+from windfall.core.matching.units import FreeUnits
 from windfall.core.renting.checkpoints import set_intervals
 from windfall.core.renting.free_hosts import may_help
 from windfall.core.renting.machines import deadline_first, free_slots, reserved_for, width_of
@@ -76,6 +77,9 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         view = copy(host)
         view.times = copy(host.times)
         view.describe(event.ad, event.slots, event.t)
+    if new_boot and host.units:
+        view = copy(host) if view is host else view
+        view.units = {}  # no process of the old boot is left to have them
     cancel = list(session.to_cancel) if session.to_cancel and not event.leaving else []
     answer = HostAnswered(host.number, False, lost, [], cancel)
     if session.to_hand_back and not event.leaving:
@@ -202,6 +206,9 @@ def _for_machine(
             if matcher is None:
                 matcher = Matcher(state, host, t, policies)
                 matcher.held, matcher.jobs = matcher.held + used, matcher.jobs + len(picked)
+                for piece in picked:
+                    if piece.units:
+                        matcher.units.reserve(piece.units)
             chosen = matcher.choose_from(bag, room - used)
             picked += chosen
             used += sum(piece.count * width_of(bag, piece.first) for piece in chosen)
@@ -289,6 +296,7 @@ class Matcher:
     _ads: tuple[Ad, Ad, Ad] | None = None
     _known: Known | None = None
     _seen: Seen | None = None
+    _units: FreeUnits | None = None
     _largest, _looked_at_held = 0, False
     """Bytes of the largest request among the chosen attempts and, once looked at, those that the host holds."""
 
@@ -304,6 +312,13 @@ class Matcher:
         if self._ads is None:
             self._ads = (host_ad(self.host, self.t), queue_ad(self.state), pool_ad(self.state, self.host.pool))
         return self._ads
+
+    @property
+    def units(self) -> FreeUnits:
+        """Units of resources that are free; looked at only for tasks that need some."""
+        if self._units is None:
+            self._units = FreeUnits(self.state, self.host)
+        return self._units
 
     def choose(self, want: int, room: int = 0) -> list[Assigned]:
         """Algorithm 1: walk the bags by rank until the host has what it wants, and what it may hold ahead (`room`)."""
@@ -436,8 +451,8 @@ class Matcher:
         rules, policy = bag.classes[index], self.policies.of(bag.rules.policies)
         if bag.stopped or bag.rules.paused or max(1, ceil(rules.cpus)) > self.host.slots - self.held:
             return False
-        if not self._finishes(bag, rules):
-            return False
+        if rules.needs or not self._finishes(bag, rules):
+            return False  # units are nobody's before their task begins, so there is nothing to take back
         if self.host.memory_bytes and rules.memory_for(1) > self.memory_free:
             return False
         if not policy.expressions:
@@ -459,7 +474,13 @@ class Matcher:
             space = room - used
             if queue.size and width <= slots and space >= width and (not ends or self._finishes(bag, rules)):
                 left = space if width == 1 else space // width
-                taken = self._take(bag, rules, queue, left if left < most else most)
+                left = left if left < most else most
+                if rules.needs:
+                    # None ahead: units would be kept from others before the task begins.
+                    left = min(left, (slots - self.held - used) // width)
+                    taken = self._take_with_units(bag, rules, queue, left)
+                else:
+                    taken = self._take(bag, rules, queue, left)
                 if not taken:
                     continue
                 seconds = self._class_deadline_s(bag, policy, index)
@@ -534,6 +555,17 @@ class Matcher:
                 self._largest = max(self._largest, need)
         return picked
 
+    def _take_with_units(self, bag: Bag, rules: TaskClass, queue: TaskQueue, left: int) -> list[Assigned]:
+        """As `_take`, each task with units of its own, as far as they go."""
+        picked: list[Assigned] = []
+        for piece in self._take(bag, rules, queue, left):
+            for task in range(piece.first, piece.first + piece.count):
+                units = self.units.take(rules.needs)
+                if units is None:
+                    return picked
+                picked.append(Assigned(bag.number, task, 1, piece.attempt, None, piece.why, None, units))
+        return picked
+
     def _runs_at_once(self, need: int) -> bool:
         """Whether the host has memory for tasks of this size, and of those that it holds, on all slots at once."""
         if self.host.slots * need > self.host.memory_bytes:
@@ -573,7 +605,8 @@ class Matcher:
         free = min(want, self.host.slots - self.held)
         if free <= 0 or most <= 0 or not any(self._finishes(bag, rules) for rules in bag.classes):
             return [], 0
-        room = replicas.Room(most, free, self.memory_free if self.host.memory_bytes else None, self.looks)
+        memory_free = self.memory_free if self.host.memory_bytes else None
+        room = replicas.Room(most, free, memory_free, self.looks, lambda: self.units)
         choose = replicas.queued_for if queued else replicas.replicas_for
         picked = choose(self.state, self.host, bag, policy, room, self.ads, self.t, self.deadline_s)
         used = free - room.slots

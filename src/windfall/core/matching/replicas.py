@@ -14,12 +14,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from windfall.core.decisions import TAIL_REPLICA, Assigned
+from windfall.core.decisions import TAIL_REPLICA, Assigned, Units
 from windfall.core.events import TaskClass
 from windfall.core.matching.ads import Ad, bag_ad, job_ad
 from windfall.core.matching.bundles import is_ahead
 from windfall.core.matching.policy import BagPolicy
 from windfall.core.matching.turnarounds import quantile_s
+from windfall.core.matching.units import FreeUnits
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import Attempt, Bag
 from windfall.core.state.jobs.columns import DONE
@@ -36,21 +37,26 @@ LATE_FACTOR = 1.25
 
 
 class Room(Struct):
-    """What a host can still take: tasks by Concurrency, slots, memory (None: it does not say), our time."""
+    """What a host can still take: tasks by Concurrency, slots, memory (None: it does not say), our time, units."""
 
     tasks: int
     slots: int
     memory_bytes: int | None
-    looks: int = LOOKED_AT_IN_ALL
+    looks: int
+    units: Callable[[], FreeUnits]
 
     def fits(self, rules: TaskClass, need_bytes: int) -> bool:
         return rules.cpus <= self.slots and (self.memory_bytes is None or need_bytes <= self.memory_bytes)
 
-    def take(self, rules: TaskClass, need_bytes: int) -> None:
-        self.tasks -= 1
-        self.slots -= max(1, ceil(rules.cpus))
-        if self.memory_bytes is not None:
-            self.memory_bytes -= need_bytes
+    def take(self, rules: TaskClass, need_bytes: int) -> Units | None:
+        """Make room for one task; the units that it gets, or None if there are not enough of them."""
+        units: Units | None = self.units().take(rules.needs) if rules.needs else ()
+        if units is not None:
+            self.tasks -= 1
+            self.slots -= max(1, ceil(rules.cpus))
+            if self.memory_bytes is not None:
+                self.memory_bytes -= need_bytes
+        return units
 
 
 def slow_after_s(state: State, bag: Bag) -> float | None:
@@ -102,9 +108,12 @@ def replicas_for(
             continue
         job = job_ad(state, bag, task, attempts, t)
         if policy.match_replica(host_, job, bag_, queue, pool, t):
-            room.take(rules, bag.memory_for(task, number))
+            units = room.take(rules, bag.memory_for(task, number))
+            if units is None:
+                continue
             seconds = deadline_s(bag, policy, job)
-            picked.append(Assigned(bag.number, task, 1, number, None if seconds is None else t + seconds, TAIL_REPLICA))
+            due_t = None if seconds is None else t + seconds
+            picked.append(Assigned(bag.number, task, 1, number, due_t, TAIL_REPLICA, None, units))
     return picked
 
 
@@ -129,9 +138,12 @@ def queued_for(
             continue
         job = job_ad(state, bag, task, attempts, t)
         if policy.match(host_, bag_, queue, pool, t, job).matches:
-            room.take(rules, bag.memory_for(task, number))
+            units = room.take(rules, bag.memory_for(task, number))
+            if units is None:
+                continue
             seconds = deadline_s(bag, policy, job)
-            picked.append(Assigned(bag.number, task, 1, number, None if seconds is None else t + seconds, TAIL_REPLICA))
+            due_t = None if seconds is None else t + seconds
+            picked.append(Assigned(bag.number, task, 1, number, due_t, TAIL_REPLICA, None, units))
     return picked
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from math import ceil, inf
 from typing import Any
 
-from windfall.core.decisions import AGAIN, FRESH, OTHERS_RUN, RETURNED, Assigned, MachineSettled, OfferJudged
+from windfall.core.decisions import AGAIN, FRESH, OTHERS_RUN, RETURNED, Assigned, MachineSettled, OfferJudged, Units
 from windfall.core.events import MachineEnded, MachineRefused
 from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import leases, lessons
+from windfall.core.matching.units import FreeUnits
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.renting import fleet
@@ -85,6 +86,7 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
     """Tasks of the machine's own queue that can begin now, and the slots that they take."""
     picked: list[Assigned] = []
     used, memory_free = 0, host.memory_bytes - host.memory_held
+    free: FreeUnits | None = None
     for name in queue_of(state, machine):
         if used >= room:
             break
@@ -97,9 +99,16 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
         width, need = max(1, ceil(rules.cpus)), bag.memory_for(task, number)
         if used + width > room or (host.memory_bytes and need > memory_free) or bag.is_held(task):
             continue
+        units: Units = ()
+        if rules.needs:
+            free = free or FreeUnits(state, host)
+            taken = free.take(rules.needs)
+            if taken is None:
+                continue
+            units = taken
         memory_free -= need
         used += width
-        picked.append(Assigned(bag.number, task, 1, number, None, AGAIN if number > 1 else FRESH))
+        picked.append(Assigned(bag.number, task, 1, number, None, AGAIN if number > 1 else FRESH, None, units))
     return picked, used
 
 

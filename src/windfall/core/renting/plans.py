@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from windfall.core.decisions import RETURNED, JobSettled, PlanTaken
-from windfall.core.events import JobRules, PlanProposed
+from windfall.core.events import JobRules, PlanProposed, TaskClass
 from windfall.core.jobs import attempts
 from windfall.core.liveness import lessons
 from windfall.core.renting import budgets, free_hosts, machines, money
@@ -79,10 +79,11 @@ def jobs_of(state: State, number: int) -> list[Bag]:
 class Shown:
     """One job as it is shown: what is expected of its tasks, and what of them is left to free hosts."""
 
-    __slots__ = ("bag", "fleet", "left", "looks", "ran")
+    __slots__ = ("_of_server", "bag", "fleet", "left", "looks", "ran")
 
     def __init__(self, state: State, fleet: int, bag: Bag, t: float) -> None:
         self.bag, self.fleet = bag, fleet
+        self._of_server = state.settings.resources
         self.ran = ran_so_far(state, bag, t)
         self.looks = [
             Outlook(state, bag, index, bag.rules.confidence, t, self.ran) for index in range(len(bag.classes))
@@ -102,6 +103,12 @@ class Shown:
             return sorted({*bag.queues.reserved, *bag.attempts.live} - hidden)
         unfinished = (task for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
         return [task for task in unfinished if task not in hidden]
+
+    def resources(self, rules: TaskClass) -> tuple[tuple[str, float], ...]:
+        """What a task needs of its machine."""
+        if not rules.needs:
+            return ()
+        return tuple((name, amount / 1000) for name, amount in rules.needs if name not in self._of_server)
 
     def job(self) -> Job:
         bag, rules = self.bag, self.bag.rules
@@ -157,7 +164,7 @@ def _task(entry: Shown, task: int) -> Task:
     runtime_s, mean_s = look.given(entry.ran.get(task, 0.0), unit_of(bag, task))
     return Task(
         named(entry.fleet, bag.number, task), runtime_s, memory_gb, rules.name, rules.checkpoint_mb, saved_s, mean_s,
-        max(1, math.ceil(rules.cpus)), bag.number, entry.deadline_t,
+        max(1, math.ceil(rules.cpus)), bag.number, entry.deadline_t, entry.resources(rules),
     )  # fmt: skip
 
 
@@ -176,7 +183,7 @@ def _groups(entry: Shown) -> list[Group]:
             seconds, mean_s = look.runtime_s * unit_s, look.mean_s * unit_s
             alike = Task(
                 -1, seconds, memory_gb, rules.name, rules.checkpoint_mb, 0.0, mean_s, cores, bag.number,
-                entry.deadline_t,
+                entry.deadline_t, entry.resources(rules),
             )  # fmt: skip
             found.append(Group(alike, queue.size - not_shown[index]))
     return found

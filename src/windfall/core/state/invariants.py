@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 
-from windfall.core.state.hosts.hosts import GONE, LIVE, UNKNOWN
+from windfall.core.state.hosts.hosts import GONE, LIVE, UNKNOWN, Host
 from windfall.core.state.jobs.bags import Attempt, Bag
 from windfall.core.state.jobs.columns import DONE, FAILED, HELD, WAITING
 from windfall.core.state.renting.fleet import ENDED, HIBERNATED, MachineState
@@ -23,6 +24,9 @@ def problems(state: State) -> list[str]:
             found.append(f"host {host.name} is {host.state} and stands among {books}")
         if (len(host.held) > host.slots) != (host.number in state.hosts.bundled):
             found.append(f"host {host.name} holds {len(host.held)} and is wrong about its bundle")
+        found += _unit_problems(host)
+        if (host.number in state.hosts.sharing) != any(index < 0 for _, index, _ in chain(*host.units.values())):
+            found.append(f"host {host.name} is wrong about what it has of the server")
         if not host.held.keys() >= host.session.asked_back.keys():
             found.append(f"host {host.name} was asked for what it does not hold")
     slots = sum(host.slots for host in state.hosts.values() if host.state == LIVE)
@@ -40,6 +44,18 @@ def problems(state: State) -> list[str]:
         f"pool {pool.rules.name} has {pool.queued} pending" for pool in state.supply.pools.values() if pool.queued < 0
     ]
     return found
+
+
+def _unit_problems(host: Host) -> list[str]:
+    """A unit is given out once, or in parts that are no more than one together."""
+    used: Counter[tuple[str, int]] = Counter()
+    for name, index, amount in chain(*host.units.values()):
+        used[name, index] += amount
+    return [
+        f"host {host.name}: {amount} thousandths of {name} {index} are given out"
+        for (name, index), amount in used.items()
+        if index >= 0 and amount > 1000
+    ]
 
 
 def _machine_problems(state: State, machine: MachineState) -> list[str]:

@@ -85,12 +85,29 @@ def expected(item: Item) -> Item:
 
 
 def width(task: Task, offer: Offer) -> int:
-    """Cores that it occupies, its memory considered; more than the offer has if it does not fit at all."""
+    """Cores that it occupies, its memory and resources considered; more than the offer has if it does not fit at all.
+
+    A task of one GPU occupies half of the cores of a machine with two GPUs: only two of them run at once.
+    """
+    if task.resources:
+        if not task.fits(offer):
+            return offer.cores + 1
+        at_once = min(tasks_at_once(need, offer.units[name]) for name, need in task.resources)
+        own = max(task.cores, math.ceil(offer.cores / at_once))
+    else:
+        own = task.cores
     if task.memory_gb <= 0.0 or math.isinf(offer.memory_gb):
-        return task.cores
+        return own
     if task.memory_gb > offer.memory_gb:
         return offer.cores + 1
-    return max(task.cores, math.ceil(task.memory_gb * offer.cores / offer.memory_gb - 1e-9))
+    return max(own, math.ceil(task.memory_gb * offer.cores / offer.memory_gb - 1e-9))
+
+
+def tasks_at_once(need: float, units: float) -> int:
+    """Tasks of this need that units serve at once: of 0.4, two on each; of 1.5, one has a unit and shares another."""
+    if need <= 1.0:
+        return int(units) * int(1.0 / need + 1e-9)
+    return max(1, int(units / math.ceil(need)))
 
 
 def fill(bin: Bin, items: Sequence[Item], left: list[int], until_t: float = math.inf) -> int:

@@ -23,8 +23,8 @@ from windfall.planning.workflow.model import US, Problem, Workflow, make_problem
 STEPS = 48
 """The time left to a job is rounded down to its deadline divided by this."""
 Method = Callable[[Problem], Assignment]
-TaskKind = tuple[float, str, int, float]
-"""Run time at speed 1, class, cores, memory in GB."""
+TaskKind = tuple[float, str, int, float, tuple[tuple[str, float], ...]]
+"""Run time at speed 1, class, cores, memory in GB, resources."""
 
 
 class Wish(Struct, frozen=True):
@@ -121,7 +121,8 @@ def _kind(wait: Waiting) -> TaskKind:
     """Run times rounded up to three digits: many tasks are equal then, and share an answer."""
     run_s = max(wait.task.runtime_s, 1e-6)
     unit = 10.0 ** (math.floor(math.log10(run_s)) - 2)
-    return math.ceil(run_s / unit - 1e-9) * unit, wait.task.task_class, wait.task.cores, wait.task.memory_gb
+    task = wait.task
+    return math.ceil(run_s / unit - 1e-9) * unit, task.task_class, task.cores, task.memory_gb, task.resources
 
 
 @lru_cache(maxsize=20_000)
@@ -163,6 +164,7 @@ def _problem(
         cores=[kind[2] for kind in kinds] + [1] * len(running_s),
         memory_bytes=[math.ceil(kind[3] * GIB) for kind in kinds] + [0] * len(running_s),
         graph=from_edges(total, list(edges)),
+        resources=[kind[4] for kind in kinds] + [()] * len(running_s) if any(kind[4] for kind in kinds) else [],
     )
     problem = make_problem(workflow, offers, left_s)
     lag = [lag * quarters // 4 for lag, quarters in zip(problem.lag, waits, strict=True)]

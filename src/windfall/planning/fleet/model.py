@@ -92,7 +92,8 @@ class Work:
             self.by_job.setdefault(wait.task.job, []).append(wait)
 
     def _kind_of(self, task: Task) -> int:
-        key = (task.runtime_s, task.task_class, task.cores, task.memory_gb, task.checkpoint_mb, task.saved_s)
+        key = (task.runtime_s, task.task_class, task.cores, task.memory_gb, task.checkpoint_mb, task.saved_s,
+               task.resources)  # fmt: skip
         found = self._kind.get(key)
         if found is None:
             found = self._kind[key] = len(self.kinds)
@@ -140,7 +141,7 @@ class Work:
 
 
 def fits(task: Task, offer: Offer) -> bool:
-    return task.cores <= offer.cores and task.memory_gb <= offer.memory_gb and offer.most != 0
+    return task.fits(offer) and offer.most != 0
 
 
 class FleetPlanner:

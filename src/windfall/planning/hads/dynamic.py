@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Moves, Phase, Plan, Rejected, Snapshot, Start, Task
-from windfall.planning.hads.lanes import TOLERANCE_S, Lanes, longest_first
+from windfall.planning.hads.lanes import TOLERANCE_S, Lanes, holds, longest_first
 from windfall.planning.hads.primary import first_plan, slowest
 from windfall.planning.offers import Offer
 from windfall.planning.room import Room
@@ -60,7 +60,7 @@ def rescues(snapshot: Snapshot, tasks: Sequence[Task], room: Room, most_of_one: 
     """Every number of machines of every on-demand offer that could take the tasks over, within the limits."""
     found = []
     for offer in snapshot.offers:
-        if offer.market != ONDEMAND or any(task.memory_gb > offer.memory_gb for task in tasks):
+        if offer.market != ONDEMAND or not all(holds(offer, task) for task in tasks):
             continue
         most = min(len(tasks), room.of(offer), most_of_one or len(tasks))
         for count in range(1, most + 1):
@@ -118,7 +118,7 @@ class Board:
     def _alone_s(self, task: Task) -> float:
         """Seconds of the quickest rescue of one task by a new on-demand machine, boot and margin included."""
         fresh = replace(task, saved_s=0.0)
-        able = [o for o in self.snapshot.offers if o.market == ONDEMAND and o.memory_gb >= task.memory_gb]
+        able = [o for o in self.snapshot.offers if o.market == ONDEMAND and holds(o, task)]
         return min((o.lag_s + fresh.seconds_on(o) for o in able), default=0.0) + self.settings.margin_s
 
     def put(self, task: Task, name: str) -> None:
@@ -136,7 +136,7 @@ class Board:
         able = [
             offer
             for offer in sorted(offers, key=lambda offer: (offer.price_usd, offer.name))
-            if self.room.of(offer) > 0 and task.memory_gb <= offer.memory_gb
+            if self.room.of(offer) > 0 and holds(offer, task)
         ]
         in_time = [o for o in able if snapshot.t + o.lag_s + task.seconds_on(o) <= snapshot.deadline_t + TOLERANCE_S]
         # Late is better than never: if none is in time, the one that ends soonest.

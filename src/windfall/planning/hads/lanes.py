@@ -43,8 +43,8 @@ class Lanes:
         return lanes
 
     def start_t(self, task: Task) -> float:
-        """The earliest start of a task appended now; infinite if the machine has too little memory."""
-        if task.memory_gb > self.offer.memory_gb:
+        """The earliest start of a task appended now; infinite if the machine lacks memory or resources."""
+        if not holds(self.offer, task):
             return math.inf
         free_t, seconds = min(self.free_t), task.seconds_on(self.offer)
         moments = [free_t, *sorted(slot.end_t for slot in self.slots if slot.end_t > free_t)]
@@ -69,6 +69,11 @@ class Lanes:
         return max(
             sum(slot.memory_gb for slot in self.slots if slot.start_t <= moment < slot.end_t) for moment in moments
         )
+
+
+def holds(offer: Offer, task: Task) -> bool:
+    """Whether a machine has the memory and the resources; HADS plans a core for each task."""
+    return task.memory_gb <= offer.memory_gb and offer.has(task.resources)
 
 
 def longest_first(tasks: Iterable[Task]) -> list[Task]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from windfall.errors import BadInput
 from windfall.planning.contract import SPOT, Plan, Start, Task
-from windfall.planning.hads.lanes import TOLERANCE_S, Lanes, longest_first
+from windfall.planning.hads.lanes import TOLERANCE_S, Lanes, holds, longest_first
 from windfall.planning.offers import Offer
 from windfall.planning.room import Room, room_in
 
@@ -30,7 +30,8 @@ def slowest(offers: Sequence[Offer], task_class: str = "") -> Offer:
 def worst_makespan_s(tasks: Sequence[Task], offers: Sequence[Offer], max_spot: int) -> float:
     """mkp_w: the makespan of one machine's share of the tasks, the longest ones, on the slowest machine."""
     share = math.ceil(len(tasks) / max_spot)
-    lanes = Lanes(slowest(offers), ready_t=0.0)
+    able = [offer for offer in offers if all(offer.has(task.resources) for task in tasks)]
+    lanes = Lanes(slowest(able or offers), ready_t=0.0)
     for task in longest_first(tasks)[:share]:
         lanes.append(task)
     return max(0.0, lanes.finish_t())
@@ -43,7 +44,7 @@ def spot_deadline_s(tasks: Sequence[Task], offers: Sequence[Offer], max_spot: in
 
 def best_offer(task: Task, room: Room, offers: Sequence[Offer]) -> Offer | None:
     """best_VM: the machine that runs the task soonest; at equal speed the cheaper core, then the larger machine."""
-    able = [offer for offer in offers if room.of(offer) > 0 and offer.memory_gb >= task.memory_gb]
+    able = [offer for offer in offers if room.of(offer) > 0 and holds(offer, task)]
     return min(
         able,
         key=lambda offer: (task.seconds_on(offer), offer.price_usd / offer.cores, -offer.cores, offer.name),

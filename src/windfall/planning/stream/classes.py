@@ -108,6 +108,7 @@ class JobClass:
             cores=[workflow.cores[task] for task in rest],
             memory_bytes=[workflow.memory_bytes[task] for task in rest],
             graph=from_edges(len(rest), edges),
+            resources=[workflow.resources[task] for task in rest] if workflow.resources else [],
         )
         duration = [[row[task] for task in rest] for row in self._whole.duration]
         return structs.replace(self._whole, workflow=part, duration=duration)

@@ -51,7 +51,7 @@ class Seat(Struct):
 
     def start_t(self, task: Task, ready_t: float) -> float:
         """When a task could begin here behind the queue; infinite if it does not fit."""
-        if task.cores > self.offer.cores or task.memory_gb > self.offer.memory_gb:
+        if not task.fits(self.offer):
             return math.inf
         return max(ready_t, sorted(self.free_t)[task.cores - 1])
 
@@ -120,6 +120,7 @@ class WorkflowPlanner:
             name="", ids=[str(task) for task in ids], classes=[task.task_class for task in tasks],
             runtime_s=[task.runtime_s for task in tasks], cores=[task.cores for task in tasks],
             memory_bytes=[round(task.memory_gb * GIB) for task in tasks], graph=from_edges(len(ids), edges),
+            resources=[task.resources for task in tasks] if any(task.resources for task in tasks) else [],
         )  # fmt: skip
         offers = tuple(offer for offer in snapshot.offers if snapshot.left_of(offer))
         problem = make_problem(workflow, offers, max(0.0, snapshot.deadline_t - snapshot.t))
@@ -342,7 +343,7 @@ def _due(snapshot: Snapshot) -> dict[int, float]:
 
 
 def _quickest_s(task: Task, offers: Sequence[Offer]) -> float:
-    able = [offer for offer in offers if task.cores <= offer.cores and task.memory_gb <= offer.memory_gb] or offers
+    able = [offer for offer in offers if task.fits(offer)] or offers
     sure = [offer for offer in able if offer.market == ONDEMAND] or able
     return min(task.seconds_on(offer) for offer in sure)
 

@@ -28,6 +28,11 @@ class Workflow(Struct, frozen=True, eq=False):
     cores: list[int]
     memory_bytes: list[int]
     graph: Graph
+    resources: list[tuple[tuple[str, float], ...]] = []
+    """What each task needs of its machine beside cores and memory; empty: nothing."""
+
+    def resources_of(self, task: int) -> tuple[tuple[str, float], ...]:
+        return self.resources[task] if self.resources else ()
 
 
 class Problem(Struct, frozen=True, eq=False):
@@ -100,7 +105,7 @@ class Plan(Struct, frozen=True, eq=False):
 
 
 class NoOffer(ValueError):
-    """No offer has the cores or the memory that a task needs; `task` is its index."""
+    """No offer has the cores, the memory or the resources that a task needs; `task` is its index."""
 
     def __init__(self, task: int, need: str) -> None:
         super().__init__(need)
@@ -116,6 +121,7 @@ def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: floa
     if homeless.size:
         task = int(homeless[0])
         need = f"{workflow.cores[task]} cores and {workflow.memory_bytes[task] / GIB:.3g} GB"
+        need += "".join(f", {amount:g} {name}" for name, amount in workflow.resources_of(task))
         raise NoOffer(task, need)
     deadline = math.floor(min(deadline_s, NEVER / US / 4) * US)
     lag = [math.ceil(offer.lag_s * US) for offer in offers]
@@ -147,6 +153,8 @@ def _durations(workflow: Workflow, offer: Offer, runtime: np.ndarray[tuple[int],
     # takes a microsecond: it still needs a core.
     duration = np.maximum(1, np.ceil(runtime * US / speed - 1e-3).astype(np.int64))
     holds = (np.asarray(workflow.cores) <= offer.cores) & (np.asarray(workflow.memory_bytes) <= offer.memory_gb * GIB)
+    if workflow.resources:
+        holds &= np.asarray([offer.has(needs) for needs in workflow.resources])
     return np.where(holds & (offer.most != 0), duration, NEVER)
 
 

@@ -54,6 +54,7 @@ from windfall.pools.emulated.config import (
 )
 from windfall.pools.kinds import MACHINES, Kind, Place, PoolConfig
 from windfall.pools.starting.process_tree import Tree, find, spawn
+from windfall.resources import GPUS
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,8 @@ class Machine(Struct):
     about: str = ""
     pid: int = 0
     born: int = 0
+    resources: dict[str, float] = {}
+    """Units of resources that its worker has."""
 
 
 Machines = list[Machine]
@@ -195,6 +198,7 @@ class EmulatedPool:
             since_t=now,
             due=BOOT,
             due_t=now + rented.boot_s,
+            resources=offer.units,
         )
 
     def stop(self, id: str, gently: bool = False) -> None:
@@ -384,6 +388,9 @@ class EmulatedPool:
         command += ["--unreachable-exit", f"{self._cloud.unreachable_exit_s:g}"]
         command += ["--notice-file", str(self._notice_file(machine)), "--dir", str(self._folder(machine))]
         command += ["--memory", str(machine.memory_mb)] if machine.memory_mb else []
+        # GPUs of this host are not those of its machines.
+        for name, count in {GPUS: 0, **machine.resources}.items():
+            command += ["--resource", f"{name}={count:g}"]
         return command + (["--cafile", place.cafile] if place.cafile else [])
 
     def _find_again(self) -> None:

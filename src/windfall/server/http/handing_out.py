@@ -48,7 +48,7 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
         if bag is None:  # cancelled and forgotten while the record was being written
             continue
         progress = bag.progress
-        has_own = progress.checkpoints or progress.memory or piece.checkpoint_s is not None
+        has_own = progress.checkpoints or progress.memory or piece.checkpoint_s is not None or piece.units
         renderer: Renderer | None = None
         for task in range(piece.first, piece.first + piece.count):
             try:
@@ -74,12 +74,14 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
 
 
 def _with_own(bag: Bag, piece: Assigned, task: int, overrides: dict[str, Any] | None) -> dict[str, Any] | None:
-    """With what became of the task so far: its checkpoint, how often to save one, the memory that it needs."""
+    """With what became of the task so far: its checkpoint, how often to save one, its memory and units of resources."""
     own: dict[str, Any] = {}
     if task in bag.progress.checkpoints:
         own["checkpoint"] = bag.progress.checkpoints[task]
     if piece.checkpoint_s is not None:
         own["checkpoint_s"] = piece.checkpoint_s
+    if piece.units:
+        own["units"] = piece.units
     if task in bag.progress.memory:
         own["memory_bytes"] = bag.memory_for(task, piece.attempt)
     return {**(overrides or {}), **own} if own else overrides

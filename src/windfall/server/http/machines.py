@@ -90,6 +90,7 @@ def offer_row(offer: Offer) -> Json:
         "resumes_per_h": offer.resumes_per_h,
         "pool_limit": offer.pool_limit,
         "gpus": offer.gpus,
+        "resources": offer.resources,
     }
 
 

@@ -36,6 +36,7 @@ from windfall.core.matching.policy import BagPolicy, DefaultPolicy
 from windfall.core.records import Record
 from windfall.core.state.jobs.bags import Bag
 from windfall.errors import BadInput
+from windfall.resources import needs_of
 from windfall.server.http import workflows
 from windfall.server.http.bodies import limited_body, typed_body
 from windfall.server.http.fleets import check_fleet
@@ -90,6 +91,7 @@ def classes_of(spec: JobSpec) -> list[TaskClass]:
             executable=executable,
             fixed_memory=spec.fixed_memory,
             checkpoint_auto=spec.checkpoint_auto,
+            needs=needs_of(dict(needs.resources)),
         )
         for needs in spec.task_classes()
     ]

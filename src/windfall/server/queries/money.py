@@ -194,6 +194,9 @@ def _class(service: Service, bag: Bag, index: int, count: int) -> Json:
         "run_times_s": list(learned.seconds) if learned else [],
         "memory_bytes": rules.memory_for(1),
         "cpus": rules.cpus,
+        "resources": {
+            name: amount / 1000 for name, amount in rules.needs if name not in service.state.settings.resources
+        },
     }
 
 

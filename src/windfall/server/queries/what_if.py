@@ -19,6 +19,7 @@ from windfall.bounds import Name, Seconds
 from windfall.errors import BadInput, WindfallError
 from windfall.figures.charts import front_chart
 from windfall.figures.job import show_tick
+from windfall.resources import largest
 from windfall.server.http.bodies import typed_body
 from windfall.server.queries.money import left_of, offer_told
 from windfall.server.service import Service
@@ -93,7 +94,7 @@ def _question(service: Service, body: WhatIfBody) -> tuple[Any, str, float | Non
         estimates_s=tuple(each["estimate_s"] or guess_s for each in classes for _ in range(each["tasks"])),
         memory_bytes=tuple(each["memory_bytes"] for each in classes for _ in range(each["tasks"])),
         seen_s=seen_s, spread=GUESSED.spread, spread_is_guessed=True,
-        cpus=ceil(max(each["cpus"] for each in classes)),
+        cpus=ceil(max(each["cpus"] for each in classes)), resources=largest(each["resources"] for each in classes),
         supplies=tuple(supply_of(Offer(**offer)) for offer in offers),
         planner=known_planner(left["planner"], BAG), confidence=left["confidence"],
         budget_usd=left["budget_left_usd"] if body.budget_usd is None else body.budget_usd,
@@ -111,7 +112,8 @@ def _new(service: Service, body: WhatIfBody) -> Json:
         "name": "a new job", "workflow": False, "planner": "", "confidence": 0.95, "deadline_in_s": None,
         "budget_left_usd": None, "machines": 0,
         "classes": [
-            {"tasks": body.tasks, "estimate_s": body.estimate_s, "run_times_s": [], "memory_bytes": 0, "cpus": 1}
+            {"tasks": body.tasks, "estimate_s": body.estimate_s, "run_times_s": [], "memory_bytes": 0, "cpus": 1,
+             "resources": {}}
         ],
         "offers": [offer_told(service, offer) for pool in pools for offer in fleet.offers.get(pool, ())],
     }  # fmt: skip

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
+from windfall.resources import GPUS
 from windfall.sim.clouds.market import LIKELY, Supply
 from windfall.sim.inputs import schema, traces
 from windfall.sim.inputs.laws import RandomLaw
@@ -97,6 +98,8 @@ def _offer(values: dict[str, Any], cloud: str, place: str) -> Offer:
         price_usd=values["price_usd"],
         cores=values["cores"],
         memory_gb=values["memory_gb"] or inf,
+        gpus=int(values["resources"].get(GPUS, 0)),
+        resources={name: count for name, count in values["resources"].items() if name != GPUS},
         speed={"default": values["speed"]} | speeds if speeds else values["speed"],
         cycle_s=values["cycle_s"],
         lag_s=values["boot"].quantile()(LIKELY),

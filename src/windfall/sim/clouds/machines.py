@@ -278,7 +278,7 @@ class Provider:
 def _ground(cloud: Cloud, offer: Offer, seed: int, books: Books) -> Ground:
     """The common properties of the hosts of an offer, in the form of a pool."""
     memory_mb = 0 if offer.memory_gb == inf else int(offer.memory_gb * GIB_MB)
-    raw = {"name": cloud.name, "hosts": 1, "slots": offer.cores, "memory_mb": memory_mb}
+    raw = {"name": cloud.name, "hosts": 1, "slots": offer.cores, "memory_mb": memory_mb, "resources": offer.units}
     pool = schema.read_table(raw, schema.POOL, cloud.name)
     pool |= {"heartbeat_s": cloud.heartbeat_s, "poll_s": cloud.poll_s, "poll_max_s": cloud.poll_max_s}
     ground = Ground(Pool(**pool), seed)

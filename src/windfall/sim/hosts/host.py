@@ -164,6 +164,8 @@ class Ground:
         ad: dict[str, Any] = {"name": host.name, "pool": pool.name, "cpus": pool.slots, "speed": round(host.speed, 3)}
         if pool.memory_mb:
             ad["memory_mb"] = pool.memory_mb
+        if pool.resources:
+            ad["resources"] = {name: int(count) for name, count in pool.resources.items()}
         if pool.tags:
             ad["tags"] = pool.tags
         if pool.round_trip_s:

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from windfall import resources
 from windfall.errors import BadInput
 from windfall.sim.inputs.laws import LAWS, RandomLaw, fixed, impossible, seen
 from windfall.units import parse_duration
@@ -51,6 +52,8 @@ KINDS = {
     "time law": 'a time with its unit, as in "90s" or "6h", or { law = "exponential", mean = "6h" }',
     "number law": 'a number, or { law = "lognormal", median = 1.0, sigma = 0.3 }',
     "table": "a table of names and values",
+    "amounts": "a table of names and amounts, as in { gpus = 0.5 }",
+    "units": "a table of names and whole numbers, as in { gpus = 2 }",
     "flag": "true or false",
     "names": 'names in brackets, as in ["east", "west"]',
 }
@@ -60,6 +63,7 @@ SERVER = (
     Field("tail_enter", "number", "a bag enters its tail below this number of unsent tasks per live slot", 1.0),
     Field("tail_leave", "number", "and leaves it above this number; 0: never", 0.0),
     Field("max_replicas", "count", "most replicas of a task at a time, by policy or without", 3),
+    Field("resources", "amounts", "resources that are counted for the whole server: { licence = 3 }", {}),
     Field(
         "replication",
         "choice",
@@ -122,6 +126,7 @@ POOL = (
     Field("cycle", "duration", "billing cycle; every begun one counts", "1s"),
     Field("series", "path", "availability series instead of `stay`: counts by tick, the hosts share the largest", ""),
     Field("tags", "table", "tags of the hosts, as policies see them", {}),
+    Field("resources", "units", "units of resources that a host has: { gpus = 2 }", {}),
 )  # fmt: skip
 
 BAG = (
@@ -145,6 +150,7 @@ BAG = (
     Field("deadline", "duration", "when it should be done, from its submission", "never"),
     Field("cpus", "count", "slots that a task takes", 1),
     Field("memory_mb", "count", "memory that a task needs", 0),
+    Field("resources", "amounts", "units of resources that a task needs: { gpus = 1, licence = 1 }", {}),
     Field("max_failures", "count", "attempts that a task itself may fail", 3),
     Field("max_losses", "count", "attempts of a task that may vanish with their hosts", 20),
     Field("policy", "table", "ClassAd policies: JobRequirements, Rank, Concurrency ...", {}),
@@ -186,6 +192,7 @@ OFFER = (
     Field("free_if_taken", "flag", "whether the last, partial cycle is free when the provider reclaims it", True),
     Field("cores", "count", "tasks of one core that it runs at once", 1),
     Field("memory_gb", "number", "its memory; 0: unlimited", 0.0),
+    Field("resources", "units", "units of resources that it has: { gpus = 1 }", {}),
     Field("speed", "number", "speed against the reference", 1.0),
     Field("speeds", "table", "speed by class of task, where it differs: { blast = 1.4 }", {}),
     Field("limit", "count", "most machines at a time; 0: unlimited", 0),
@@ -360,6 +367,24 @@ def _table(value: Any, place: str, field: Field) -> dict[str, Any]:
     return value
 
 
+def _amounts(value: Any, place: str, field: Field) -> dict[str, float]:
+    return _resources(value, place, field, resources.check)
+
+
+def _units(value: Any, place: str, field: Field) -> dict[str, float]:
+    return _resources(value, place, field, resources.check_whole)
+
+
+def _resources(
+    value: Any, place: str, field: Field, check: Callable[[dict[str, float], str], None]
+) -> dict[str, float]:
+    amounts = _table(value, place, field)
+    if not all(isinstance(amount, int | float) and not isinstance(amount, bool) for amount in amounts.values()):
+        raise _refuse(value, place, field)
+    check(amounts, place)
+    return amounts
+
+
 def _law(value: Any, place: str, field: Field, read: Callable[[Any, str, Field], float]) -> RandomLaw:
     if isinstance(value, RandomLaw):
         return value
@@ -405,6 +430,8 @@ READERS: dict[str, Callable[[Any, str, Field], Any]] = {
     "share": _share,
     "choice": _choice,
     "table": _table,
+    "amounts": _amounts,
+    "units": _units,
     "flag": _flag,
     "names": _names,
     "time law": lambda value, place, field: _law(value, place, field, _duration),

@@ -78,6 +78,8 @@ class Question(Struct, frozen=True, kw_only=True):
     classes_of: tuple[str, ...] = ()
     cpus_of: tuple[int, ...] = ()
     """Of a workflow, by task."""
+    resources: dict[str, float] = {}
+    """Units of resources of its machine that a task needs."""
 
     @property
     def tasks(self) -> int:
@@ -220,7 +222,9 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
     world = scenario_of(
         tasks, question.supplies, deadline_s, question.planner, error, question.budget_usd, LATEST * deadline_s
     )
-    changes: dict[str, Any] = {"cpus": question.cpus, "confidence": question.confidence}
+    changes: dict[str, Any] = {
+        "cpus": question.cpus, "confidence": question.confidence, "resources": question.resources,
+    }  # fmt: skip
     if question.edges:
         changes |= {"edges": question.edges, "classes_of": question.classes_of, "cpus_of": question.cpus_of}
     elif question.seen_s:
@@ -392,7 +396,10 @@ def earliest_s(question: Question) -> float:
         (estimate_s if mean_s is None else mean_s, need)
         for estimate_s, need in zip(question.estimates_s, question.memory_bytes, strict=True)
     )
-    groups = tuple(Group(Task(-1, seconds, need / GIB), count) for (seconds, need), count in kinds.items())
+    units = tuple(sorted(question.resources.items()))
+    groups = tuple(
+        Group(Task(-1, seconds, need / GIB, resources=units), count) for (seconds, need), count in kinds.items()
+    )
     offers = tuple(supply.offer for supply in question.supplies)
     snapshot = Snapshot(t=0.0, deadline_t=inf, tasks={}, machines=(), offers=offers, groups=groups)
     found = earliest_deadline_t(snapshot, MARGIN_S)

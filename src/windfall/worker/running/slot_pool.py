@@ -18,6 +18,7 @@ from typing import Any
 from windfall.wire import messages as m
 from windfall.worker import pace
 from windfall.worker.running import system, workdir
+from windfall.worker.running.devices import Devices, conflict
 from windfall.worker.running.slots import Held, JobSpec, Slot, Warm
 from windfall.worker.running.window import shrink
 from windfall.worker.transport.checkpoints import Checkpoints
@@ -43,6 +44,7 @@ class SlotPool:
         selector: selectors.BaseSelector,
         transfers: Transfers,
         on_result: Callable[[Result], None],
+        resources: Devices | None = None,
     ) -> None:
         self._host = host
         self._folder = folder
@@ -51,6 +53,7 @@ class SlotPool:
         self._selector = selector
         self._transfers = transfers
         self._on_result = on_result
+        self._resources = resources or Devices({}, [])
         self.checkpoints = Checkpoints(f"{folder}-checkpoints", transfers)
         self.slots = [Slot(index, folder) for index in range(slots)]
         self._backlog: deque[Held] = deque()
@@ -126,7 +129,10 @@ class SlotPool:
         whole = {**fields, **overrides} if overrides else fields
         if overrides and "env" in overrides:
             whole["env"] = {**(fields.get("env") or {}), **overrides["env"]}
-        spec = JobSpec(self._count, job, self._host, whole, sys.executable)
+        units = whole.get("units") or ()
+        spec = JobSpec(
+            self._count, job, self._host, whole, sys.executable, self._resources.environment(units) if units else {}
+        )
         if spec.checkpoint_s is not None:
             spec.fields["checkpoints"] = os.path.join(self.checkpoints.folder, str(job))
         self._specs[key] = (fields, spec)
@@ -188,6 +194,11 @@ class SlotPool:
                 self._fail(held, m.LOST, f"could not be handed to a slot: {error}")
 
     def _slot_for(self, held: Held, ahead: int) -> Slot | None:
+        if held.spec.units:
+            # The server gives a unit again only when its task has ended; a server that lost its log may not know.
+            running = (other.spec.units for slot in self.slots for other in slot.in_hand.values())
+            if conflict(held.spec.units, running):
+                return None
         if held.spec.cpus > 1:
             free = [slot for slot in self.slots if slot.is_free]
             return free[0] if len(free) >= min(held.spec.cpus, len(self.slots)) else None

@@ -23,10 +23,16 @@ SOURCE = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4))
 _START = "import sys; sys.path.insert(0, {source!r}); from windfall.worker.running.{module} import main; main()"
 
 
+NOTHING: dict[str, str] = {}
+
+
 class JobSpec:
     """The spec of a job (with a task's overrides) as runners get it."""
 
-    def __init__(self, ident: int, job: object, host: str, fields: dict[str, Any], python: str) -> None:
+    def __init__(
+        self, ident: int, job: object, host: str, fields: dict[str, Any], python: str, share: dict[str, str] = NOTHING
+    ) -> None:
+        """`share`: variables that tell a task which units of resources it has."""
         self.ident = ident
         self.is_call = fields.get("kind") == "call"
         self.cpus = max(1, int(fields.get("cpus") or 1))
@@ -34,10 +40,12 @@ class JobSpec:
         self.grace_s = float(fields.get("grace_s", 10))
         self.checkpoint_s: float | None = fields.get("checkpoint_s")
         self.inputs: list[tuple[str, str, int]] = [(row[0], row[1], row[3]) for row in fields.get("inputs") or []]
+        self.units: list[tuple[str, int, int]] = [(row[0], row[1], row[2]) for row in fields.get("units") or ()]
+        self.share = share
         self.fields: dict[str, Any] = {
             "job": job,
             "host": host,
-            "env": fields.get("env") or {},
+            "env": {**(fields.get("env") or {}), **share},
             "cwd": fields.get("cwd"),
             "inputs": [],
             "outputs": fields.get("outputs") or [],
@@ -48,7 +56,9 @@ class JobSpec:
             "checkpoints": None,
             "checkpoint_s": self.checkpoint_s,
         }
-        self.warm_key = (fields.get("python") or python, fields.get("memory_bytes")) if self.is_call else None
+        # A library that has seen a GPU keeps it: calls with other GPUs get another process.
+        own = (fields.get("python") or python, fields.get("memory_bytes"), *sorted(share.items()))
+        self.warm_key = own if self.is_call else None
         self.failure: str | None = None
         self.missing = {sha256 for _, sha256, _ in self.inputs}
 
@@ -148,7 +158,7 @@ class Slot:
         warm = Warm(ident, spec.warm_key, f"slot{self.index}-py{self._warm_count}")
         python = spec.warm_key[0]
         argv = [python, "-c", _START.format(source=SOURCE, module="caller"), SOURCE, self.folder, warm.label]
-        fields = {**spec.fields, "env": {}, "cwd": None, "wall_s": None, "inputs": [], "outputs": []}
+        fields = {**spec.fields, "env": spec.share, "cwd": None, "wall_s": None, "inputs": [], "outputs": []}
         self.queue.put(("warm", ident, fields, argv), self.folder)
         self.queue.put_descriptors([warm.queue.read_end.fileno(), warm.far_end.fileno()])
         warm.far_end.close()

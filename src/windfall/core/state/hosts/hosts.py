@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct, field
 
-from windfall.core.decisions import Assigned
+from windfall.core.decisions import Assigned, Units
 from windfall.core.events import Key
 from windfall.core.state.hosts.reliability import Reliability
 
 LIVE, UNKNOWN, GONE, HIBERNATED = "live", "unknown", "gone", "hibernated"
 """`HIBERNATED`: its machine is hibernated, so its lease stands still."""
+OF_SERVER = -1
+"""The index of a unit that is counted for the whole server."""
 
 
 class Session(Struct, array_like=True, gc=False):
@@ -72,6 +75,16 @@ class Host(Struct, array_like=True, gc=False):
     session: Session = field(default_factory=Session)
     access: Access = field(default_factory=Access)
     record: Reliability = field(default_factory=Reliability)
+    units: dict[Key, Units] = field(default_factory=dict)
+    """Units of resources that attempts have here: until the worker says that they have ended, or it has ended itself.
+
+    An attempt that is cancelled or given up keeps its units until then, so that nobody else gets them meanwhile.
+    """
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """How many units of each resource it has."""
+        return self.ad.get("resources") or {}
 
     @classmethod
     def new(cls, number: int, name: str, t: float) -> Host:
@@ -102,7 +115,7 @@ class SavedHosts(Struct, array_like=True):
 class Hosts(dict[int, Host]):
     """All hosts by number, and the order in which they fell silent."""
 
-    __slots__ = ("bundled", "by_name", "by_pool", "live", "live_slots", "next", "to_tell", "unknown")
+    __slots__ = ("bundled", "by_name", "by_pool", "live", "live_slots", "next", "sharing", "to_tell", "unknown")
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,6 +131,8 @@ class Hosts(dict[int, Host]):
         """Hosts with something to cancel or to return: a driver wakes them if they wait for an answer."""
         self.bundled: dict[int, None] = {}
         """Hosts that hold more attempts than they have slots."""
+        self.sharing: dict[int, None] = {}
+        """Hosts with attempts that have something of what is counted for the whole server."""
 
     def add(self, host: Host) -> None:
         self[host.number] = host
@@ -130,6 +145,40 @@ class Hosts(dict[int, Host]):
             self.bundled[host.number] = None
         else:
             self.bundled.pop(host.number, None)
+
+    def give_units(self, host: Host, key: Key, units: Units) -> None:
+        host.units[key] = units
+        self._note_sharing(host)
+
+    def free_units(self, host: Host, key: Key) -> None:
+        """The attempt has ended there."""
+        if host.units.pop(key, None) is not None:
+            self._note_sharing(host)
+
+    def free_all_units(self, host: Host, except_: frozenset[Key] = frozenset()) -> None:
+        """The host runs none of what it was given, except these."""
+        if host.units:
+            host.units = {key: units for key, units in host.units.items() if key in except_}
+            self._note_sharing(host)
+
+    def _note_sharing(self, host: Host) -> None:
+        if any(index == OF_SERVER for units in host.units.values() for _, index, _ in units):
+            self.sharing[host.number] = None
+        else:
+            self.sharing.pop(host.number, None)
+
+    def shared(self) -> Counter[str]:
+        """Thousandths of what is counted for the whole server that attempts have.
+
+        Attempts of a host that was given up do not count: whether they run is not known, and may never be.
+        """
+        found: Counter[str] = Counter()
+        for number in self.sharing:
+            host = self[number]
+            if host.state != GONE:
+                for name, index, amount in chain.from_iterable(host.units.values()):
+                    found[name] += amount if index == OF_SERVER else 0
+        return found
 
     def count_in_pool(self, pool: str, change: int) -> None:
         """A host of a pool came (1) or went (-1)."""
@@ -155,6 +204,8 @@ class Hosts(dict[int, Host]):
             if host.state != GONE:
                 self.count_in_pool(host.pool, 1)
             self.note_held(host)
+            if host.units:
+                self._note_sharing(host)
             if host.session.to_cancel or host.session.to_hand_back:
                 self.to_tell[host.number] = None
         self.live = OrderedDict.fromkeys(saved.live)

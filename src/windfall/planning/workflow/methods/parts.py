@@ -55,6 +55,7 @@ def restricted(problem: Problem, tasks: Sequence[int]) -> Problem:
         name=whole.name, ids=[whole.ids[t] for t in tasks], classes=[whole.classes[t] for t in tasks],
         runtime_s=[whole.runtime_s[t] for t in tasks], cores=[whole.cores[t] for t in tasks],
         memory_bytes=[whole.memory_bytes[t] for t in tasks], graph=from_edges(len(tasks), edges),
+        resources=[whole.resources[t] for t in tasks] if whole.resources else [],
     )  # fmt: skip
     return structs.replace(
         problem, workflow=workflow, duration=[[row[t] for t in tasks] for row in problem.duration],
