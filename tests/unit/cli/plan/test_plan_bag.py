@@ -312,7 +312,7 @@ class Remote:
 
     def __init__(self, **changes):
         offer = {"name": "steady", "price_usd": 0.1, "cores": 2, "lag_s": 60.0, "limit": 4, "market": "on-demand"}
-        each = {"tasks": 3, "estimate_s": 600.0, "run_times_s": [], "memory_bytes": 0, "cpus": 1.0}
+        each = {"tasks": 3, "estimate_s": 600.0, "run_times_s": [], "memory_bytes": 0, "cpus": 1.0, "resources": {}}
         self.left = {
             "job": 7, "name": "fit", "state": "running", "workflow": False, "planner": "", "confidence": 0.9,
             "deadline_in_s": 3000.0, "spent_usd": 0.5, "budget_left_usd": 1.5, "machines": 2, "classes": [each],
@@ -345,7 +345,7 @@ def test_the_rest_of_a_job_is_planned_with_its_own_deadline_budget_confidence_an
 
 
 def test_learned_run_times_take_the_place_of_the_guess():
-    each = {"tasks": 3, "estimate_s": 500.0, "run_times_s": [400.0] * 6, "memory_bytes": 0, "cpus": 2.0}
+    each = {"tasks": 3, "estimate_s": 500.0, "run_times_s": [400.0] * 6, "memory_bytes": 0, "cpus": 2.0, "resources": {}}
     asked = rest_of(Remote(classes=[each])).question
     assert (asked.seen_s, asked.cpus) == ((400.0,) * 6, 2)
 
