@@ -345,7 +345,14 @@ def test_the_rest_of_a_job_is_planned_with_its_own_deadline_budget_confidence_an
 
 
 def test_learned_run_times_take_the_place_of_the_guess():
-    each = {"tasks": 3, "estimate_s": 500.0, "run_times_s": [400.0] * 6, "memory_bytes": 0, "cpus": 2.0, "resources": {}}
+    each = {
+        "tasks": 3,
+        "estimate_s": 500.0,
+        "run_times_s": [400.0] * 6,
+        "memory_bytes": 0,
+        "cpus": 2.0,
+        "resources": {},
+    }
     asked = rest_of(Remote(classes=[each])).question
     assert (asked.seen_s, asked.cpus) == ((400.0,) * 6, 2)
 
