@@ -71,14 +71,16 @@ def _finite(value: float, text: str | float, field: str) -> float:
     return value
 
 
-def show_duration(seconds: float | None) -> str:
-    """`0.42 s`, `12.3 s`, `2m00s`, `1h59m`, `2d03h`; `-` for None, `never` for infinity."""
+def show_duration(seconds: float | None, *, fine: bool = False) -> str:
+    """`0.42 s`, `12.3 s`, `2m00s`, `1h59m`, `2d03h`; `-` for None, `never` for infinity. Fine: `0.00421 s`."""
     if seconds is None or isnan(seconds):
         return "-"
     if isinf(seconds):
         return "never"
     if seconds < 0:
-        return f"-{show_duration(-seconds)}"
+        return f"-{show_duration(-seconds, fine=fine)}"
+    if fine and 0 < seconds < 0.9995:
+        return f"{seconds:.3g} s"
     # Each limit lies where rounding would print 60 of the smaller unit.
     if seconds < 9.995:
         return f"{seconds:.2f} s"

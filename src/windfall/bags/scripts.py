@@ -21,9 +21,21 @@ from windfall.errors import BadInput
 SHELLS = frozenset(["sh", "bash", "dash", "ash", "ksh", "zsh"])
 PREFIX = "WINDFALL_ARG_"
 _TAKES_VALUE = frozenset(["-o", "+o", "-O", "+O", "--rcfile", "--init-file"])
-_HANDS_ON = re.compile(r"(?:^|[\s;&|(`])(eval|ssh|(?:\S*/)?(?:sh|bash|dash|ash|ksh|zsh)\s+-\w*c)(?=\s)")
+_HANDS_ON = re.compile(
+    r"(?:^|[\s;&|(`])(eval|ssh|(?:su|runuser)\s[^;&|]*-c|(?:\S*/)?(?:sh|bash|dash|ash|ksh|zsh)\s+-\w*c)(?=\s)"
+)
 _OPTIONS = {"python": "-c", "perl": "-e", "ruby": "-e", "node": "-e", "Rscript": "-e", "julia": "-e", "php": "-r"}
 _LANGUAGES = re.compile(rf"({'|'.join(_OPTIONS)})[\d.]*")
+_FILTERS = re.compile(r"[gmn]?awk|g?sed")
+"""Programs that take a program of their own as the first word that is no option."""
+_FILTER_VALUES = frozenset(["-F", "-v", "-e", "-l", "--expression"])
+_FILTER_FILES = frozenset(["-f", "--file", "--from-file"])
+_RUNS_TEXT = re.compile(
+    rf"""(?:^|[\s;&|(`])((?:\S*/)?(?:[gmn]?awk|g?sed|watch|(?:{"|".join(_OPTIONS)})[\d.]*))"""
+    r"""(?:\s+-\S+(?:\s+[^\s'"-][^\s'"]*)?)*\s+['"][^'"]*\Z"""
+)
+"""Such a program, a program in another language or a shell in the script, with its text in a quote still open."""
+_SAFER = "safer is a value that the program reads as data"
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([\w.-]+))")
 
 
@@ -62,11 +74,30 @@ def _in_other_languages(words: Sequence[str], is_placeholder: Callable[[str], bo
             program, shown = " ".join(words[at + 1 :]), "ssh"
         elif language is not None and (option := _OPTIONS[language[1]]) in _options_behind(words, at):
             program, shown = words[words.index(option, at) + 1], f"{word} {option}"
+        elif _FILTERS.fullmatch(name):
+            program, shown = _program_of_filter(words[at + 1 :]), word
         else:
             continue
         if any(match[2] is not None and is_placeholder(match[2]) for match in BRACES.finditer(program)):
-            return f"a value becomes part of what {shown} runs as code; safer is a value that the program reads as data"
+            return f"a value becomes part of what {shown} runs as code; {_SAFER}"
     return ""
+
+
+def _program_of_filter(words: Sequence[str]) -> str:
+    """The program in the arguments of awk or sed: behind -e, else the first word that is no option. Empty: a file."""
+    found, takes_value = [], ""
+    for word in words:
+        if takes_value:
+            if takes_value in ("-e", "--expression"):
+                found.append(word)
+            takes_value = ""
+        elif word in _FILTER_FILES:
+            return " ".join(found)
+        elif word in _FILTER_VALUES:
+            takes_value = word
+        elif not word.startswith("-"):
+            return " ".join(found) or word
+    return " ".join(found)
 
 
 def _options_behind(words: Sequence[str], at: int) -> list[str]:
@@ -143,6 +174,8 @@ class _Script:
             self.warning = (
                 f"the script hands a value to {handed[1]}, which runs it as code; safer: sh -c SCRIPT sh {{}}"
             )
+        elif handed := _RUNS_TEXT.search(self._text[: self._at]):
+            self.warning = f"a value becomes part of what {handed[1]} runs as code; {_SAFER}"
         elif "arithmetic" in self._open:
             self.warning = "a value in $(( )) must be a number: bash runs what stands in brackets there"
 

@@ -11,7 +11,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TextIO
@@ -19,6 +19,7 @@ from typing import TextIO
 OUTPUT_LOST = 74
 """Exit code when standard output could not be written (EX_IOERR of sysexits.h)."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AGAIN_S = 0.05
 _AT_ONCE = b"windfall: stopped at once; what was acknowledged is kept\n"
 
 
@@ -49,8 +50,38 @@ def good_order() -> Iterator[None]:
         told = True
         raise Terminated(number)
 
-    with _handling(on_signal):
+    def again(number: int) -> None:
+        nonlocal told
+        told = False
+        os.kill(os.getpid(), number)
+
+    with _handling(on_signal), _heard(again):
         yield
+
+
+@contextmanager
+def _heard(again: Callable[[int], None]) -> Iterator[None]:
+    """Where nobody can catch an exception (`__del__`, a callback), Python drops it: then send its signal again."""
+    before = sys.unraisablehook
+
+    def hook(dropped: sys.UnraisableHookArgs) -> None:
+        lost = dropped.exc_value
+        if not isinstance(lost, KeyboardInterrupt | Terminated):
+            before(dropped)
+            return
+        import threading
+
+        number = lost.signal if isinstance(lost, Terminated) else signal.SIGINT
+        # Later, and by another thread: here the next exception would be dropped, too.
+        timer = threading.Timer(_AGAIN_S, again, (number,))
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextmanager

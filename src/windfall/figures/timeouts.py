@@ -13,6 +13,7 @@ from windfall.timeouts.fitting.report import Report
 from windfall.timeouts.fitting.sample import survival
 from windfall.timeouts.laws.empirical import empirical_process
 from windfall.timeouts.process import Process
+from windfall.units import show_duration
 
 
 def plot_fit(report: Report, run_s: float, submit_cost_s: float, path: str) -> Path:
@@ -53,7 +54,7 @@ def plot_curve(process: Process, best: Best, timeouts: Any, path: str) -> Path:
 def finish_curve(axes: Any, best: Best) -> None:
     """Scale to what matters: around the best value, not up to where the curve goes to infinity."""
     if best.timeout_s is not None:
-        axes.axvline(best.timeout_s, color="tab:red", lw=1, label=f"best: {best.timeout_s:.4g} s")
+        axes.axvline(best.timeout_s, color="tab:red", lw=1, label=f"best: {show_duration(best.timeout_s, fine=True)}")
     top = max(3 * best.expected_s, 1.15 * (best.no_timeout_s or 0.0))
     if top > 0:
         axes.set_ylim(0, top)

@@ -7,13 +7,19 @@ import os
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.support.server.cluster import free_port
+
 ROOT = Path(__file__).parents[3]
 PAGES = [*sorted((ROOT / "docs" / "tutorial").glob("*.md")), *sorted(ROOT.glob("README.md"))]
-PYTHON_PAGES = [ROOT / "docs" / "howto" / "python.md"]
+README = ROOT / "README.md"
+PYTHON_PAGES = [ROOT / "docs" / "howto" / "python.md", README]
 # What sets up or tests the project itself is not run inside of its tests.
 NOT_RUN = re.compile(r"(make|git|pip|sudo) ")
 TIMES = re.compile(r"\d+(\.\d+)?( s\b|/s|/min)|\b\d+:\d\d(:\d\d)?\b|\b\d+[mhd]\d\d[smh]\b")
@@ -72,6 +78,8 @@ def test_a_page_can_be_typed_along(page, tmp_path):
 def test_the_programs_of_a_page_run(page, tmp_path):
     programs = blocks(page, "python")
     assert programs
+    (tmp_path / "fit").write_text("#!/bin/sh\n")
+    (tmp_path / "fit").chmod(0o755)
     for program in programs:
         (tmp_path / "program.py").write_text(program)
         ended = subprocess.run(
@@ -80,6 +88,60 @@ def test_the_programs_of_a_page_run(page, tmp_path):
         )  # fmt: skip
         assert ended.returncode == 0, f"{program}\n{ended.stderr}"
         assert ended.stdout
+
+
+def shell_lines(page: Path, first_word_of_block: str) -> list[str]:
+    """The lines of the `sh` block of a page that begins so, without their remarks."""
+    (block,) = [block for block in blocks(page, "sh") if block.startswith(first_word_of_block)]
+    return [line.partition("  #")[0].strip() for line in block.splitlines()]
+
+
+def test_the_lines_of_the_readme_on_many_hosts_work(tmp_path):
+    port = free_port()
+    lines = [
+        line.replace("0.0.0.0:7272", f"127.0.0.1:{port}").replace("head-node:7272", f"127.0.0.1:{port}")
+        for line in shell_lines(README, "windfall token")
+    ]
+    token, server, fetch, worker = lines
+    assert "token create" in token and "server" in server and "worker.pyz" in fetch and "worker.pyz" in worker
+    env = {name: value for name, value in os.environ.items() if not name.startswith("WINDFALL_")}
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+
+    def typed(line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+
+    def soon(line: str, good: Callable[[subprocess.CompletedProcess[str]], bool]) -> None:
+        end = time.monotonic() + 60.0
+        while not good(ended := typed(line)):
+            assert time.monotonic() < end, f"{line}\n{ended.stdout}\n{ended.stderr}"
+            time.sleep(0.2)
+
+    def left_running(line: str) -> None:
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+
+    assert typed(token).returncode == 0
+    with ExitStack() as stack:
+        left_running(server)
+        soon(fetch, lambda ended: ended.returncode == 0)
+        left_running(worker)
+        soon("windfall host list --json", lambda ended: "live" in ended.stdout)
+        assert typed("windfall submit --range 1-3 -- echo {} && windfall wait last").returncode == 0
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_readme_on_a_deadline_work(tmp_path):
+    plan, *others = shell_lines(README, "windfall plan")
+    assert plan.startswith("windfall plan") and len(others) == 3 and "1-40" in others[0]
+    others[0] = others[0].replace("1-40", "1-8")  # as good a run, in a quarter of the time
+    env = {**os.environ, "WINDFALL_STATE": str(tmp_path / "state")}
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+    for line in others:
+        ended = subprocess.run(["bash", "-c", line], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+        assert ended.returncode == 0, f"{line}\n{ended.stdout}\n{ended.stderr}"
 
 
 def test_the_example_of_the_workflow_reference_runs(tmp_path):

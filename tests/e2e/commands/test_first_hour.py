@@ -281,3 +281,17 @@ def test_hosts_are_told_in_one_sentence_and_a_drained_worker_that_is_restarted_w
     cluster.start_worker("w1")
     ended = shell.windfall("run", "--range", "1-2", *place, "--", "echo", "{}")
     assert ended.code == 0, ended
+
+
+def test_explain_of_a_failed_job_says_why_and_what_to_do(shell):
+    script = 'test {} -lt 3 || { echo "seed {} is bad" >&2; exit 3; }'
+    assert shell.windfall("run", "--range", "1-4", "--max-failures", "1", "--", "sh", "-c", script).code == 1
+    told = shell.windfall("explain", "last")
+    assert "2 of 4 tasks failed, 2 done" in told.out and "exit code 3   task 2, 3" in told.out
+    assert "is bad" in told.out and "windfall logs 1 2" in told.out and "windfall retry 1 --failed" in told.out
+
+
+def test_submit_refuses_a_directory_that_is_not_there(shell):
+    ended = shell.windfall("submit", "--range", "1-4", "--cwd", "nowhere", "--", "echo", "{}")
+    assert ended.code == 2 and "nowhere: no such directory" in ended.err
+    assert shell.windfall("status").code == 3, "nothing was submitted"

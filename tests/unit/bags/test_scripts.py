@@ -138,6 +138,30 @@ def test_a_value_in_a_quoted_here_document_is_refused():
         guard(["sh", "-c", "cat <<'E'\n{}\nE\n"], ONE)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["awk", "BEGIN { print {} }"], ["gawk", "-F", ",", "$1 == {}", "f.csv"], ["sed", "-n", "{}p", "f"],
+        ["sed", "-e", "s/a/{}/", "f"], ["sh", "-c", "awk 'BEGIN { print {} }'"], ["sh", "-c", "sed -i 's/a/{}/' f"],
+        ["sh", "-c", 'python3 -c "print({})"'], ["sh", "-c", "su joe -c 'echo {}'"],
+    ],
+)  # fmt: skip
+def test_a_value_in_a_program_of_another_program_is_warned_of(command):
+    assert "as code" in guard(command, ONE).warning
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["awk", "{ print $1 }", "{}"], ["awk", "-v", "n={}", "{ print n }", "f"], ["awk", "-f", "p.awk", "{}"],
+        ["sh", "-c", "awk -v n={} '{ print n }' f"], ["sh", "-c", "awk '{ print $1 }' {}"],
+        ["sh", "-c", "python3 fit.py '{}'"], ["sh", "-c", "awk '{ print }' f | tee '{}.out'"],
+    ],
+)  # fmt: skip
+def test_a_value_that_such_a_program_reads_as_data_is_not(command):
+    assert guard(command, ONE).warning == ""
+
+
 # -- variables and directories with placeholders ---------------------------------------------------------------------
 
 

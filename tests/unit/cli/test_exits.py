@@ -145,3 +145,17 @@ def test_a_second_sigterm_ends_the_process_at_once(monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
             signal.sigtimedwait([], 0.001)
     assert ended == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_whose_exception_nobody_can_catch_is_heard_all_the_same(number):
+    class Busy:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), number)
+            for _ in range(1000):
+                pass  # the handler runs here, and Python drops what it raises
+
+    wanted = KeyboardInterrupt if number == signal.SIGINT else exits.Terminated
+    with pytest.raises(wanted), exits.good_order():
+        Busy()
+        signal.sigtimedwait([], 30.0)

@@ -10,6 +10,7 @@ import click
 from windfall.cli.options import Place, find_task, json_option, place_options, task_name
 from windfall.cli.show.money import cost_words, fleet_words, reason_words, refusals
 from windfall.cli.show.output import moment, plural, print_json
+from windfall.cli.show.summary import print_groups, print_next
 from windfall.client.results import cause_text
 from windfall.units import show_duration, show_usd
 
@@ -40,6 +41,10 @@ def explain(reference: str, task: int | str | None, place: Place, as_json: bool)
         job, number = find_task(client, reference, task)
         told = job.explain(number)
         idle = client.is_idle and told.get("waiting") is not None
+        no_server = client.is_idle
+        if number is None and told["state"] == "failed":
+            status = job.status()
+            told |= {"tasks": status["tasks"], "stopped": status["stopped"], "failures": job.groups()}
     if idle and told["waiting"].get("blocked_by"):
         told["waiting"]["try"] = [f"{text} && windfall run --resume {job.id}" for text in told["waiting"]["try"]]
     elif idle:
@@ -49,6 +54,9 @@ def explain(reference: str, task: int | str | None, place: Place, as_json: bool)
         return
     for line in lines(told):
         click.echo(line)
+    if groups := told.get("failures"):
+        print_groups(groups, more=f"windfall tasks {job.id} --group-by cause{place.words}")
+        print_next(job.id, groups, place, no_server)
 
 
 def lines(told: Json) -> list[str]:
@@ -57,7 +65,8 @@ def lines(told: Json) -> list[str]:
     if told["task"] is None:
         waiting = told.get("waiting")
         if waiting is None:
-            return [f"{job} has ended: {told['state']}.", *_blocked(told), *memory_lines(told), *money_lines(told)]
+            ended = [f"{job} has ended: {told['state']}.", *_why_failed(told)]
+            return [*ended, *_blocked(told), *memory_lines(told), *money_lines(told)]
         head = f"{job} {'waits' if waiting['waits'] and not told.get('running') else 'is ' + told['state']}."
         written = [f"    {name} = {text}" for name, text in told["policies"].items()]
         policies = ["  its policies:", *written] if written else []
@@ -68,6 +77,17 @@ def lines(told: Json) -> list[str]:
     if told["story"]:
         found += ["  its story:", *(f"    {_step(step)}" for step in told["story"])]
     return found
+
+
+def _why_failed(told: Json) -> list[str]:
+    """How many tasks failed, and what stopped the job before its end."""
+    if not (tasks := told.get("tasks")):
+        return []
+    others = [f"{tasks[name]:,} {name}" for name in ("done", "cancelled") if tasks[name]]
+    found = [
+        f"  {tasks['failed']:,} of {plural(tasks['total'], 'task')} failed" + "".join(f", {o}" for o in others) + "."
+    ]
+    return found + [f"  stopped early: {told['stopped']}."] * bool(told.get("stopped"))
 
 
 ENDED = ("done", "failed", "cancelled")

@@ -163,6 +163,7 @@ def submit(request: Request, place: Place, as_json: bool) -> None:
     read = _read(request)
     state = None if place.address else state_location(place.state)
     idle = state is not None and running_server(state.directory) is None
+    _refuse_missing_directory(read, (), place)
     with _client_for(place, state) as client:
         bag = _of_class(client, read)
         bag.spec = msgspec.structs.replace(bag.spec, key=f"submit-{secrets.token_hex(12)}")

@@ -102,8 +102,7 @@ def print_summary(
         print_pools(pools or [])
     print_groups(groups, more=f"windfall tasks {job} --group-by cause{place.words}")
     if tasks["failed"]:
-        example = next(((g.get("names") or g["tasks"])[0] for g in groups if g["final"]), 0)
-        _print_next(job, shlex.quote(str(example)), place, resume)
+        print_next(job, groups, place, resume)
 
 
 def print_pools(pools: list[Json]) -> None:
@@ -170,8 +169,10 @@ def _print_group(group: Json) -> None:
         click.echo(f"      {_ADVICE[group['cause']]}")
 
 
-def _print_next(job: int, example: str, place: Place, resume: bool) -> None:
+def print_next(job: int, groups: list[Json], place: Place, resume: bool) -> None:
+    """Commands to try after a job of which tasks have failed."""
     where = place.words
+    example = shlex.quote(str(next(((g.get("names") or g["tasks"])[0] for g in groups if g["final"]), 0)))
     go_on = f" && windfall run --resume {job}{where}" if resume else ""
     lines = [("go there", f"cd {shlex.quote(place.typed_in)}")] if place.typed_in else []
     lines += [

@@ -14,6 +14,7 @@ from windfall.cli.show.output import console, plot_file, plural
 from windfall.cli.timeout.show import show as show_learned
 from windfall.errors import BadInput
 from windfall.store.location import shown
+from windfall.units import show_duration
 
 if TYPE_CHECKING:
     from windfall.timeouts.best import Best
@@ -223,9 +224,10 @@ def jsonable(value: Any) -> Any:
 
 
 def seconds(value: float | None, none: str = "infinite") -> str:
+    """A time as every command shows it; `none` for one that never comes."""
     if value is None or not math.isfinite(value):
         return none
-    return f"{value:,.0f} s" if abs(value) >= 1000 else f"{value:.4g} s"
+    return show_duration(value, fine=True)
 
 
 ADVICE = {
