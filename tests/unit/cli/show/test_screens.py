@@ -263,6 +263,6 @@ def test_a_line_that_fits_or_goes_to_a_pipe_stays_as_it_is():
 
 def test_commands_to_copy_are_not_broken_on_a_narrow_terminal(monkeypatch, capsys):
     monkeypatch.setattr(summary, "columns_here", lambda: 60)
-    summary._print_next(4, "6", Place(), True)
+    summary.print_next(4, [{"final": True, "tasks": [6]}], Place(), True)
     said = capsys.readouterr().out
     assert "\n    windfall retry 4 --failed && windfall run --resume 4\n" in said
