@@ -31,7 +31,7 @@ class Simulated:
 
     def __init__(
         self, engine: Engine, settings: Settings | None = None, keep: Callable[[Record], None] | None = None,
-        planner: FindPlanner | None = None, planning_s: float = 0.0,
+        planner: FindPlanner | None = None, planning_s: float = 0.0, plans_took_s: tuple[float, ...] = (),
     ) -> None:  # fmt: skip
         self.engine = engine
         self.state = State()
@@ -44,6 +44,8 @@ class Simulated:
         self._timer_at = inf
         self._saved: bytes | None = None
         self._planner, self._planning_s = planner, planning_s
+        self._plans_took_s = iter(plans_took_s)
+        """How long the first plans take, one after the other; all later ones take `planning_s`."""
         self._planned: dict[int, float] = {}
         """Fleets for which a planner is at work or will be called, and when."""
         self.carry_out: Callable[[Wishes], None] = _nobody
@@ -100,8 +102,9 @@ class Simulated:
         names_up_to = self._names_up_to(wish)
         asked = thinking.question(self.state, wish, self.now, names_up_to)
         answered = thinking.answer(wish, asked, self._ask, self._ask)
-        if self._planning_s:
-            self.after(self._planning_s, self._propose, wish, self.state.seq, answered)
+        planning_s = next(self._plans_took_s, self._planning_s)
+        if planning_s:
+            self.after(planning_s, self._propose, wish, self.state.seq, answered)
         else:
             self._propose(wish, self.state.seq, answered)
 

@@ -125,6 +125,7 @@ class Bag(Struct, frozen=True, kw_only=True):
     confidence: float
     task_class: str
     told: str
+    estimate_s: float
     checkpoint_mb: float
     checkpoint_every_s: float
     checkpoint_auto: bool
@@ -179,6 +180,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     drains: tuple[Drain, ...] = ()
     sites: tuple[Site, ...] = ()
     fleets: tuple[SharedFleet, ...] = ()
+    plans_took_s: tuple[float, ...] = ()
+    """How long the first plans take, one after the other, as in a replayed log; later ones take `planning_s`."""
 
     @property
     def pool_names(self) -> list[str]:

@@ -120,6 +120,8 @@ class Work:
         return self._factor is None and self._constant == 1.0
 
     def _mean_s(self) -> float:
+        if self.bag.estimate_s:
+            return self.bag.estimate_s
         traced = self.bag.run_times_s[: self.bag.tasks]
         if traced:
             return fmean(traced)

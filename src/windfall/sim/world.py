@@ -72,6 +72,7 @@ class World:
                 name
             ),
             scenario.planning_s,
+            scenario.plans_took_s,
         )
         self.grounds = [Ground(pool, seed) for pool in scenario.pools]
         self.hosts: list[Host] = []

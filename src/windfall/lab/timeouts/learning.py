@@ -79,6 +79,26 @@ def turnaround(pool: Pool, waits: Array) -> float:
     return float(process.attempt_mean(waits).sum() / process.success(waits).sum())
 
 
+def learned_wait(pool: Pool, attempts: int, seed: int) -> float:
+    """The timeout on the latency that a learner sets after so many attempts of its own."""
+    process, draws, sketch = pool.process, _Draws(pool.process, seed), Sketch()
+    prior_s = pool.prior_factor * best_fixed(pool)
+
+    def choose() -> Decision:
+        return sketch.best_timeout(run_s=process.run_s, prior_s=prior_s, submit_cost_s=process.submit_cost_s)
+
+    decision = choose()
+    for attempt in range(attempts):
+        if sketch.stale(decision):
+            decision = choose()
+        wait, latency = decision.for_attempt(attempt) - process.run_s, draws.next()
+        if latency <= wait:
+            sketch.observe(latency)
+        else:
+            sketch.observe_censored(wait)
+    return choose().timeout_s - process.run_s
+
+
 def play_learner(pool: Pool, jobs: int, seed: int, warm_up: int) -> Learned:
     """A learner from its first attempt on; jobs count from `warm_up` attempts on, the learner's exploring included."""
     process, draws, sketch = pool.process, _Draws(pool.process, seed), Sketch()

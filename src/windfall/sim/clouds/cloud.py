@@ -15,6 +15,8 @@ from windfall.sim.clouds.market import LIKELY, Supply
 from windfall.sim.inputs import schema, traces
 from windfall.sim.inputs.laws import RandomLaw
 
+FOR_EVER_S = 100 * 365 * 86400.0
+
 
 class Cloud(Struct, frozen=True, kw_only=True):
     """Where machines are rented; keys as in `schema.CLOUD` and `schema.OFFER`."""
@@ -53,6 +55,9 @@ def _supply(raw: dict[str, Any], cloud: str, place: str, where: Path, data: Path
     if values["prices"]:
         prices = traces.prices(values["prices"], values["prices_of"], f"{place}.prices", where, data)
         values["price_usd"] = prices.usd_per_h[0] * values["cycle_s"] / 3600.0
+    elif values["price_steps"]:
+        prices = _stepwise(values["price_steps"], values["cycle_s"])
+        values["price_usd"] = values["price_steps"][0][1]
     return Supply(
         offer=_offer(values, cloud, place),
         boot=values["boot"],
@@ -66,18 +71,30 @@ def _supply(raw: dict[str, Any], cloud: str, place: str, where: Path, data: Path
         notice_s=values["notice_s"],
         ticks=ticks,
         prices=prices,
+        begins=0.0 if values["price_steps"] else None,
+        lives=values["lives"],
     )
+
+
+def _stepwise(steps: tuple[tuple[float, float], ...], cycle_s: float) -> traces.Prices:
+    """Prices that hold from each moment on; the last one to the end of any run."""
+    times, prices = zip(*steps, strict=True)
+    return traces.Prices(times, tuple(price * 3600.0 / cycle_s for price in prices), FOR_EVER_S)
 
 
 def _check(values: dict[str, Any], raw: dict[str, Any], place: str) -> None:
     """Check combinations of keys."""
     if not values["cores"] or not values["speed"] or not 0 < values["cycle_s"] < inf:
         raise _bad(f"{place}: cores, speed and cycle must be above zero", 'cores = 2, speed = 1.0, cycle = "1h"')
+    if values["prices"] and values["price_steps"]:
+        raise _bad(f"{place}.price_steps: there is a price series already", "give `prices` or `price_steps`")
     if values["market"] == "on-demand":
         wrong = [key for key in ("interruptions_per_h", "series", "up", "notice", "once") if key in raw]
         if wrong:
             raise _bad(f"{place}.{wrong[0]}: an on-demand machine is never interrupted", 'market = "spot"')
-    if "price_usd" not in raw and not values["prices"]:
+    if values["lives"] and (values["series"] or values["up"].kind != "never" or values["life"].kind != "never"):
+        raise _bad(f"{place}.lives: there is a law of its interruptions already", "leave out series, up and life")
+    if "price_usd" not in raw and not values["prices"] and not values["price_steps"]:
         raise _bad(f"{place}: the key 'price_usd' is missing", "price_usd = 0.10 (of one cycle), or prices")
     if values["series"] and values["up"].kind != "never":
         raise _bad(f"{place}.up: there is a series already", "give `series`, or `up` and `down`")

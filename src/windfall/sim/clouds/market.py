@@ -44,6 +44,10 @@ class Supply(Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
     begins: float | None = None
     """Fraction of the series at which the run starts; None: another place for each seed."""
+    lives: tuple[tuple[float, ...], ...] = ()
+    """What became of the orders of a log, one after the other: boot, run, sleep, run ... seconds. Instead of all laws.
+
+    A life that ends with a run was interrupted then; one that ends otherwise ran on. An infinite boot: refused."""
 
 
 class Place(Struct):
@@ -52,6 +56,8 @@ class Place(Struct):
     index: int
     turn: int
     interruptions: int = 0
+    life: tuple[float, ...] = ()
+    """Of a replayed log: its boot, run, sleep, run ... seconds."""
 
 
 class Poisson:
@@ -120,6 +126,11 @@ class Market:
     def rent(self, t: float) -> Place | None:
         """The lowest free place with capacity, or None."""
         self._asked += 1
+        lives = self.supply.lives
+        # More orders than the log has: they begin again with the first.
+        life = lives[(self._asked - 1) % len(lives)] if lives else ()
+        if life and life[0] == inf:
+            return None
         if self.supply.refusals and self._streams["refusal"](self._asked) < self.supply.refusals:
             return None
         limit = self.offer.limit
@@ -133,12 +144,14 @@ class Market:
             return None
         heappop(self._free)
         self._turns[index] += 1
-        return Place(index, self._turns[index])
+        return Place(index, self._turns[index], life=life)
 
     def give_back(self, place: Place) -> None:
         heappush(self._free, place.index)
 
     def boot_s(self, place: Place) -> float:
+        if place.life:
+            return place.life[0]
         return self._boot(self._streams["boot"](place.index, place.turn))
 
     def _stretch(self, index: int, t: float) -> tuple[float, float]:
@@ -154,6 +167,9 @@ class Market:
     def taken_t(self, place: Place, since_t: float) -> float:
         """When a machine that runs since `since_t` will be interrupted."""
         supply = self.supply
+        if place.life:
+            spell = 1 + 2 * place.interruptions
+            return since_t + place.life[spell] if spell < len(place.life) else inf
         if supply.once and place.interruptions:
             return inf
         at = self._stretch(place.index, since_t)[1]
@@ -182,6 +198,9 @@ class Market:
 
     def back_t(self, place: Place, t: float) -> float:
         """When a machine that was interrupted at t resumes."""
+        if place.life:
+            sleep = 2 + 2 * place.interruptions
+            return t + place.life[sleep] if sleep < len(place.life) else inf
         if self._tide is not None or self.supply.ticks is not None:
             start, _ = self._stretch(place.index, t)
             if start > t:

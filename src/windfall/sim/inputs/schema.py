@@ -56,6 +56,8 @@ KINDS = {
     "units": "a table of names and whole numbers, as in { gpus = 2 }",
     "flag": "true or false",
     "names": 'names in brackets, as in ["east", "west"]',
+    "lives": 'lists of times: boot ("never": refused), how long it ran, slept, ran ..., as in [["40s", "10m", "3m"]]',
+    "steps": 'pairs of a time and a number, as in [["0s", 0.03], ["20m", 0.05]]',
 }
 
 SERVER = (
@@ -170,6 +172,7 @@ BAG = (
         "what planners are told of run times: nothing (they learn), the mean, or each (always for workflows)", "mean",
         ("nothing", "mean", "each"),
     ),
+    Field("estimate", "duration", "the mean that planners are told, if it is not the true one; 0s: the true one", "0s"),
     Field("checkpoint_mb", "number", "size of a task's checkpoint; 0: no checkpoints", 0.0),
     Field("checkpoint_every", "duration", "how often it saves one", "10m"),
     Field("checkpoint_auto", "flag", "it saves as often as the engine suggests, by what was learned", False),
@@ -207,6 +210,8 @@ OFFER = (
     Field("down", "time law", "and how long there is none after that", "0s"),
     Field("asleep", "time law", "how long a machine stays stopped or hibernated, while there is capacity", "never"),
     Field("once", "flag", "each machine is interrupted once at most", False),
+    Field("lives", "lives", "what became of its orders in a log, one after the other, instead of any law", []),
+    Field("price_steps", "steps", "prices of a cycle from each moment on, as in a log, instead of a file", []),
     Field("prices", "path", "price series (CSV: timestamp, usd_per_hour) instead of `price_usd`", ""),
     Field("prices_of", "text", 'its zone and type there, as in "us-east-1a/m5.xlarge"', ""),
     Field("told", "flag", "whether planners are told how often it is interrupted, or have to learn it", False),
@@ -420,6 +425,22 @@ def _law(value: Any, place: str, field: Field, read: Callable[[Any, str, Field],
     return RandomLaw(kind, parameters)
 
 
+def _lives(value: Any, place: str, field: Field) -> tuple[tuple[float, ...], ...]:
+    if not isinstance(value, list) or not all(isinstance(life, list) and life for life in value):
+        raise _refuse(value, place, field)
+    return tuple(tuple(_duration(part, place, field) for part in life) for life in value)
+
+
+def _steps(value: Any, place: str, field: Field) -> tuple[tuple[float, float], ...]:
+    if not isinstance(value, list) or not all(isinstance(step, list) and len(step) == 2 for step in value):
+        raise _refuse(value, place, field)
+    steps = tuple((_duration(at, place, field), _number(price, place, field)) for at, price in value)
+    times = [at for at, _ in steps]
+    if times and (times[0] or times != sorted(set(times)) or times[-1] == inf):
+        raise BadInput(f"{place}: the times must begin at 0s and grow", hint=KINDS["steps"], code="bad-scenario")
+    return steps
+
+
 READERS: dict[str, Callable[[Any, str, Field], Any]] = {
     "text": _text,
     "path": _text,
@@ -434,6 +455,8 @@ READERS: dict[str, Callable[[Any, str, Field], Any]] = {
     "units": _units,
     "flag": _flag,
     "names": _names,
+    "lives": _lives,
+    "steps": _steps,
     "time law": lambda value, place, field: _law(value, place, field, _duration),
     "number law": lambda value, place, field: _law(value, place, field, _number),
 }

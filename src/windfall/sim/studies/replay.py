@@ -2,6 +2,7 @@
 
 Touches the state that it reads. What is fitted: the run times of every job (their quantiles), when hosts came, how
 long they stayed, how often their attempts were lost or failed, and what an attempt costs a slot beyond its run time.
+Rented machines live as they did in the log (`replayed_clouds`), and tasks of a job that is done run as long.
 """
 
 from __future__ import annotations
@@ -13,22 +14,33 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from windfall.core.decisions import ACCEPTED, HostAnswered, TimeJudged
+from windfall.core.engine import Engine
 from windfall.core.events import (
     HostAsked,
+    JobRules,
     JobSealed,
     JobSubmitted,
+    PlanProposed,
+    Result,
     ResultsReported,
     ServerStarted,
     Settings,
+    TaskClass,
     TasksAdded,
 )
 from windfall.core.records import Record, decode_record
+from windfall.core.renting.money import usd
+from windfall.core.renting.shares import charged_to_job_microusd
+from windfall.core.state.state import State
+from windfall.core.wishes import PLANNER
 from windfall.errors import BadInput
 from windfall.sim.run import RunOutcome
-from windfall.sim.scenario import Scenario, change, check
-from windfall.sim.studies.sweep import interval
+from windfall.sim.scenario import Bag, Scenario, change, check
+from windfall.sim.studies.replayed_clouds import MarketNews, clouds_of, seconds
+from windfall.sim.studies.sweep import Interval, interval
 from windfall.store import holds_state, open_store
 from windfall.store.location import StateLocation, locate
 from windfall.wire.messages import CAUSES, DONE, LOSSES
@@ -51,6 +63,17 @@ class SeenJob(Struct):
     runs_s: list[float] = field(default_factory=list)
     finished_s: float = 0.0
     done: int = 0
+    rules: JobRules = JobRules("")
+    estimate_s: float | None = None
+    task_class: str = ""
+    cost_usd: float | None = None
+    """What its machines cost; None without any."""
+    runs_of: dict[int, float] = field(default_factory=dict)
+    """Run time of each task on a machine of speed 1."""
+
+    @property
+    def rents(self) -> bool:
+        return bool(self.rules.rent_from)
 
     @property
     def turnaround_s(self) -> float:
@@ -65,6 +88,8 @@ class SeenHost(Struct):
     came_s: float
     last_s: float
     lost: bool = False
+    machine: int = 0
+    """The number of the rented machine that it is; 0: it is not rented."""
     runs: list[tuple[float, float]] = field(default_factory=list)
 
     def gaps_s(self) -> list[float]:
@@ -86,23 +111,47 @@ class Fitted(Struct):
     failed: int = 0
     began_s: float = inf
     ended_s: float = 0.0
+    planned_s: list[float] = field(default_factory=list)
+    """How long each plan took, from the state that it rests on to its proposal."""
+    clouds: list[dict[str, Any]] = field(default_factory=list)
+    """Clouds from which machines were rented, as tables of a scenario."""
 
     def document(self) -> dict[str, Any]:
         """The fitted world as a scenario document."""
-        pools = [self._pool(name) for name in sorted({host.pool for host in self.hosts.values()})]
+        pools = [self._pool(name) for name in sorted({host.pool for host in self.hosts.values() if not host.machine})]
         bags = [self._bag(number, job) for number, job in self.jobs.items() if job.tasks and job.runs_s]
         server = {
-            "lease": _seconds(self.settings.lease_s),
+            "lease": seconds(self.settings.lease_s),
             "max_replicas": self.settings.max_replicas,
             "tail_enter": self.settings.tail_enter,
         }
-        return {"name": "replay", "about": f"fitted to {self.source}", "server": server, "pool": pools, "bag": bags}
+        if self.planned_s:
+            server["planning"] = seconds(float(np.median(self.planned_s)))
+        document = {"name": "replay", "about": f"fitted to {self.source}", "server": server, "pool": pools, "bag": bags}
+        return document | ({"cloud": self.clouds} if self.clouds else {})
 
     def scenario(self, changes: list[str]) -> Scenario:
-        return check(change(self.document(), changes), Path("replay.toml"))
+        scenario = check(change(self.document(), changes), Path("replay.toml"))
+        if any(what.startswith("bag") for what in changes):
+            return scenario
+        bags = tuple(self._as_run(bag) for bag in scenario.bags)
+        return replace(scenario, bags=bags, plans_took_s=tuple(self.planned_s))
+
+    def _as_run(self, bag: Bag) -> Bag:
+        """Each task of a job that is done runs as long as it did, beyond a law that only knows how often."""
+        job = self.jobs[int(bag.name.partition("-")[0])]
+        if not job.rents or len(job.runs_of) < job.tasks:
+            return bag
+        gap_s = self._gap_s()
+        return replace(bag, run_times_s=tuple(job.runs_of[task] + gap_s for task in range(job.tasks)))
+
+    def _gap_s(self) -> float:
+        gaps = [gap_s for host in self.hosts.values() for gap_s in host.gaps_s()]
+        # The median, so that slots that were idle for lack of work do not count.
+        return float(np.median(gaps)) if gaps else 0.0
 
     def _pool(self, name: str) -> dict[str, Any]:
-        hosts = [host for host in self.hosts.values() if host.pool == name]
+        hosts = [host for host in self.hosts.values() if host.pool == name and not host.machine]
         stays = [host.last_s - host.came_s for host in hosts]
         gone = sum(host.lost for host in hosts)
         pool: dict[str, Any] = {
@@ -111,28 +160,29 @@ class Fitted(Struct):
             "slots": max(1, round(float(np.median([host.slots for host in hosts])))),
             "arrive": _law([host.came_s - self.began_s for host in hosts]),
             "errors": min(1.0, self.failed / self.attempts) if self.attempts else 0.0,
-            "heartbeat": _seconds(self.settings.lease_s / 3),
+            "heartbeat": seconds(self.settings.lease_s / 3),
             "poll": "1s",
-            "poll_max": _seconds(max(1.0, self.settings.lease_s / 3)),
+            "poll_max": seconds(max(1.0, self.settings.lease_s / 3)),
         }
         if gone:
             # Losses per hour of presence; hosts that stayed to the end count as time without a loss.
-            pool["stay"] = {"law": "exponential", "mean": _seconds(max(1.0, sum(stays) / gone))}
+            pool["stay"] = {"law": "exponential", "mean": seconds(max(1.0, sum(stays) / gone))}
         return pool
 
     def _bag(self, number: int, job: SeenJob) -> dict[str, Any]:
-        gaps = [gap_s for host in self.hosts.values() for gap_s in host.gaps_s()]
-        # The median, so that slots that were idle for lack of work do not count.
-        gap_s = float(np.median(gaps)) if gaps else 0.0
-        return {
+        gap_s = self._gap_s()
+        row = {
             "name": f"{number}-{job.name}",
             "tasks": job.tasks,
             "run": _law([run_s + gap_s for run_s in job.runs_s]),
-            "submit": _seconds(max(0.0, job.submitted_s - self.began_s)),
+            "submit": seconds(max(0.0, job.submitted_s - self.began_s)),
             "priority": max(0.0, job.priority),
             "cpus": max(1, round(job.cpus)),
             "policy": dict(job.policies),
         }
+        if job.rents and self.clouds:
+            row |= _renting(job, [cloud["name"] for cloud in self.clouds])
+        return row
 
     def describe(self) -> str:
         runs = [run_s for job in self.jobs.values() for run_s in job.runs_s]
@@ -146,14 +196,25 @@ class Fitted(Struct):
         )
 
 
-def _seconds(value: float) -> str:
-    return f"{value:.6f}s"
+def _renting(job: SeenJob, clouds: list[str]) -> dict[str, Any]:
+    """What the plan of a job is made from."""
+    rules = job.rules
+    return {
+        "planner": rules.planner or PLANNER,
+        "clouds": [name for name in rules.rent_from if name in clouds],
+        "deadline": seconds(inf if rules.deadline_s is None else rules.deadline_s),
+        "budget_usd": usd(rules.budget_microusd or 0),
+        "confidence": rules.confidence,
+        "class": job.task_class,
+        "told": "nothing" if job.estimate_s is None else "mean",
+        "estimate": seconds(job.estimate_s or 0.0),
+    }
 
 
 def _law(values: Sequence[float]) -> dict[str, Any]:
     """A law with the quantiles of the recorded values."""
     at = np.linspace(0, 1, min(QUANTILES, max(2, len(values))))
-    return {"law": "seen", "values": [_seconds(max(0.0, float(value))) for value in np.quantile(values, at)]}
+    return {"law": "seen", "values": [seconds(max(0.0, float(value))) for value in np.quantile(values, at)]}
 
 
 def fit(named: str | Path) -> Fitted:
@@ -181,9 +242,13 @@ def _records(state: StateLocation) -> Iterator[Record]:
 def fit_records(source: str, records: Iterator[Record]) -> Fitted:
     fitted = Fitted(source)
     sent: dict[tuple[int, int, int], float] = {}
+    engine, state, news = Engine(), State(), MarketNews()
     opened = 0
+    at: dict[int, float] = {}
     for record in records:
         event, decided, t = record.event, record.decided, record.event.t
+        engine.apply(state, record)
+        news.hear(event)
         fitted.ended_s = max(fitted.ended_s, t)
         if isinstance(event, ServerStarted):
             fitted.settings = event.settings
@@ -198,26 +263,39 @@ def fit_records(source: str, records: Iterator[Record]) -> Fitted:
         elif isinstance(event, HostAsked):
             _asked(fitted, event, decided, sent)  # type: ignore[arg-type]
         elif isinstance(event, ResultsReported):
-            _reported(fitted, event, decided.verdicts, sent)  # type: ignore[union-attr]
+            _reported(fitted, event, decided.verdicts, sent, state)  # type: ignore[union-attr]
+        elif isinstance(event, PlanProposed) and event.seq in at:
+            fitted.planned_s.append(max(0.0, t - at[event.seq]))
+        at[record.seq] = t
         if isinstance(decided, TimeJudged):
             fitted.lost += len(decided.lost) + len(decided.expired)
     fitted.began_s = min([fitted.began_s, *(job.submitted_s for job in fitted.jobs.values())])
+    if state.fleet.machines:
+        fitted.clouds = clouds_of(state, fitted.began_s, news)
+        for number, job in fitted.jobs.items():
+            if job.rents and number in state.bags:
+                job.cost_usd = usd(charged_to_job_microusd(state, number, fitted.ended_s))
     return fitted
 
 
 def _submitted(fitted: Fitted, number: int, event: JobSubmitted) -> None:
     rules = event.rules
-    cpus = event.classes[0].cpus if event.classes else 1.0
+    first = event.classes[0] if event.classes else TaskClass()
     fitted.jobs.setdefault(
-        number, SeenJob(rules.name, event.t, policies=dict(rules.policies), priority=rules.priority, cpus=cpus)
-    )
+        number,
+        SeenJob(
+            rules.name, event.t, policies=dict(rules.policies), priority=rules.priority, cpus=first.cpus, rules=rules,
+            estimate_s=first.estimate_s, task_class=first.name,
+        ),
+    )  # fmt: skip
 
 
 def _asked(fitted: Fitted, event: HostAsked, decided: HostAnswered, sent: dict[tuple[int, int, int], float]) -> None:
     host = fitted.hosts.get(event.host)
     if host is None:
         pool = str((event.ad or {}).get("pool") or "default")
-        host = fitted.hosts[event.host] = SeenHost(pool, event.slots, event.t, event.t)
+        machine = int((event.ad or {}).get("machine") or 0)
+        host = fitted.hosts[event.host] = SeenHost(pool, event.slots, event.t, event.t, machine=machine)
     host.last_s = event.t
     fitted.lost += len(decided.lost)
     host.lost = host.lost or bool(decided.lost)
@@ -228,7 +306,11 @@ def _asked(fitted: Fitted, event: HostAsked, decided: HostAnswered, sent: dict[t
 
 
 def _reported(
-    fitted: Fitted, event: ResultsReported, verdicts: list[int], sent: dict[tuple[int, int, int], float]
+    fitted: Fitted,
+    event: ResultsReported,
+    verdicts: list[int],
+    sent: dict[tuple[int, int, int], float],
+    state: State,
 ) -> None:
     for result, verdict in zip(event.results, verdicts, strict=True):
         sent_s = sent.pop((result.job, result.task, result.attempt), None)
@@ -236,10 +318,12 @@ def _reported(
         if job is None:
             continue
         if verdict == ACCEPTED:
-            job.runs_s.append(max(1e-6, result.end - result.start))
+            host = fitted.hosts.get(event.host)
+            job.runs_s.append(_work_s(state, host, result, job.task_class))
+            job.runs_of[result.task] = job.runs_s[-1]
             job.done += 1
-            if event.host in fitted.hosts:
-                fitted.hosts[event.host].runs.append((result.start, result.end))
+            if host is not None:
+                host.runs.append((result.start, result.end))
             job.finished_s = max(job.finished_s, event.t)
             if sent_s is not None:
                 fitted.latencies_s.append(max(0.0, result.start - sent_s))
@@ -249,28 +333,50 @@ def _reported(
             fitted.failed += 1
 
 
+def _work_s(state: State, host: SeenHost | None, result: Result, task_class: str) -> float:
+    """What a task took, on a machine of speed 1; its worker does not count the time that the machine slept."""
+    machine = state.fleet.machines.get(host.machine) if host is not None else None
+    return max(1e-6, result.end - result.start) * (1.0 if machine is None else machine.offer.speed_for(task_class))
+
+
 def answer(fitted: Fitted, outcomes: list[RunOutcome], changed: bool) -> dict[str, Any]:
-    """Predicted against actual turnaround of each job; with changes, the predicted effect."""
+    """Predicted against actual turnaround and cost of each job; with changes, the predicted effect."""
     rows, lines = [], []
     for number, job in fitted.jobs.items():
-        name = f"{number}-{job.name}"
-        times = [
-            bag.turnaround_s
-            for run in outcomes
-            for bag in run.bags
-            if bag.name == name and bag.turnaround_s is not None
-        ]
+        bags = [bag for run in outcomes for bag in run.bags if bag.name == f"{number}-{job.name}"]
+        times = [bag.turnaround_s for bag in bags if bag.turnaround_s is not None]
         if not times:
             continue
-        predicted = interval(times)
         complete = job.done == job.tasks
-        error = predicted.mean / job.turnaround_s - 1 if complete and job.turnaround_s > 0 else None
-        rows.append({"job": number, "name": job.name, "predicted_s": predicted, "actual_s": job.turnaround_s if complete
-                     else None, "off_by": error})  # fmt: skip
-        word = "would take" if changed else "predicted"
-        actual = f"actual {job.turnaround_s:,.1f} s" if complete else "not complete in the log"
-        off = "" if error is None or changed else f"   off by {error:+.1%}"
-        gain = "" if error is None or not changed else f"   {error:+.1%} against the log"
-        lines.append(f"  job {number} '{job.name}': {word} {predicted.mean:,.1f} s   {actual}{off}{gain}")
+        took = _Compared(interval(times), job.turnaround_s if complete else None)
+        row: dict[str, Any] = {
+            "job": number, "name": job.name, "predicted_s": took.predicted, "actual_s": took.actual,
+            "off_by": took.off_by,
+        }  # fmt: skip
+        line = f"  job {number} '{job.name}': {took.say(changed, '{:,.1f} s')}"
+        if job.cost_usd is not None and fitted.clouds:
+            cost = _Compared(interval([bag.cost_usd for bag in bags]), job.cost_usd if complete else None)
+            row |= {"predicted_usd": cost.predicted, "actual_usd": cost.actual, "cost_off_by": cost.off_by}
+            line += f"\n    machines: {cost.say(changed, '${:,.4f}', 'would cost')}"
+        rows.append(row)
+        lines.append(line)
     return {"source": fitted.source, "changed": changed, "jobs": rows, "lines": lines,
             "lost": fitted.lost / max(1, fitted.attempts), "scenario": fitted.document()}  # fmt: skip
+
+
+class _Compared(Struct, frozen=True):
+    """What simulated runs say, and what happened; None if the job is not complete in the log."""
+
+    predicted: Interval
+    actual: float | None
+
+    @property
+    def off_by(self) -> float | None:
+        return self.predicted.mean / self.actual - 1 if self.actual else None
+
+    def say(self, changed: bool, form: str, would: str = "would take") -> str:
+        actual = "not complete in the log" if self.actual is None else f"actual {form.format(self.actual)}"
+        off = ""
+        if self.off_by is not None:
+            off = f"   {self.off_by:+.1%} against the log" if changed else f"   off by {self.off_by:+.1%}"
+        return f"{would if changed else 'predicted'} {form.format(self.predicted.mean)}   {actual}{off}"

@@ -24,6 +24,9 @@ CAUTION = 3.0
 SMOOTHING = 1.1
 # A timeout that fewer attempts than this have met says nothing about the shape of the curve.
 LEAST_EVENTS = 12.0
+# Beside fitted laws: what the curve counts, its standard errors, and attempts. The laws know more of few attempts, the
+# curve is right whatever the law. Measured on twelve pools with 50 attempts each.
+CURVE_SHARE, CURVE_CAUTION, CURVE_EVENTS = 0.15, 2.0, 6.0
 
 
 class Steps(Struct, frozen=True):
@@ -152,6 +155,14 @@ def quantiles(steps: Steps, overhead_s: float, p: float) -> Array:
     return np.where(steps.survive < 1, failed + overhead_s + latency, np.inf)
 
 
+class Fitted(Struct, frozen=True):
+    """What each timeout costs by the laws that fit, and the names of those laws, the likeliest first."""
+
+    waits_s: Array
+    expected_s: Array
+    names: tuple[str, ...]
+
+
 class Choice(Struct, frozen=True):
     """The timeout chosen on a smoothed curve, and its expected effect."""
 
@@ -162,14 +173,25 @@ class Choice(Struct, frozen=True):
 
 
 def choose(
-    steps: Steps, overhead_s: float, quantile: float | None = None, caution: float = CAUTION, width: float = SMOOTHING
+    steps: Steps,
+    overhead_s: float,
+    quantile: float | None = None,
+    caution: float = CAUTION,
+    width: float = SMOOTHING,
+    law: Fitted | None = None,
 ) -> Choice:
-    """The timeout with the least expectation (or quantile) plus `caution` standard errors, on the smoothed curve."""
+    """The timeout with the least expectation (or quantile) plus `caution` standard errors, on the smoothed curve.
+
+    `law`: what fitted laws say of the expectation; they and the curve then choose together.
+    """
+    least = LEAST_EVENTS
+    if law is not None:
+        caution, least = CURVE_CAUTION, CURVE_EVENTS
     curve = smoothed(steps, width)
     mean = expected(curve, overhead_s)
     value = mean if quantile is None else quantiles(curve, overhead_s, quantile)
     error = standard_error(curve, overhead_s, mean)
-    enough = curve.events >= min(LEAST_EVENTS, float(curve.events[-1]))
+    enough = curve.events >= min(least, float(curve.events[-1]))
     # Uncertainty beyond the present timeout is not charged: it exists because that timeout censors, and an error there
     # is cheap. With the charge a learner would only ever shorten its timeout.
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -179,11 +201,22 @@ def choose(
     room = np.maximum(1 - caution * relative / 2, 0.0) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
         charged = np.where(enough & (room > 0), value / room, np.inf)
+    if law is not None:
+        charged = _beside(charged, curve.times, law)
     # With too few attempts to tell anything apart, the longest wait seen is the safe side.
     index = int(np.argmin(charged)) if np.isfinite(charged).any() else len(charged) - 1
     # No result was observed after the last event: longer timeouts would only follow the smoothing.
     wait_s = min(float(curve.times[index]), float(steps.times[-1]))
     return Choice(wait_s, float(value[index]), float(error[index]), curve)
+
+
+def _beside(charged: Array, times: Array, law: Fitted) -> Array:
+    """What each timeout costs by curve and laws, each as a multiple of its own least."""
+    least = float(charged.min())
+    if not 0 < least < math.inf:
+        return charged
+    by_law = np.interp(times, law.waits_s, law.expected_s, left=np.inf, right=np.inf) / float(law.expected_s.min())
+    return CURVE_SHARE * charged / least + (1 - CURVE_SHARE) * by_law
 
 
 def at(steps: Steps, wait_s: float, overhead_s: float) -> float:

@@ -59,6 +59,8 @@ class Decision(Struct, frozen=True, array_like=True):
     """Attempts among `samples` that were given up, killed or lost."""
     running: int = 0
     """Attempts that are still silent, and count with their age so far; not among `samples`."""
+    laws: tuple[str, ...] = ()
+    """Fitted laws that chose beside the curve, the likeliest first."""
 
     def for_attempt(self, number: int) -> float:
         """The timeout of the n-th attempt of the pool; a few wait longer so that the tail stays known."""
@@ -67,7 +69,9 @@ class Decision(Struct, frozen=True, array_like=True):
 
     @property
     def law(self) -> str:
-        return "none yet" if self.basis == "prior" else "empirical (Kaplan-Meier)"
+        if self.basis == "prior":
+            return "none yet"
+        return ", ".join((*self.laws, "empirical (Kaplan-Meier)"))
 
     @property
     def because(self) -> str:

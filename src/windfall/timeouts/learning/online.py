@@ -29,11 +29,12 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from windfall.errors import BadInput
 from windfall.numeric import np
 from windfall.timeouts.arrays import Array
+from windfall.timeouts.laws.fitted import Seen, fitted
 from windfall.timeouts.laws.steps import Choice, Steps, at_each, choose, kaplan_meier
 from windfall.timeouts.learning.memory import USUAL, CountRules, Counts, Decision, Latencies
 
@@ -43,6 +44,8 @@ LEAST = 20
 EXPLORE_EVERY, EXPLORE_FASTER, EXPLORE_FACTOR = 50, 16, 3.0
 # Above this share of lost attempts the pool is bad or the timeout too short: attempts wait longer more often.
 SUSPICIOUS_LOSS, EXPLORE_SUSPICIOUS = 0.25, 10
+# Results below which laws are fitted beside the curve; above, the curve alone knows enough and needs no law.
+FITTED_BELOW = 500
 # A decision is made again after this share of attempts more.
 MORE_ATTEMPTS = 0.05
 
@@ -125,13 +128,31 @@ class Sketch(Counts):
         if steps is None or seen < least:
             return self._prior(min(max(prior_s, floor_s), cap_s), seen, least, cap_s)
         overhead = run_s + submit_cost_s
-        choice = choose(steps, overhead)
+        law = None
+        # Where even the longest latency lies below the floor, the floor holds whatever a law says.
+        if seen < FITTED_BELOW and float(steps.times[-1]) + run_s > floor_s:
+            law = fitted(self._latencies(rules), steps, overhead)
+        choice = choose(steps, overhead, law=law)
         wanted = edge_above(choice.wait_s, rules) + run_s
         timeout_s = min(max(wanted, floor_s), cap_s)
         basis: Literal["learned", "floor", "cap"] = "learned"
         if timeout_s != wanted:
             basis = "floor" if timeout_s > wanted else "cap"
-        return self._learned(steps, choice, timeout_s, basis, run_s, overhead, cap_s, least)
+        decision = self._learned(steps, choice, timeout_s, basis, run_s, overhead, cap_s, least)
+        return decision if law is None else replace(decision, laws=law.names)
+
+    def _latencies(self, rules: CountRules) -> Seen:
+        """The counts for fitting laws; resumed attempts were cut short less often than it seems."""
+        seen = sorted(self.came_back)
+        cut = {cell: self.cut_short[cell] - self.resumed.get(cell, 0.0) for cell in self.cut_short}
+        cells = sorted(cell for cell, weight in cut.items() if weight > 1e-9 * self.weight)
+        octave = math.log(2) / rules.cells_per_octave
+        return Seen(
+            seen=(np.array(seen) + 0.5) * octave,
+            seen_weight=np.array([self.came_back[cell] for cell in seen]) / self.weight,
+            cut=np.array([*((cell + 1) * octave for cell in cells), math.log(rules.longest_s)]),
+            cut_weight=np.array([*(cut[cell] / self.weight for cell in cells), rules.pseudo_lost]),
+        )
 
     def _prior(self, timeout_s: float, seen: float, least: int, cap_s: float) -> Decision:
         return Decision(

@@ -1,0 +1,145 @@
+"""The clouds of a replayed log: its offers and prices, and what became of each machine that was rented. Pure.
+
+The n-th order of an offer fares in the replay as the n-th of the log did: it is refused, or it boots as long, is
+interrupted after as long and sleeps as long. A machine that we gave back could have run on, and does. So the same
+planner meets the same luck, and a changed one meets luck of the same kind.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from statistics import median
+from typing import Any
+
+from msgspec import Struct, field
+
+from windfall.core.events import AnyEvent, MachineNoticed, OffersConfigured, PricesReported
+from windfall.core.state.renting.fleet import GIVEN_UP, REFUSED, TAKEN, MachineState
+from windfall.core.state.state import State
+from windfall.planning.offers import Offer
+
+UNREADY_S = 1e6
+"""Boot of a machine that never became ready; it ended before."""
+
+
+class MarketNews(Struct):
+    """What a log says of offers: each as it was first told, their prices, and notices of interruptions."""
+
+    offers: dict[str, Offer] = field(default_factory=dict)
+    """By key."""
+    prices: list[PricesReported] = field(default_factory=list)
+    notices: list[MachineNoticed] = field(default_factory=list)
+
+    def hear(self, event: AnyEvent) -> None:
+        if isinstance(event, OffersConfigured):
+            for offer in event.offers:
+                self.offers.setdefault(offer.key, offer)
+        elif isinstance(event, PricesReported):
+            self.prices.append(event)
+        elif isinstance(event, MachineNoticed):
+            self.notices.append(event)
+
+
+def clouds_of(state: State, began_s: float, news: MarketNews) -> list[dict[str, Any]]:
+    """Clouds for a scenario: every pool from which a machine was rented, with all of its offers."""
+    machines: dict[str, list[MachineState]] = {}
+    for machine in state.fleet.machines.values():
+        machines.setdefault(machine.offer.key, []).append(machine)
+        news.offers.setdefault(machine.offer.key, machine.offer)
+    found = []
+    for pool in sorted({rented[0].offer.pool for rented in machines.values()}):
+        told = [event for event in news.prices if event.pool == pool]
+        rows = [
+            _offer(offer, machines.get(key, []), _steps(offer, told, began_s), news.notices)
+            for key, offer in news.offers.items()
+            if offer.pool == pool
+        ]
+        found.append({"name": pool, "poll": "1s", "offer": rows})
+    return found
+
+
+def _offer(
+    offer: Offer, machines: list[MachineState], steps: list[list[Any]], notices: list[MachineNoticed]
+) -> dict[str, Any]:
+    # What we gave up before it was ordered, no provider has answered.
+    ordered = [machine for machine in machines if machine.error != GIVEN_UP]
+    row: dict[str, Any] = {
+        "name": offer.name,
+        "market": offer.market,
+        "price_usd": offer.price_usd,
+        "cycle": seconds(offer.cycle_s),
+        "minimum": seconds(offer.minimum_s),
+        "bills_boot": offer.bills_boot,
+        "free_if_taken": offer.free_if_taken,
+        "cores": offer.cores,
+        "memory_gb": 0.0 if offer.memory_gb == inf else offer.memory_gb,
+        "limit": offer.limit or 0,
+        "boot": seconds(offer.lag_s),
+        "when_taken": offer.when_taken,
+    }
+    if isinstance(offer.speed, dict):
+        row |= {"speed": offer.speed.get("default", 1.0), "speeds": dict(offer.speed)}
+    else:
+        row["speed"] = offer.speed
+    if ordered:
+        row["lives"] = [[seconds(part) for part in life_of(machine)] for machine in ordered]
+    if len(steps) > 1:
+        row["price_steps"] = steps
+    if offer.market == "spot":
+        row |= _told(offer, {machine.number for machine in machines}, notices)
+    return row
+
+
+def _told(offer: Offer, numbers: set[int], notices: list[MachineNoticed]) -> dict[str, Any]:
+    """What planners were told of interruptions, and how early machines were."""
+    row: dict[str, Any] = {}
+    if offer.interruptions_per_h is not None:
+        row |= {"told": True, "interruptions_per_h": offer.interruptions_per_h}
+        if offer.resumes_per_h:
+            row["asleep"] = {"law": "exponential", "mean": seconds(3600.0 / offer.resumes_per_h)}
+    early = [event.until - event.t for event in notices if event.machine in numbers]
+    if early:
+        row["notice"] = seconds(max(0.0, median(early)))
+    return row
+
+
+def life_of(machine: MachineState) -> list[float]:
+    """Boot, run, sleep, run ... seconds of a machine; a last run is there only if the provider ended it.
+
+    One that was refused boots for ever.
+    """
+    if machine.cause == REFUSED:
+        return [inf]
+    since_t = machine.requested_t
+    boot_s = (
+        UNREADY_S if machine.ready_t is None else machine.ready_t - since_t - machine.slept_s(since_t, machine.ready_t)
+    )
+    life = [max(0.0, boot_s)]
+    for slept_t, woke_t in machine.sleeps:
+        life.append(max(0.0, slept_t - since_t))
+        if woke_t is None:
+            return life
+        life.append(max(0.0, woke_t - slept_t))
+        since_t = woke_t
+    if machine.cause == TAKEN and machine.ended_t is not None:
+        life.append(max(0.0, machine.ended_t - since_t))
+    return life
+
+
+def _steps(offer: Offer, told: list[PricesReported], began_s: float) -> list[list[Any]]:
+    """(moment, price of a cycle) of an offer: what held at the beginning, and every change since."""
+    steps = [[0.0, offer.price_usd]]
+    for event in told:
+        at = max(0.0, (event.t if event.since_t is None else event.since_t) - began_s)
+        for name, price_usd in event.prices:
+            if name != offer.name or price_usd == steps[-1][1]:
+                continue
+            if at <= steps[-1][0]:
+                steps[-1][1] = price_usd
+            else:
+                steps.append([at, price_usd])
+    return [[seconds(at), price_usd] for at, price_usd in steps]
+
+
+def seconds(value: float) -> str:
+    return "never" if value == inf else f"{value:.6f}s"
