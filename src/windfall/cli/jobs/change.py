@@ -18,10 +18,15 @@ from windfall.units import parse_deadline, parse_duration, parse_money, show_dur
 @click.option("--pause/--unpause", "paused", default=None, help="Start no more tasks; or start them again.")
 @click.option("--priority", type=float, metavar="P", help="Higher goes first.")
 @click.option("--memory", metavar="SIZE", help="2G, or 2G*attempt.")
+@click.option(
+    "--fixed-memory/--growing-memory", default=None, help="After a death of too little memory: as much, or more."
+)
 @click.option("--wall", metavar="TIME", help="Kill an attempt that takes longer.")
 @click.option("--max-failures", type=int, metavar="N", help="Attempts that may fail, per task.")
 @click.option("--max-losses", type=int, metavar="N", help="Attempts lost with their host, per task.")
 @click.option("--max-failed-tasks", type=int, metavar="N", help="Stop the job when more tasks than this have failed.")
+@click.option("--replication", type=click.Choice(["idle-slots", "queued"]), help="Where its replicas come from.")
+@click.option("--max-replicas", type=int, metavar="N", help="Replicas of a task at a time.")
 @click.option("--deadline", metavar="TIME", help="2h30m after its submission, or a clock time: 18:00.")
 @click.option("--budget", metavar="USD", help="Spend at most this many dollars.")
 @policy_options

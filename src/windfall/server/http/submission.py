@@ -359,6 +359,7 @@ class Changes(Struct, kw_only=True, forbid_unknown_fields=True):
     attributes: Attributes | UnsetType = UNSET
     replication: Literal["idle-slots", "queued"] | UnsetType = UNSET
     max_replicas: Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | UnsetType = UNSET
+    fixed_memory: bool | UnsetType = UNSET
 
 
 def read_changes(body: bytes) -> Changes:
