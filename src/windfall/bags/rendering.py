@@ -62,6 +62,7 @@ def job_spec_for_worker(spec: JobSpec) -> dict[str, Any]:
         "grace_s": spec.grace_s,
         "output_cap_bytes": spec.output_cap_bytes,
         "python": spec.python,
+        **({"pin": True} if spec.pin else {}),
         **({"checkpoint_s": spec.checkpoint_s} if spec.checkpoint_s is not None else {}),
     }
 

@@ -53,6 +53,7 @@ class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
     python: str | None = None
     max_failed_tasks: int | None = None
     fixed_memory: bool | None = None
+    pin: bool | None = None
     priority: float | None = None
     replication: Literal["idle-slots", "queued"] | None = None
     max_replicas: int | None = None
@@ -97,7 +98,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "resources": {name: amount for name, amount in amounts_of(settings).items() if amount},
     }
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
-                 "planner", "fleet", "confidence", "replication", "max_replicas", "fixed_memory"):  # fmt: skip
+                 "planner", "fleet", "confidence", "replication", "max_replicas", "fixed_memory", "pin"):  # fmt: skip
         said[name] = getattr(settings, name)
     converted: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
         "memory": ("memory", parse_memory),

@@ -129,6 +129,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     cpus: float = 1.0
     memory: Memory | None = None
     fixed_memory: bool = False  # no more of it for a task that died of too little
+    pin: bool = False  # each task keeps to cores of its own
     wall_s: float | None = None
     max_failures: int = 3  # attempts that may fail before the task has failed for good; 1: never tried again
     max_losses: int = 20  # lost attempts after which the task has failed

@@ -18,7 +18,7 @@ import msgspec
 
 from windfall.bags.params import from_values
 from windfall.bags.scripts import guard
-from windfall.bags.settings import Needs, words
+from windfall.bags.settings import Needs, amounts_of, words
 from windfall.bags.shell import argv_of, has_shell_words
 from windfall.bags.template import Scope, compile_texts
 from windfall.client.job import Job
@@ -82,7 +82,7 @@ class Workflow:
     ) -> Step:
         """One task. `after`: steps or names to wait for. `inputs`: files, or steps whose outputs it takes.
 
-        `needs`: cpus, memory, wall, env, stdin, max_failures.
+        `needs`: cpus, memory, gpus, resources, wall, env, stdin, max_failures.
         """
         _refuse_call(command)
         argv = argv_of(command) if isinstance(command, str) else list(command)
@@ -157,6 +157,7 @@ class Workflow:
                 outputs=outputs,
                 cores=int(own.cpus or 1),
                 memory_bytes=0 if own.memory is None else parse_bytes(own.memory, f"{place}: memory"),
+                resources=tuple(sorted(amounts_of(own).items())),
                 env={key: str(value) for key, value in own.env.items()},
                 stdin=own.stdin,
                 wall_s=None if own.wall is None else parse_duration(own.wall, f"{place}: wall"),
@@ -177,7 +178,7 @@ class Workflow:
                 return name
 
 
-_NEEDS = ("cpus", "memory", "wall", "env", "stdin", "max_failures")
+_NEEDS = ("cpus", "memory", "gpus", "resources", "wall", "env", "stdin", "max_failures")
 
 
 def _needs(given: dict[str, Any], place: str) -> Needs:

@@ -24,6 +24,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...] = ()
     cores: int = 1
     memory_bytes: int = 0
+    resources: tuple[tuple[str, float], ...] = ()
     runtime_s: float | None = None
     env: dict[str, str] = {}
     stdin: str | None = None
@@ -57,6 +58,7 @@ class WorkflowSpec(Struct, frozen=True, eq=False):
             cores=[task.cores for task in self.tasks],
             memory_bytes=[task.memory_bytes for task in self.tasks],
             graph=self.graph,
+            resources=[task.resources for task in self.tasks] if any(task.resources for task in self.tasks) else [],
         )
 
 

@@ -178,6 +178,9 @@ def _needs(task: TaskSpec, default: TaskClass, workflow: WorkflowSpec, named: Se
         own["cpus"] = float(task.cores)
     if task.memory_bytes and not workflow.recorded:
         own["memory"] = Memory(task.memory_bytes)
+    if task.resources:
+        both = {**dict(default.resources), **dict(task.resources)}
+        own["resources"] = tuple(sorted((name, amount) for name, amount in both.items() if amount))
     if task.wall_s is not None:
         own["wall_s"] = task.wall_s
     if task.max_failures is not None:

@@ -33,6 +33,7 @@ import msgspec
 from windfall.bags.scripts import PREFIX, guard
 from windfall.bags.shell import argv_of, has_shell_words, is_balanced, needs_shell, split
 from windfall.errors import BadInput
+from windfall.resources import GPUS
 from windfall.units import parse_bytes, parse_duration
 from windfall.workflows.spec import TaskSpec, WorkflowSpec, checked
 
@@ -51,6 +52,8 @@ class _Task(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     map: dict[str, list[Value] | str] = {}
     cpus: int | None = None
     memory: str | int = 0
+    gpus: float | None = None
+    resources: dict[str, float] = {}
     estimate: str | int | float | None = None
     env: dict[str, Value] = {}
     stdin: str | None = None
@@ -175,6 +178,7 @@ def _one(task: _Task, row: dict[str, Value], place: str, source: str) -> TaskSpe
         outputs=tuple(fill(file, "outputs") for file in task.outputs),
         cores=_cpus(task),
         memory_bytes=parse_bytes(task.memory, f"{source}: {place}: memory") if task.memory else 0,
+        resources=tuple(sorted((task.resources | ({} if task.gpus is None else {GPUS: task.gpus})).items())),
         runtime_s=_estimate_s(task, f"{source}: {place}"),
         env={key: fill(str(value), f"env.{key}") for key, value in {**task.env, **scripts}.items()},
         stdin=None if task.stdin is None else fill(task.stdin, "stdin"),

@@ -331,3 +331,30 @@ def test_watched_output_comes_while_the_task_runs(tmp_path):
         go_call.write_text("x\n")
         assert server.result(command)["stdout"] == b"first\nlast\n"
         assert server.result(call)["stdout"] == b"called\n"
+
+
+def test_threads_are_as_many_as_cores_unless_the_user_says_otherwise(run):
+    assert run("echo $OMP_NUM_THREADS", cpus=2)["stdout"] == b"2\n"
+    assert run("echo $OMP_NUM_THREADS", cpus=0.5)["stdout"] == b"1\n"
+    assert run("echo $OMP_NUM_THREADS", cpus=2, env={"OMP_NUM_THREADS": "7"})["stdout"] == b"7\n"
+
+
+ALLOWED = "sed -n 's/^Cpus_allowed_list:\\t//p' /proc/self/status"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is every task's own")
+def test_pinned_tasks_have_cores_of_their_own_and_others_all_of_them(server, two_slots, run, tmp_path):
+    whole = run(ALLOWED)["stdout"]
+    job = server.job(pin=True)
+    wait = f"echo here >> {tmp_path}/here; until [ $(wc -l < {tmp_path}/here) = 2 ]; do sleep 0.01; done"
+    keys = [server.add(job, ["sh", "-c", f"{ALLOWED}; {wait}"]) for _ in range(2)]
+    cores = [server.result(key)["stdout"] for key in keys]
+    assert len(set(cores)) == 2 and all(core.strip().isdigit() for core in cores)
+    assert run(ALLOWED, pin=True, cpus=2)["stdout"] != cores[0]
+    assert run(ALLOWED)["stdout"] == whole
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is every call's own")
+def test_a_pinned_call_keeps_to_its_core(call):
+    result = call(lambda: len(os.sched_getaffinity(0)), pin=True)
+    assert pickle.loads(result["value"]) == (True, 1)

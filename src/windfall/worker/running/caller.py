@@ -18,7 +18,7 @@ import traceback
 from typing import Any
 
 from windfall.wire import messages as m
-from windfall.worker.running import workdir
+from windfall.worker.running import system, workdir
 from windfall.worker.running.channel import Inbox, Line
 from windfall.worker.running.window import marker
 
@@ -37,6 +37,7 @@ class Caller:
         self._spec_id = -1
         self._environment = dict(os.environ)
         self._functions: dict[bytes, Any] = {}
+        self._cores = tuple(os.sched_getaffinity(0))
         for fd, name in ((1, "out"), (2, "err")):
             path = os.path.join(directory, f"{label}.{name}")
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
@@ -51,6 +52,8 @@ class Caller:
                 self._call(*message[1:])
             elif message[0] == "spec":
                 self._specs[message[1]] = message[2]
+            elif message[0] == "pin":
+                system.use_cores(message[1] or self._cores)
             elif message[0] == "forget":
                 self._specs.clear()
                 self._spec_id = -1

@@ -165,6 +165,7 @@ class Runner:
         self._poll.register(self._wake, select.EPOLLIN | select.EPOLLET)
         self._poll.register(line.fileno(), select.EPOLLIN)
         self._wakes = 0
+        self._cores = tuple(os.sched_getaffinity(0))
         self._pipes: tuple[int, ...] = ()
         self._subreaper = system.become_subreaper()
         self._open_pipes()
@@ -179,6 +180,8 @@ class Runner:
                 self._add_spec(message[1], message[2])
             elif kind == "warm":
                 self._run_warm(*message[1:])
+            elif kind == "pin":
+                system.use_cores(message[1] or self._cores)
             elif kind == "forget":
                 self._specs.clear()
         self._memory.close()

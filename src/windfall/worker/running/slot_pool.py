@@ -18,6 +18,7 @@ from typing import Any
 from windfall.wire import messages as m
 from windfall.worker import pace
 from windfall.worker.running import system, workdir
+from windfall.worker.running.cores import Cores, nodes
 from windfall.worker.running.devices import Devices, conflict
 from windfall.worker.running.slots import Held, JobSpec, Slot, Warm
 from windfall.worker.running.window import shrink
@@ -54,6 +55,9 @@ class SlotPool:
         self._transfers = transfers
         self._on_result = on_result
         self._resources = resources or Devices({}, [])
+        self._cores = Cores(slots, nodes())
+        self._has_pinned = False
+        """Whether a slot was ever pinned: until then nothing is said of cores."""
         self.checkpoints = Checkpoints(f"{folder}-checkpoints", transfers)
         self.slots = [Slot(index, folder) for index in range(slots)]
         self._backlog: deque[Held] = deque()
@@ -201,7 +205,10 @@ class SlotPool:
                 return None
         if held.spec.cpus > 1:
             free = [slot for slot in self.slots if slot.is_free]
-            return free[0] if len(free) >= min(held.spec.cpus, len(self.slots)) else None
+            width = min(held.spec.cpus, len(self.slots))
+            if len(free) >= width and held.spec.pin:
+                return self.slots[self._cores.together([slot.index for slot in free], width)[0]]
+            return free[0] if len(free) >= width else None
         key = held.spec.warm_key
         best: Slot | None = None
         best_load = ahead * 2
@@ -228,14 +235,23 @@ class SlotPool:
             self._count += 1
             warm = slot.start_warm(self._count, held.spec)
             self._selector.register(warm.line, selectors.EVENT_READ, lambda: self._hear_warm(slot, warm))
+        lent = self._lent(slot, held.spec) if held.spec.cpus > 1 else []
+        if held.spec.pin or self._has_pinned:
+            self._has_pinned = True
+            slot.pin(self._cores.of([slot.index, *(other.index for other in lent)]) if held.spec.pin else ())
         if not slot.give(held):
             return False
-        lend = held.spec.cpus - 1
-        for other in self.slots:
-            if lend > 0 and other is not slot and other.is_free:
-                other.lent_to = slot
-                lend -= 1
+        for other in lent:
+            other.lent_to = slot
         return True
+
+    def _lent(self, slot: Slot, spec: JobSpec) -> list[Slot]:
+        """Free slots whose cores a wide task uses beside its own."""
+        free = [other for other in self.slots if other is not slot and other.is_free]
+        if spec.pin:
+            chosen = self._cores.together([each.index for each in (slot, *free)], min(spec.cpus, len(self.slots)))
+            return [self.slots[index] for index in chosen if index != slot.index]
+        return free[: spec.cpus - 1]
 
     def start_first(self) -> None:
         """Start the runner of one slot before there is a task: it loads while the server is asked."""

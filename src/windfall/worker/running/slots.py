@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from math import ceil
 from typing import Any
 
 from windfall.worker.running import channel
@@ -35,17 +36,20 @@ class JobSpec:
         """`share`: variables that tell a task which units of resources it has."""
         self.ident = ident
         self.is_call = fields.get("kind") == "call"
-        self.cpus = max(1, int(fields.get("cpus") or 1))
+        self.cpus = max(1, ceil(fields.get("cpus") or 1))
+        self.pin = bool(fields.get("pin"))
         self.wall_s: float | None = fields.get("wall_s")
         self.grace_s = float(fields.get("grace_s", 10))
         self.checkpoint_s: float | None = fields.get("checkpoint_s")
         self.inputs: list[tuple[str, str, int]] = [(row[0], row[1], row[3]) for row in fields.get("inputs") or []]
         self.units: list[tuple[str, int, int]] = [(row[0], row[1], row[2]) for row in fields.get("units") or ()]
         self.share = share
+        own = fields.get("env") or {}
+        threads = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(self.cpus)}
         self.fields: dict[str, Any] = {
             "job": job,
             "host": host,
-            "env": {**(fields.get("env") or {}), **share},
+            "env": {**threads, **own, **share},
             "cwd": fields.get("cwd"),
             "inputs": [],
             "outputs": fields.get("outputs") or [],
@@ -57,8 +61,8 @@ class JobSpec:
             "checkpoint_s": self.checkpoint_s,
         }
         # A library that has seen a GPU keeps it: calls with other GPUs get another process.
-        own = (fields.get("python") or python, fields.get("memory_bytes"), *sorted(share.items()))
-        self.warm_key = own if self.is_call else None
+        key = (fields.get("python") or python, fields.get("memory_bytes"), *sorted(share.items()))
+        self.warm_key = key if self.is_call else None
         self.failure: str | None = None
         self.missing = {sha256 for _, sha256, _ in self.inputs}
 
@@ -121,6 +125,8 @@ class Slot:
         self.line: channel.Line | None = None
         self._known: set[int] = set()
         self._warm_count = 0
+        self._pinned: tuple[channel.Queue | None, tuple[int, ...]] = (None, ())
+        """The queue whose reader was last told which cores to use, and these; none: those of the worker."""
 
     @property
     def head(self) -> Held | None:
@@ -150,6 +156,13 @@ class Slot:
         theirs.close()
         self.line = channel.Line(ours)
         self._known = set()
+
+    def pin(self, cores: tuple[int, ...]) -> None:
+        """Attempts that are given from now on run on these cores; none: on those of the worker."""
+        queue = self.warm.queue if self.warm else self.queue
+        if queue is not None and (queue is not self._pinned[0] or cores != self._pinned[1]):
+            queue.put(("pin", cores), self.folder)
+            self._pinned = (queue, cores)
 
     def start_warm(self, ident: int, spec: JobSpec) -> Warm:
         """Have the runner start a Python process that takes calls from a queue of its own."""
@@ -199,6 +212,8 @@ class Slot:
                 message = channel.message_of(packet)
                 if message[0] == "spec":
                     known.discard(message[1])
+                elif message[0] == "pin":
+                    self._pinned = (None, ())  # not told: it is said again with the next attempt
                 elif message[0] in ("task", "call"):
                     held = self.in_hand.pop(message[1])
                     held.slot = None

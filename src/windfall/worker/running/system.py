@@ -43,6 +43,12 @@ def die_with_parent(signum: int) -> bool:
     return _prctl(_PR_SET_PDEATHSIG, signum)
 
 
+def use_cores(cores: tuple[int, ...]) -> None:
+    """This process, and what it starts, runs on these cores. One that has gone offline is no reason to fail a task."""
+    with contextlib.suppress(OSError, ValueError):
+        os.sched_setaffinity(0, cores)
+
+
 def wait_for(process: subprocess.Popen[bytes], timeout_s: float) -> None:
     """Wait until a child has ended, and for no moment longer. TimeoutExpired if it has not ended in time."""
     pidfd_open = getattr(os, "pidfd_open", None)  # since Python 3.9
