@@ -19,7 +19,7 @@ from windfall.units import parse_deadline, parse_duration, parse_money, show_dur
 @click.option("--priority", type=float, metavar="P", help="Higher goes first.")
 @click.option("--memory", metavar="SIZE", help="2G, or 2G*attempt.")
 @click.option(
-    "--fixed-memory/--growing-memory", default=None, help="After a death of too little memory: as much, or more."
+    "--fixed-memory/--growing-memory", default=None, help="Too little memory: try with as much, or more."
 )
 @click.option("--wall", metavar="TIME", help="Kill an attempt that takes longer.")
 @click.option("--max-failures", type=int, metavar="N", help="Attempts that may fail, per task.")
