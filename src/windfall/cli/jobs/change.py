@@ -18,9 +18,7 @@ from windfall.units import parse_deadline, parse_duration, parse_money, show_dur
 @click.option("--pause/--unpause", "paused", default=None, help="Start no more tasks; or start them again.")
 @click.option("--priority", type=float, metavar="P", help="Higher goes first.")
 @click.option("--memory", metavar="SIZE", help="2G, or 2G*attempt.")
-@click.option(
-    "--fixed-memory/--growing-memory", default=None, help="Too little memory: try with as much, or more."
-)
+@click.option("--fixed-memory/--growing-memory", default=None, help="Too little memory: try with as much, or more.")
 @click.option("--wall", metavar="TIME", help="Kill an attempt that takes longer.")
 @click.option("--max-failures", type=int, metavar="N", help="Attempts that may fail, per task.")
 @click.option("--max-losses", type=int, metavar="N", help="Attempts lost with their host, per task.")
