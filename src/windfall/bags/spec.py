@@ -74,6 +74,10 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
         return (self.last - self.first) // self.step + 1
 
 
+MAX_QUORUM = 10
+"""Owners of volunteers' hosts that a job may ask to agree."""
+
+
 class InputFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A file that is sent along: its name below the attempt's directory, its content by hash."""
 
@@ -143,6 +147,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     priority: float = 0.0
     replication: Literal["", "idle-slots", "queued"] = ""  # where replicas come from; empty: as the server says
     max_replicas: int | None = None  # of one task at a time; None: as the server says
+    quorum: int = 0  # owners of volunteers' hosts that must agree on a result; 0: it is not for volunteers
     deadline_s: float | None = None  # from submission
     budget_microusd: int | None = None
     pools: list[str] = []  # whose offers may be rented for it
@@ -345,6 +350,14 @@ def _check_numbers(spec: JobSpec, where: str) -> None:
         raise BadInput(f"{where}: checkpoint must be more than 0 seconds, not {spec.checkpoint_s:g}", hint="as in 5m")
     if spec.max_replicas is not None and not 1 <= spec.max_replicas <= MAX_REPLICAS:
         raise BadInput(f"{where}: max_replicas must be 1 to {MAX_REPLICAS:,}, not {_short(spec.max_replicas)}")
+    if not 0 <= spec.quorum <= MAX_QUORUM:
+        raise BadInput(f"{where}: quorum must be 0 to {MAX_QUORUM}, not {_short(spec.quorum)}")
+    if spec.quorum and spec.kind == "call":
+        raise BadInput(f"{where}: Python calls cannot be run by volunteers", hint="leave quorum out, or give a command")
+    if spec.quorum and (spec.cwd is not None or spec.task_cwd is not None):
+        raise BadInput(
+            f"{where}: volunteers' hosts have no directory {spec.cwd or spec.task_cwd}", hint="send files: --input"
+        )
     if not 0 < spec.confidence < 1:
         raise BadInput(f"{where}: confidence must be between 0 and 1, not {spec.confidence:g}", hint="as in 0.99")
     if not abs(spec.priority) <= MAX_AMOUNT:

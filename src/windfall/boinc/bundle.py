@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from msgspec import Struct
 
@@ -152,8 +152,3 @@ def _exactly(file: BinaryIO, count: int) -> bytes:
     if len(data) != count:
         raise BadArchive("it ends early")
     return data
-
-
-def fingerprint(end: TaskEnd, hashes: dict[str, str]) -> list[Any]:
-    """What two replicas must agree on: standard output and the files, not the times and not standard error."""
-    return [end.stdout, end.dropped[0], sorted((name, hashes[name]) for name, *_ in end.files)]

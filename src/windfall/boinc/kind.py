@@ -94,4 +94,9 @@ def _front(pool: PoolConfig, place: Place, service: object) -> Front:
     return Front(pool, place.directory, service)
 
 
-KIND = Kind(gives=NOTHING, settings=BoincSettings, check=check, front=_front)
+def _deadlines_s(pool: PoolConfig) -> tuple[float, float]:
+    settings: BoincSettings = pool.settings
+    return settings.deadline_s, settings.least_deadline_s
+
+
+KIND = Kind(gives=NOTHING, settings=BoincSettings, check=check, front=_front, deadlines_s=_deadlines_s)

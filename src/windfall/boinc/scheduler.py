@@ -11,7 +11,7 @@ import hashlib
 import logging
 from collections.abc import Iterable
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 from msgspec import Struct, field
@@ -31,6 +31,7 @@ from windfall.core.matching.bundles import run_s
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import Attempt
 from windfall.server.http.exchange import output_rows
+from windfall.server.http.fingerprints import fingerprint
 from windfall.server.http.handing_out import fail, hand_out
 from windfall.store.contract import Batch
 from windfall.wire.messages import CANCELLED, CAUSES, DONE, INPUTS, LOST, OOM, PREEMPTED, TIME
@@ -89,21 +90,20 @@ class Scheduler:
         reply = self._front.empty_reply(account)
         await self._take_reports(request.reports, account)
         reply.acks = [report.name for report in request.reports]
-        host, assigned = await self._ask(request, account, name)
+        held = self._held(request.held, account)
+        host, assigned = await self._ask(request, account, name, held)
         if request.hostid != host.number:
             reply.hostid = host.number
         reply.host_credit = credit_of(host)
         key_is_good = self._front.tell_key(request.key, reply)
-        held = self._held(request.held, account)
         reply.aborts = [told for told in request.held if told not in held]
-        if not key_is_good:
-            return reply
-        lost = [key for key in host.held if key not in held.values_flat]
-        fresh = {key for piece in assigned for key in _keys(piece)}
-        free = max(1, ceil(request.idle) or host.slots)
-        again = grouped((key for key in lost if key not in fresh), names.MAX_BUNDLE)
-        new = [bundle for piece in assigned for bundle in _split(piece, free)]
-        reply.work = await self._work([*again, *new][: self._front.settings.most_results], host)
+        if key_is_good:
+            fresh = {key for piece in assigned for key in _keys(piece)}
+            lost = [key for key in host.held if key not in held.attempts and key not in fresh and self._is_live(key)]
+            free = max(1, ceil(request.idle) or host.slots)
+            new = [bundle for piece in assigned for bundle in _split(piece, free)]
+            bundles = [*grouped(lost, names.MAX_BUNDLE), *new]
+            reply.work = await self._work(bundles[: self._front.settings.most_results])
         return reply
 
     # --- who asks ---
@@ -123,7 +123,9 @@ class Scheduler:
             "round_trip_s": ROUND_TRIP_S, "client": f"BOINC {request.version}", "model": machine.model,
         }  # fmt: skip
 
-    async def _ask(self, request: SchedulerRequest, account: Account, name: str) -> tuple[Host, list[Assigned]]:
+    async def _ask(
+        self, request: SchedulerRequest, account: Account, name: str, held: Held
+    ) -> tuple[Host, list[Assigned]]:
         service = self._service
         known = service.state.host(name)
         slots = request.host.cpus
@@ -136,11 +138,24 @@ class Scheduler:
             want = min(MAX_WANT, max(ceil(request.idle), slots - out, 0 if out else 1))
             room = MAX_ROOM
         n = 1 if known is None else known.session.n + 1
-        event = HostAsked(service.driver.clock(), name, BOOT, n, want, slots, ad, room=room)
+        holds = None if known is None else self._holds(known, held)
+        event = HostAsked(service.driver.clock(), name, BOOT, n, want, slots, ad, holds=holds, room=room)
         record = (await service.driver.submit([event]))[-1]
         decided = record.decided
         assert isinstance(decided, HostAnswered)
         return service.state.hosts[decided.host], list(decided.assigned)
+
+    def _holds(self, host: Host, held: Held) -> list[Key] | None:
+        """What the host has, if the engine believes that it has more: attempts that were given up and are not there.
+
+        Those that are missing and still wanted are sent again.
+        """
+        there = [key for key in host.held if key in held.attempts or self._is_live(key)]
+        return None if len(there) == len(host.held) else there
+
+    def _is_live(self, key: Key) -> bool:
+        bag = self._service.state.bags.get(key[0])
+        return bag is not None and bag.attempts.find(key[1], key[2]) is not None
 
     # --- what a client has ---
 
@@ -172,7 +187,7 @@ class Scheduler:
             keys = [key for key in bundle.attempts() if self._is_of(key, account)]
             if keys:
                 held[name] = keys
-                held.values_flat.update(keys)
+                held.attempts.update(keys)
         return held
 
     # --- reports ---
@@ -213,17 +228,21 @@ class Scheduler:
                 results.append(Result(*key, CAUSES.index(cause), report.exit, start, now))
                 ended.outputs.append((key, _pack([b"", report.stderr.encode()[-65536:], b"", None])))
             else:
-                end, row = ends[task]
+                end, row, digest = ends[task]
                 run = min(end.run_s, max(0.0, now - attempt.sent))
                 code = end.exit if end.cause != DONE else 0
                 cpu_s = min(end.cpu_s, run * host.slots)
-                results.append(Result(*key, CAUSES.index(end.cause), code, now - run, now, cpu_s, end.rss_bytes))
+                number = CAUSES.index(end.cause)
+                results.append(Result(*key, number, code, now - run, now, cpu_s, end.rss_bytes, digest))
                 ended.outputs.append((key, row))
 
     def _unpacked(
         self, report: Report, bundle: Bundle, wanted: Iterable[int]
-    ) -> dict[int, tuple[TaskEnd, bytes]] | None:
-        """The end of each task with the row that is kept of it; None if the report is no success. Runs in a thread."""
+    ) -> dict[int, tuple[TaskEnd, bytes, str]] | None:
+        """The end of each task with the row that is kept of it and its fingerprint; None if the report is no success.
+
+        Runs in a thread.
+        """
         file = report.files[0] if report.files else None
         if report.state != FINISHED or report.exit or file is None or file.refused or file.name != bundle.output:
             return None
@@ -237,10 +256,10 @@ class Scheduler:
             except BadArchive as error:
                 log.warning("the output of %s is refused: %s", report.name, error)
                 return None
-            return {end.task: (end, self._kept(end, archive)) for end in ends if end.task in set(wanted)}
+            return {end.task: (end, *self._kept(end, archive)) for end in ends if end.task in set(wanted)}
 
-    def _kept(self, end: TaskEnd, archive: Any) -> bytes:
-        """What is kept of a task; its files become blobs."""
+    def _kept(self, end: TaskEnd, archive: BinaryIO) -> tuple[bytes, str]:
+        """What is kept of a task, and its fingerprint; its files become blobs."""
         files: list[tuple[str, str, int, int]] = []
         for name, mode, at, size in end.files:
             archive.seek(at)
@@ -254,19 +273,20 @@ class Scheduler:
             more["outputs"] = sorted(files)
         if any(end.dropped):
             more["dropped"] = end.dropped
-        return _pack([end.stdout, end.stderr, b"", more or None])
+        digest = fingerprint(end.stdout, end.dropped[0], files) if end.cause == DONE else ""
+        return _pack([end.stdout, end.stderr, b"", more or None]), digest
 
     # --- work ---
 
-    async def _work(self, bundles: list[Bundle], host: Host) -> list[SentWork]:
+    async def _work(self, bundles: list[Bundle]) -> list[SentWork]:
         made: list[SentWork] = []
         for bundle in bundles:
-            work = await self._sent(bundle, host)
+            work = await self._sent(bundle)
             if work is not None:
                 made.append(work)
         return made
 
-    async def _sent(self, bundle: Bundle, host: Host) -> SentWork | None:
+    async def _sent(self, bundle: Bundle) -> SentWork | None:
         front = self._front
         tasks, failed = self.tasks_of(bundle)
         if failed:
@@ -348,7 +368,7 @@ class Held(dict[str, list[Key]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.values_flat: set[Key] = set()
+        self.attempts: set[Key] = set()
 
 
 def _own_env(job: int, task: int, attempt: int) -> dict[str, str]:

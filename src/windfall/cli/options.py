@@ -203,7 +203,7 @@ class BehindDashes(SectionedCommand):
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
         "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "fleet", "planner",
                                "confidence"),
-        "Policies": ("priority", *POLICY_NAMES, "replication", "max_replicas", "attributes"),
+        "Policies": ("priority", *POLICY_NAMES, "replication", "max_replicas", "quorum", "attributes"),
         "Server and output": ("server", "token", "token_file", "cafile", "patience_s", "directory", "listen", "tail",
                               "max_wait_s", "as_json", "help"),
     }  # fmt: skip
@@ -332,6 +332,9 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     click.option(
         "--max-replicas", type=int, metavar="N", help="Replicas of a task at a time.  [default: as the server says]"
     ),
+    click.option(
+        "--quorum", type=int, metavar="N", help="Volunteers may run it; N of them must agree.  [default: not for them]"
+    ),
     click.option("--grace", metavar="TIME", help="Time from SIGTERM to SIGKILL.  [default: 10s]"),
     click.option("--output-cap", metavar="SIZE", help="Output kept per task.  [default: 1M]"),
     *POLICY_OPTIONS,
@@ -361,7 +364,7 @@ _BAG_NAMES = [
     "fleet", "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd",
     "stdin_text", "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "gpus", "resources", "pin",
     "max_failures", "max_losses",
-    "max_failed_tasks",
+    "max_failed_tasks", "quorum",
     "priority", "replication", "max_replicas", "grace", "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip
 

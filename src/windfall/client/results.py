@@ -25,6 +25,7 @@ _TEXTS = {
     "no-cwd": "no such working directory",
     "preempted": "worker was stopped",
     "bad-task": "the server could not make its command",
+    "disagreed": "volunteers came to different results",
     "cancelled": "cancelled",
     "lost": "host vanished",
 }

@@ -22,8 +22,10 @@ Stop = tuple[int, str]
 """A job that is stopped, and why."""
 # What is made of one result.
 ACCEPTED, RETRIED, FAILED_FOR_GOOD, REQUEUED, LOST_FOR_GOOD, STALE, WASTE, DROPPED, OTHERS_RUN, RETURNED = range(10)
+VOTED = 10
 VERDICT_NAMES = (
     "accepted", "retried", "failed", "requeued", "lost", "stale", "waste", "dropped", "others run", "returned",
+    "waits for others to agree",
 )  # fmt: skip
 
 
@@ -74,6 +76,15 @@ class Lessons(Struct, array_like=True, gc=False):
     advice: list[Advice] = []
 
 
+class Checked(Struct, array_like=True, gc=False):
+    """A volunteer's host whose result was confirmed (1), contradicted (-1) or accepted as it was (0)."""
+
+    host: int
+    verdict: int
+    granted_s: float = 0.0
+    """Processor seconds that it is credited."""
+
+
 class ResultsJudged(Decision):
     verdicts: list[int]
     observed: list[int] = []
@@ -86,6 +97,8 @@ class ResultsJudged(Decision):
     advice: list[Advice] = []
     memory: list[tuple[int, int]] = []
     """(place, bytes) of results that died of too little memory, and what their tasks get from now on."""
+    checked: list[Checked] = []
+    """What accepted results say about hosts of volunteers."""
 
 
 class HostAnswered(Decision):
@@ -178,6 +191,8 @@ class TimeJudged(Decision):
     """Machines that end before a billing cycle that would exceed the budget of their job."""
     replicated: list[tuple[int, list[int]]] = []
     """(job, tasks of which one more replica enters the queue) of jobs whose replication cycle is over."""
+    renewed: list[int] = []
+    """Hosts of volunteers, which may be silent for days: their leases begin anew."""
 
 
 class ClientsAsked(Decision):

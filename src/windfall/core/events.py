@@ -86,6 +86,8 @@ class JobRules(Struct, frozen=True, array_like=True):
     """Replicas of one of its tasks at a time; 0: as many as the server allows."""
     fleet: str = ""
     """The named fleet that serves it; empty: if it may rent machines, one of its own."""
+    quorum: int = 0
+    """Owners of volunteers' hosts that must agree on a result; 0: it is not for volunteers."""
 
 
 class Bookkeeping(Struct, frozen=True, array_like=True):
@@ -216,6 +218,8 @@ class Result(Struct, array_like=True, gc=False):
     end: float
     cpu_s: float = 0.0
     rss_bytes: int = 0
+    digest: str = ""
+    """What a success left, as a hash that equal results share; only of jobs with a quorum."""
 
 
 class ResultsReported(Event):

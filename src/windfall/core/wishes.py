@@ -16,6 +16,7 @@ from windfall.core.decisions import (
     REQUEUED,
     RETRIED,
     RETURNED,
+    VOTED,
     HostAnswered,
     JobTaken,
     ResultsJudged,
@@ -149,7 +150,7 @@ def there(state: State, fleet: int) -> list[MachineState]:
 # --- whom to wake ---------------------------------------------------------------------------------------------------
 
 
-_WAITS_AGAIN = frozenset({RETRIED, REQUEUED, RETURNED})
+_WAITS_AGAIN = frozenset({RETRIED, REQUEUED, RETURNED, VOTED})
 """Verdicts after which a task waits again."""
 
 

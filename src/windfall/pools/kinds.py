@@ -101,12 +101,16 @@ class PoolConfig(Struct):
         least_slots = self.of.least_slots if self.least_slots is None else self.least_slots
         return PoolRules(
             self.name, self.kind, self.most, self.slots, float(self.price), float(self.per_minute), joins_itself,
-            backlog, min(least_slots, self.slots),
+            backlog, min(least_slots, self.slots), *self.of.deadlines_s(self),
         )  # fmt: skip
 
 
 def _no_check(pool: PoolConfig, where: str) -> None:
     pass
+
+
+def _no_deadlines(pool: PoolConfig) -> tuple[float, float]:
+    return 0.0, 0.0
 
 
 class Front(Protocol):
@@ -137,6 +141,8 @@ class Kind(Struct, frozen=True):
     unreachable_exit: str = "1h"
     token_life: str = "1h"
     """Where workers may wait longer before they begin, a longer one, or `shipped.renew_token` while they wait."""
+    deadlines_s: Callable[[PoolConfig], tuple[float, float]] = _no_deadlines
+    """Of volunteers: how long an attempt may take while nothing was learned, and at least, in seconds."""
     front: Callable[[PoolConfig, Place, object], Front] | None = None
     """Makes the application that its hosts talk to in a protocol of their own; gets the service of the server."""
     offers: Callable[[PoolConfig], tuple[Offer, ...]] | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Why an attempt ended. The server adds LOST and BAD_TASK to what a worker reports.
+# Why an attempt ended. The server adds LOST, BAD_TASK and DISAGREED to what a worker reports.
 DONE: Final = "done"  # exit code 0 and every declared output arrived
 EXIT: Final = "exit"  # ended with another exit code
 SIGNAL: Final = "signal"  # killed by a signal that neither the worker nor a limit sent
@@ -25,9 +25,11 @@ PREEMPTED: Final = "preempted"  # the host had to end (notice, lifetime, SIGTERM
 CANCELLED: Final = "cancelled"  # the server asked for it
 LOST: Final = "lost"  # the host vanished, restarted, or its runner died
 BAD_TASK: Final = "bad-task"  # the server could not make its command; no host was told to run it
+DISAGREED: Final = "disagreed"  # hosts of volunteers came to different results, too often
 
 CAUSES: Final = (
     DONE, EXIT, SIGNAL, OOM, TIME, PYTHON, OUTPUTS, INPUTS, NO_COMMAND, NO_CWD, PREEMPTED, CANCELLED, LOST, BAD_TASK,
+    DISAGREED,
 )  # fmt: skip
 
 LOSSES: Final = frozenset({PREEMPTED, LOST, NO_CWD})

@@ -87,7 +87,12 @@ def test_fifty_tasks_come_back_byte_for_byte_while_client_and_server_are_killed(
     program.chmod(0o755)
     first, second = world.volunteer("ada"), world.volunteer("bob")
     job = world.client.submit(
-        ["./program.sh", "{}"], range(50), inputs=[f"program.sh={program}"], outputs=["table-{}.txt"], max_losses=100
+        ["./program.sh", "{}"],
+        range(50),
+        inputs=[f"program.sh={program}"],
+        outputs=["table-{}.txt"],
+        max_losses=100,
+        quorum=1,
     )
     until(lambda: job.status()["tasks"]["done"] >= 2, "two tasks are done")
     world.cluster.kill_server()

@@ -74,6 +74,8 @@ class FakeHost:
             "memory_mb": 100, "round_trip_s": 0.5, "pool": ("cheap", "dear", "volunteers")[slots - 1],
             "resources": {"gpus": slots},
         }  # fmt: skip
+        if slots == 3:
+            self.ad["owner"] = "1"
         self.boot, self.n = 1, 0
         self.held: list[tuple[int, int, int]] = []
         self.ending: list[tuple[int, int, int]] = []
@@ -117,9 +119,11 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(target=jobs, count=st.integers(1, 12), failures=st.integers(1, 3), losses=st.integers(1, 3),
           limit=st.sampled_from([None, None, 0, 2]), priority=st.integers(0, 2), streaming=st.booleans(),
           policies=st.sampled_from(POLICIES), gpus=st.sampled_from([300, 500, 1000, 1500, 2000]),
-          licences=st.sampled_from([0, 500, 1000]))  # fmt: skip
-    def submit(self, count, failures, losses, limit, priority, streaming, policies, gpus, licences):
-        rules = JobRules("j", priority=float(priority), max_failed_tasks=limit, streaming=streaming, policies=policies)
+          licences=st.sampled_from([0, 500, 1000]), quorum=st.sampled_from([0, 1, 2]))  # fmt: skip
+    def submit(self, count, failures, losses, limit, priority, streaming, policies, gpus, licences, quorum):
+        rules = JobRules(
+            "j", priority=float(priority), max_failed_tasks=limit, streaming=streaming, policies=policies, quorum=quorum
+        )
         needs = (("gpus", gpus), ("licence", licences))[: 1 + (licences > 0)]
         classes = [
             TaskClass(1.0, max_failures=failures, max_losses=losses),
@@ -176,14 +180,14 @@ class EngineMachine(RuleBasedStateMachine):
         self.step(SeriesImported(self.t, "cheap/spot", source, [(place, 1.0, hours)], prices))
         assert self.state.fleet.markets["cheap/spot"].sources[-1] == source
 
-    @rule(index=st.integers(0, 2), count=st.integers(1, 4), cause=st.sampled_from(CAUSES), late=st.booleans())
-    def report(self, index, count, cause, late):
+    @rule(index=st.integers(0, 2), count=st.integers(1, 4), cause=st.sampled_from(CAUSES), late=st.booleans(),
+          digest=st.sampled_from("ab"))  # fmt: skip
+    def report(self, index, count, cause, late, digest="a"):
         host = self.hosts[index]
         chosen: dict[tuple[int, int], tuple[int, int, int]] = {key[:2]: key for key in host.held[:count]}
         keys = list(chosen.values())
-        results = [
-            Result(*key, CAUSES.index(cause), 0 if cause == "done" else 1, self.t - late, self.t) for key in keys
-        ]
+        code = 0 if cause == "done" else 1
+        results = [Result(*key, CAUSES.index(cause), code, self.t - late, self.t, digest=digest) for key in keys]
         record = self.step(ResultsReported(self.t, host.name, results))
         for key, verdict in zip(keys, record.decided.verdicts, strict=True):
             host.held.remove(key)

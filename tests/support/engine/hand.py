@@ -77,9 +77,19 @@ class Hand:
             for task in range(piece.first, piece.first + piece.count)
         ]
 
-    def report(self, host: str, *keys: Key, cause: str = "done", run_s: float = 1.0) -> list[int]:
-        code = 0 if cause == "done" else 1
-        results = [Result(*key, CAUSES.index(cause), code, self.t - run_s, self.t, run_s) for key in keys]
+    def report(
+        self,
+        host: str,
+        *keys: Key,
+        cause: str = "done",
+        run_s: float = 1.0,
+        digest: str = "",
+        cpu_s: float | None = None,
+    ) -> list[int]:
+        code, cpu_s = 0 if cause == "done" else 1, run_s if cpu_s is None else cpu_s
+        results = [
+            Result(*key, CAUSES.index(cause), code, self.t - run_s, self.t, cpu_s, digest=digest) for key in keys
+        ]
         return self.step(ResultsReported(self.t, host, results)).decided.verdicts
 
     def wait(self, seconds: float) -> None:

@@ -186,8 +186,29 @@ def units() -> list[Record]:
     return hand.log
 
 
+def volunteers() -> list[Record]:
+    """Hosts of volunteers that agree, lie, fall silent past their deadlines and report late; a worker beside them."""
+    hand = Hand(lease_s=30.0)
+    rules = PoolRules("boinc", "boinc", 10, joins_itself=True, deadline_s=300.0, least_deadline_s=100.0)
+    hand.step(PoolsConfigured(hand.t, [rules]))
+    hand.submit(6, name="checked", quorum=2)
+    hand.submit(2, [TaskClass(max_failures=1)], name="disputed", quorum=2)
+    for turn in range(8):
+        for owner in "1234":
+            host = f"boinc-{owner}"
+            for key in hand.tasks(host, 2, slots=2, pool="boinc", owner=owner):
+                late = owner == "3" and turn == 1
+                if late:
+                    hand.wait(400.0)
+                digest = owner if key[0] == 2 or (owner == "4" and turn == 0) else "same"
+                hand.report(host, key, digest=digest)
+        hand.wait(50.0)
+    hand.report("worker", *hand.tasks("worker", 4, slots=4), digest="same")
+    return hand.log
+
+
 WORLDS = {"rented": rented, "grid": grid, "by hand": by_hand, "every event": every_event, "fleets": fleets,
-          "forgotten": forgotten, "units": units}  # fmt: skip
+          "forgotten": forgotten, "units": units, "volunteers": volunteers}  # fmt: skip
 
 
 def store(format_: int, name: str, log: list[Record]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from msgspec.structs import replace
+
 from windfall import graph as graphs
 from windfall.core.decisions import (
     ACCEPTED,
@@ -14,6 +16,7 @@ from windfall.core.decisions import (
     RETRIED,
     RETURNED,
     STALE,
+    VOTED,
     WASTE,
     JobLetGo,
     JobSettled,
@@ -45,9 +48,9 @@ from windfall.core.renting.apply import follow
 from windfall.core.sites.apply import welcome
 from windfall.core.state.hosts.hosts import LIVE, Host
 from windfall.core.state.hosts.learned import RunTimes
-from windfall.core.state.jobs.bags import Bag, Terms
-from windfall.core.state.jobs.causes import CANCEL, LOSS_CODES
-from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, NO_EXIT, WAITING
+from windfall.core.state.jobs.bags import Bag, Terms, Vote
+from windfall.core.state.jobs.causes import CANCEL, DISAGREEMENT, LOSS_CODES, SUCCESS
+from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, WAITING
 from windfall.core.state.state import State
 
 
@@ -122,6 +125,7 @@ def apply_job_retried(state: State, event: JobRetried, decided: TasksChosen) -> 
         bag.stopped = ""
     for task in decided.tasks:
         bag.columns.failures[task] = bag.columns.losses[task] = 0
+        bag.progress.votes.pop(task, None)
         if bag.columns.state[task] == FAILED:
             cause = bag.columns.cause[task]
             bag.tally.causes[cause] -= 1
@@ -188,6 +192,8 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
         result = event.results[place]
         bag = bags[result.job]
         bag.progress.memory.setdefault(result.task, []).append((bag.columns.attempts[result.task] + 1, memory_bytes))
+    for check in decided.checked:
+        state.hosts[check.host].record.checked(check.verdict, check.granted_s, event.t, books.host_half_life_s)
     for place, seconds in decided.ran:
         _learn_run_time(state, event.results[place], seconds)
     for job in decided.replan:
@@ -224,6 +230,8 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
         progress.interrupted_s.pop(task, None)
     if progress.memory:
         progress.memory.pop(task, None)
+    if progress.votes:
+        progress.votes.pop(task, None)
     if bag.shape is not None:
         bag.release_children(task)
         index = bag.class_of(task)
@@ -254,13 +262,22 @@ def _blame(state: State, bag: Bag, host: Host | None, result: Result) -> None:
 
 def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: int, t: float) -> None:
     task = result.task
+    if verdict == VOTED:
+        _vote(state, bag, host, result)
+        return
     if verdict in (STALE, WASTE, DROPPED):
         bag.tally.waste += verdict == WASTE
         if 0 <= task < bag.total:
             attempts.release(state, bag, task, result.attempt)
         return
     attempts.release(state, bag, task, result.attempt)
-    charge(bag, host, result, verdict)
+    if result.cause == SUCCESS:
+        # So many volunteers disagree that the task has failed.
+        result = replace(result, cause=DISAGREEMENT)
+        bag.columns.failures[task] += 1
+        bag.progress.votes.pop(task, None)
+    else:
+        charge(bag, host, result, verdict)
     if verdict in (RETRIED, FAILED_FOR_GOOD):
         bag.progress.forget_checkpoint(task)
     if verdict in (RETRIED, REQUEUED, RETURNED):
@@ -273,6 +290,17 @@ def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: i
         bag.tally.last_result_t = max(bag.tally.last_result_t or 0.0, result.end)
         # It failed wherever it was tried, so no host is blamed.
         bag.tally.blame.pop(task, None)
+
+
+def _vote(state: State, bag: Bag, host: Host | None, result: Result) -> None:
+    """Keep a success that waits for others to agree; its task waits again, unless it runs or waits already."""
+    assert host is not None
+    task = result.task
+    attempts.release(state, bag, task, result.attempt)
+    vote = Vote(result.attempt, host.number, host.owner, result.digest, result.cpu_s)
+    bag.progress.votes.setdefault(task, []).append(vote)
+    if bag.columns.state[task] == HELD and task not in bag.attempts.live:
+        attempts.requeue(state, bag, task)
 
 
 def charge(bag: Bag, host: Host | None, result: Result, verdict: int) -> None:

@@ -18,11 +18,12 @@ from windfall.core.decisions import (
     RETRIED,
     RETURNED,
     STALE,
+    VOTED,
     WASTE,
     ResultsJudged,
 )
 from windfall.core.events import Result, ResultsReported
-from windfall.core.jobs import attempts, stops
+from windfall.core.jobs import attempts, quorum, stops
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes
 from windfall.core.state.jobs.bags import FINAL, Bag
@@ -57,6 +58,8 @@ def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> Non
         host = state.hosts.by_name.get(event.host)
         if host is not None:
             judged.observed, judged.advice = timeouts.lessons_of_results(state, host, event.results, verdicts)
+        if (host is not None and host.owner) or any(result.digest for result in event.results):
+            judged.checked = quorum.checks(state, host, event.results, verdicts)
         if state.fleet.plans:
             judged.ran, judged.replan = runtimes.lessons_of_results(state, host, event.results, verdicts)
         if len(verdicts) == 1:
@@ -113,7 +116,7 @@ def judge(state: State, result: Result, reporter: int, t: float) -> int:
     if known is not None and known.host != reporter and reporter != SERVER:
         return STALE
     if result.cause == SUCCESS:
-        return ACCEPTED
+        return _judge_success(state, bag, result, reporter) if bag.rules.quorum else ACCEPTED
     if live is None:
         return STALE
     others = len(bag.attempts.live[result.task]) > 1
@@ -130,6 +133,14 @@ def judge(state: State, result: Result, reporter: int, t: float) -> int:
         # Another attempt would end the same way.
         return FAILED_FOR_GOOD
     return FAILED_FOR_GOOD if bag.columns.failures[result.task] + 1 >= rules.max_failures else RETRIED
+
+
+def _judge_success(state: State, bag: Bag, result: Result, reporter: int) -> int:
+    """Of a job that volunteers may run: whether enough of them agree."""
+    if quorum.is_enough(state, bag, result, state.hosts.get(reporter)):
+        return ACCEPTED
+    others = len(bag.attempts.live.get(result.task, ())) > 1
+    return FAILED_FOR_GOOD if quorum.is_hopeless(bag, result.task) and not others else VOTED
 
 
 def _judge_no_directory(state: State, bag: Bag, task: int, reporter: int, t: float) -> int:

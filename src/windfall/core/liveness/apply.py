@@ -15,6 +15,9 @@ from windfall.core.state.state import State
 
 
 def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> None:
+    for number in decided.renewed:
+        state.hosts[number].times.seen_t = event.t
+        state.hosts.live.move_to_end(number)
     for number in decided.unknown:
         _fall_silent(state, state.hosts[number], UNKNOWN)
     for number in decided.lost_hosts:

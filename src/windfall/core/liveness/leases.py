@@ -22,6 +22,9 @@ from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.causes import Loss
 from windfall.core.state.state import State
 
+VOLUNTEER_LEASE_S = 14 * 86400.0
+"""Silence after which the host of a volunteer is unknown. What it holds is given up at its report deadline."""
+
 
 def is_due(state: State, t: float) -> bool:
     """Whether a lease, an attempt's deadline, a plan, a budget or a replication cycle has to be looked at by now."""
@@ -42,6 +45,10 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
     lease_s = state.settings.lease_s
     judged = TimeJudged()
     judged.unknown = _silent(state, state.hosts.live, lease_s, event.t)
+    if any(state.hosts[number].owner for number in judged.unknown):
+        judged.renewed = [number for number in judged.unknown if _is_patient(state.hosts[number], event.t)]
+        renewed = set(judged.renewed)
+        judged.unknown = [number for number in judged.unknown if number not in renewed]
     lost = _silent(state, chain(state.hosts.unknown, judged.unknown), 2 * lease_s, event.t)
     gone: set[Key] = set()
     if lost:
@@ -91,6 +98,11 @@ def complete(state: State, event: TimerFired | HostsEnded, judged: TimeJudged) -
     if not losses:
         return
     judged.stopped, judged.lessons = stops.after_losses(state, losses), lessons.of_losses(state, losses, event.t)
+
+
+def _is_patient(host: Host, t: float) -> bool:
+    """Whether silence means nothing yet: clients of volunteers say nothing while they compute, or are switched off."""
+    return bool(host.owner) and host.times.heard_t + VOLUNTEER_LEASE_S > t
 
 
 def _is_hibernated(state: State, bag: Bag, task: int, number: int) -> bool:

@@ -163,9 +163,13 @@ def deadline_s(state: State, bag: Bag, host: Host, t: float, index: int | None =
 
     `index`: the class of the task. In a workflow what the quick classes took says nothing about the others.
     """
+    advice = state.learned.advice.get(key_of(host.pool, bag))
+    if host.owner:
+        return _volunteer_s(
+            state, bag, host, None if advice is None else advice.decision.for_attempt(bag.tally.attempts)
+        )
     if not state.hosts.others_there(host, t, state.settings.lease_s):
         return None
-    advice = state.learned.advice.get(key_of(host.pool, bag))
     if advice is None:
         return PRIOR_S
     wait_s = advice.decision.for_attempt(bag.tally.attempts)
@@ -173,6 +177,13 @@ def deadline_s(state: State, bag: Bag, host: Host, t: float, index: int | None =
         return wait_s
     run_s = None if index is None else class_run_s(bag, index)
     return PRIOR_S if run_s is None else min(wait_s + run_s, CAP_S)
+
+
+def _volunteer_s(state: State, bag: Bag, host: Host, learned_s: float | None) -> float:
+    """The report deadline of a volunteer's host: what was learned, and never less than volunteers expect."""
+    pool = state.supply.pools.get(host.pool)
+    first_s, least_s = (0.0, 0.0) if pool is None else (pool.rules.deadline_s, pool.rules.least_deadline_s)
+    return max(least_s, (first_s or CAP_S) if learned_s is None else learned_s)
 
 
 def class_run_s(bag: Bag, index: int) -> float | None:

@@ -112,7 +112,7 @@ def _waits(state: State, idle: Host, t: float) -> list[tuple[float, int]]:
     found = []
     for number in islice(state.hosts.bundled, HOSTS_LOOKED_AT):
         host = state.hosts[number]
-        if number == idle.number or host.state != LIVE:
+        if number == idle.number or host.state != LIVE or host.owner:
             continue
         key = next(reversed(host.held))
         bag = state.bags[key[0]]

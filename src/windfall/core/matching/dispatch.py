@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.bounds import MAX_HELD
 from windfall.core.decisions import AGAIN, FRESH, LOST_FOR_GOOD, TEST, Assigned, HostAnswered
 from windfall.core.events import HostAsked, TaskClass
-from windfall.core.jobs import stops
+from windfall.core.jobs import quorum, stops
 from windfall.core.liveness import leases, lessons, reliability, timeouts
 from windfall.core.matching import bundles, lifetimes, replicas
 from windfall.core.matching.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 OTHER_HOST_LOOKAHEAD = 8
 """How far down the returned tasks to look for one that did not just fail on the asking host."""
+VOTED_LOOKAHEAD = 1000
+"""How far to look where volunteers have voted: no owner gets a task twice."""
 AVOID_S = 5.0
 """Seconds that a failed task waits for another host than the one where it failed."""
 FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
@@ -327,9 +329,11 @@ class Matcher:
         picked: list[Assigned] = []
         if want <= 0 and room <= 0:
             return picked
-        cap, tails = UNLIMITED, self.state.bags.tails
+        cap, tails, is_volunteer = UNLIMITED, self.state.bags.tails, bool(self.host.owner)
         for group in self.by_rank():
             ending: list[Wants] = []
+            if is_volunteer:
+                group = [entry for entry in group if quorum.admits(entry[0], self.host)]
             if tails:
                 ending = [entry for entry in group if not entry[0].waiting and not entry[0].queues_replicas]
                 group = [entry for entry in group if _has_unsent(entry[0])]
@@ -449,6 +453,8 @@ class Matcher:
     def _suits(self, bag: Bag, index: int) -> bool:
         """Whether this host may run a task of a class, and could begin it now."""
         rules, policy = bag.classes[index], self.policies.of(bag.rules.policies)
+        if not quorum.admits(bag, self.host):
+            return False
         if bag.stopped or bag.rules.paused or max(1, ceil(rules.cpus)) > self.host.slots - self.held:
             return False
         if rules.needs or not self._finishes(bag, rules):
@@ -580,10 +586,12 @@ class Matcher:
         """Tasks that came back, and that this host should have."""
         failover = self.state.settings.failover_pool
         picked: list[int] = []
+        voted = bool(bag.progress.votes and self.host.owner)
+        ahead = VOTED_LOOKAHEAD if voted else OTHER_HOST_LOOKAHEAD
         for position, task in enumerate(queue.again):
-            if len(picked) >= most or position >= most + OTHER_HOST_LOOKAHEAD:
+            if len(picked) >= most or position >= most + ahead:
                 break
-            if self.avoids(bag, task):
+            if self.avoids(bag, task) or (voted and not quorum.may_try(self.state, bag, task, self.host)):
                 continue
             if failover and self.host.pool != failover and needs_failover(bag, task):
                 continue

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from windfall.core.decisions import TAIL_REPLICA, Assigned, Units
 from windfall.core.events import TaskClass
+from windfall.core.jobs.quorum import may_try
 from windfall.core.matching.ads import Ad, bag_ad, job_ad
 from windfall.core.matching.bundles import is_ahead
 from windfall.core.matching.policy import BagPolicy
@@ -97,6 +98,8 @@ def replicas_for(
         room.looks -= 1
         if any(attempt.host == host.number for attempt in attempts):
             continue
+        if bag.rules.quorum and not may_try(state, bag, task, host):
+            continue
         if state.hosts.bundled and _comes_back(state, bag, task, attempts):
             continue
         if patience_s is not None and t - attempts[-1].sent < patience_s:
@@ -130,6 +133,8 @@ def queued_for(
             break
         room.looks -= 1
         attempts = bag.attempts.live[task]
+        if bag.rules.quorum and not may_try(state, bag, task, host):
+            continue
         rules = bag.classes[bag.class_of(task)]
         number = bag.columns.attempts[task] + 1
         if any(attempt.host == host.number for attempt in attempts) or not room.fits(

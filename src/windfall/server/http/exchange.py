@@ -43,14 +43,15 @@ from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.renting.fleet import HIBERNATED, MachineState, machine_of
 from windfall.errors import BadInput, WindfallError
 from windfall.server.host_secrets import newly_shown
+from windfall.server.http.fingerprints import fingerprint
 from windfall.server.http.handing_out import HandedOut, fail, hand_out
 from windfall.server.pool_tokens import PoolToken, check_host
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
 from windfall.wire import VERSION, frames
-from windfall.wire.messages import BAD_TASK, CAUSES
+from windfall.wire.messages import BAD_TASK, CAUSES, DISAGREED, DONE
 
-CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES) if cause != BAD_TASK}
+CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES) if cause not in (BAD_TASK, DISAGREED)}
 """What a worker may report."""
 
 
@@ -122,11 +123,12 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     outputs: list[tuple[Key, bytes]] = []
     if not repeated:
         outputs = take_attachments(service, ask, attachments)
+        digests = digests_of(service, ask, outputs)
         # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
         if ask.checkpoints:
             events += checkpoint_events(ask, now)
         if ask.results:
-            events += result_events(ask, now)
+            events += result_events(ask, now, digests)
     if state.fleet.there and (machine := _hibernated(service, ask.host)) is not None:
         events.append(MachineResumed(now, machine.number, now))
     want, room = ask.want, ask.room
@@ -249,7 +251,23 @@ def checkpoint_events(ask: Ask, now: float) -> list[AnyEvent]:
     ]
 
 
-def result_events(ask: Ask, now: float) -> list[AnyEvent]:
+def digests_of(service: Service, ask: Ask, outputs: list[tuple[Key, bytes]]) -> dict[Key, str]:
+    """What successes left, where volunteers run tasks of the same job: theirs are compared with it."""
+    bags = service.state.bags
+    jobs = {row[0] for row in ask.results if (bag := bags.get(row[0])) is not None and bag.rules.quorum}
+    if not jobs:
+        return {}
+    packed = dict(outputs)
+    found: dict[Key, str] = {}
+    for row in ask.results:
+        if row[0] in jobs and row[3] == DONE:
+            stdout, _, _, more = msgspec.msgpack.decode(packed[row[:3]]) if row[:3] in packed else (b"", b"", b"", None)
+            said = more or {}
+            found[row[:3]] = fingerprint(stdout, (said.get("dropped") or (0, 0))[0], said.get("outputs") or ())
+    return found
+
+
+def result_events(ask: Ask, now: float, digests: dict[Key, str]) -> list[AnyEvent]:
     """The results as events on the server's clock. Two of one task go into two events: each is judged in its turn."""
     results = []
     for job, task, attempt, cause, code, ago_s, run_s, cpu_s, rss, _, _, _, _ in ask.results:
@@ -258,7 +276,9 @@ def result_events(ask: Ask, now: float) -> list[AnyEvent]:
             raise BadInput(f"a result of task {task} has the unknown cause '{cause}'")
         end = now - ago_s if ago_s > 0.0 else now
         start = end - run_s if run_s > 0.0 else end
-        results.append(Result(job, task, attempt, number, code, start, end, cpu_s if cpu_s > 0.0 else 0.0, rss))
+        digest = digests.get((job, task, attempt), "") if digests else ""
+        cpu_s = cpu_s if cpu_s > 0.0 else 0.0
+        results.append(Result(job, task, attempt, number, code, start, end, cpu_s, rss, digest))
     rounds = [results] if len(results) == 1 else _each_task_once(results)
     return [ResultsReported(now, ask.host, round_) for round_ in rounds]
 

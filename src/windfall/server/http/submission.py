@@ -72,6 +72,7 @@ def rules_of(spec: JobSpec, paused: bool = False, replication: str = IDLE_SLOTS)
         replication=spec.replication or replication,
         max_replicas=spec.max_replicas or 0,
         fleet=spec.fleet,
+        quorum=spec.quorum,
     )
 
 

@@ -86,6 +86,11 @@ class Host(Struct, array_like=True, gc=False):
         """How many units of each resource it has."""
         return self.ad.get("resources") or {}
 
+    @property
+    def owner(self) -> str:
+        """The volunteer to whom it belongs; empty: it is trusted."""
+        return self.ad.get("owner") or ""
+
     @classmethod
     def new(cls, number: int, name: str, t: float) -> Host:
         return cls(number, name, Times(t, t, t, t))
@@ -190,7 +195,8 @@ class Hosts(dict[int, Host]):
         """Whether another host could take a task over. A host may have vanished although its lease still runs."""
         for number in reversed(self.live):
             if number != host.number:
-                return self[number].times.heard_t > t - lease_s / 2
+                other = self[number]
+                return other.times.heard_t > t - lease_s / 2 or bool(other.owner)
         return False
 
     def saved(self) -> SavedHosts:

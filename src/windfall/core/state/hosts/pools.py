@@ -30,6 +30,10 @@ class PoolRules(Struct, frozen=True, array_like=True):
     """Workers that may be pending at once: more are asked for only when some of them have come. 0: no such limit."""
     least_slots: int = 0
     """A worker may be smaller than `slots` if less work waits, down to this; 0: all are of one size."""
+    deadline_s: float = 0.0
+    """Of volunteers: how long an attempt may take while nothing was learned; 0: as for other hosts."""
+    least_deadline_s: float = 0.0
+    """Of volunteers: how long it may take at least, whatever was learned."""
 
 
 class Breaker(Struct, frozen=True, array_like=True):

@@ -28,7 +28,11 @@ class Reliability(Struct, array_like=True, gc=False):
     failing_since: float = 0.0
     """When the present row of failures began."""
     granted_s: float = 0.0
-    """Processor seconds of all results that were accepted: what volunteers get credit for."""
+    """Processor seconds that a volunteer's host was credited."""
+    valid: int = 0
+    """Results of it that hosts of other owners have confirmed since the last contradiction."""
+    invalid: int = 0
+    """Results of it that were contradicted."""
 
     @property
     def weight(self) -> float:
@@ -62,7 +66,6 @@ class Reliability(Struct, array_like=True, gc=False):
         self.today += 1
         self.ok_weight += 1.0
         self.cpu_s += cpu_s
-        self.granted_s += cpu_s
         self.failures_in_a_row = 0
         if self.probation_until is not None:
             # It passed its test.
@@ -82,6 +85,16 @@ class Reliability(Struct, array_like=True, gc=False):
         """A task that failed here has succeeded elsewhere."""
         self.fade(t, half_life_s)
         self.error_weight += 1.0
+
+    def checked(self, verdict: int, granted_s: float, t: float, half_life_s: float) -> None:
+        """Others have confirmed (1) or contradicted (-1) a result of this host; 0: it was taken as it was."""
+        self.granted_s += granted_s
+        if verdict > 0:
+            self.valid += 1
+        elif verdict < 0:
+            self.valid = 0
+            self.invalid += 1
+            self.blamed(t, half_life_s)
 
     def lost_task(self) -> None:
         self.lost += 1

@@ -256,8 +256,18 @@ class Tally(Struct, array_like=True):
         self.peaks[index] = (count + 1, max(peak, rss_bytes))
 
 
+class Vote(Struct, frozen=True, array_like=True, gc=False):
+    """A success of a volunteer's host that waits for others to agree."""
+
+    attempt: int
+    host: int
+    owner: str
+    digest: str
+    cpu_s: float = 0.0
+
+
 class Progress(Struct, array_like=True):
-    """Estimated run times and checkpoints of tasks, where known."""
+    """Estimated run times, checkpoints and votes of tasks, where known."""
 
     estimates: Floats = field(default_factory=Floats)
     """Estimated seconds at speed 1, one entry per task; empty without estimates."""
@@ -269,6 +279,8 @@ class Progress(Struct, array_like=True):
     """Seconds (at speed 1) that interrupted attempts had run: a lower bound of the run time."""
     memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Tasks that died of too little memory: (attempt, bytes) from which attempt on they get how much."""
+    votes: dict[int, list[Vote]] = field(default_factory=dict)
+    """Successes of volunteers' hosts by task, until enough agree."""
 
     def forget_checkpoint(self, task: int) -> None:
         """The task is done, or it failed: a failed task begins at its beginning."""

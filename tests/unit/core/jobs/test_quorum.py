@@ -1,0 +1,136 @@
+"""Results of volunteers' hosts: who may have a task, how many must agree, what becomes of those that do not."""
+
+from __future__ import annotations
+
+from tests.support.engine.hand import Hand
+from windfall.core.decisions import ACCEPTED, FAILED_FOR_GOOD, VOTED
+from windfall.core.events import PoolsConfigured, TaskClass
+from windfall.core.jobs.quorum import VALID_IN_A_ROW
+from windfall.core.liveness.leases import VOLUNTEER_LEASE_S
+from windfall.core.state.hosts.pools import PoolRules
+from windfall.core.state.jobs.columns import DONE, FAILED, HELD, WAITING
+from windfall.core.state.snapshot import load, save
+from windfall.wire.messages import CAUSES
+
+
+def volunteer(hand: Hand, owner: str, want: int = 1, name: str = ""):
+    return hand.tasks(name or f"host-{owner}", want, slots=want, pool="boinc", owner=owner)
+
+
+def test_volunteers_get_only_tasks_of_jobs_that_say_so():
+    hand = Hand()
+    hand.submit(5)
+    assert volunteer(hand, "1", 5) == []
+    meant = hand.submit(2, quorum=2)
+    assert [key[0] for key in volunteer(hand, "1", 5)] == [meant.number] * 2
+    assert len(hand.tasks("trusted", 5, slots=5)) == 5
+
+
+def test_a_result_is_accepted_when_hosts_of_two_owners_agree():
+    hand = Hand()
+    bag = hand.submit(1, quorum=2)
+    (first,) = volunteer(hand, "1")
+    assert hand.report("host-1", first, digest="a", cpu_s=3.0) == [VOTED]
+    assert bag.counts[WAITING] == 1
+    assert volunteer(hand, "1", name="other-host-of-1") == [] == volunteer(hand, "1")
+    (second,) = volunteer(hand, "2")
+    assert second[:2] == first[:2] and second[2] == 2
+    assert hand.report("host-2", second, digest="a", cpu_s=9.0) == [ACCEPTED]
+    assert bag.counts[DONE] == 1 and not bag.progress.votes
+    records = [hand.state.host(f"host-{owner}").record for owner in "12"]
+    assert [record.valid for record in records] == [1, 1]
+    # All are credited the least that one claims.
+    assert [record.granted_s for record in records] == [3.0, 3.0]
+
+
+def test_a_lie_is_outvoted_and_costs_the_liar_its_standing():
+    hand = Hand()
+    bag = hand.submit(1, quorum=2)
+    for owner, digest in (("1", "lie"), ("2", "truth")):
+        (key,) = volunteer(hand, owner)
+        assert hand.report(f"host-{owner}", key, digest=digest) == [VOTED]
+    (key,) = volunteer(hand, "3")
+    assert hand.report("host-3", key, digest="truth") == [ACCEPTED]
+    liar, honest = hand.state.host("host-1").record, hand.state.host("host-2").record
+    assert (liar.valid, liar.invalid, liar.granted_s) == (0, 1, 0.0) and liar.error_weight > 0
+    assert (honest.valid, honest.invalid) == (1, 0)
+    assert bag.columns.attempt[0] == key[2]
+
+
+def test_a_trusted_host_decides_alone_and_shows_who_lied():
+    hand = Hand()
+    hand.submit(1, quorum=3)
+    (key,) = volunteer(hand, "1")
+    hand.report("host-1", key, digest="lie")
+    (key,) = hand.tasks("worker")
+    assert hand.report("worker", key, digest="truth") == [ACCEPTED]
+    assert hand.state.host("host-1").record.invalid == 1
+
+
+def test_a_host_with_a_record_is_believed_alone_but_now_and_then():
+    hand = Hand()
+    bag = hand.submit(200, quorum=2)
+    for _ in range(VALID_IN_A_ROW):
+        for owner in "12":
+            (key,) = volunteer(hand, owner)
+            hand.report(f"host-{owner}", key, digest=str(key[1]))
+    assert hand.state.host("host-2").record.valid >= VALID_IN_A_ROW // 2
+    hand.state.host("host-2").record.valid = VALID_IN_A_ROW
+    verdicts = []
+    for _ in range(100):
+        (key,) = volunteer(hand, "2")
+        verdicts += hand.report("host-2", key, digest=str(key[1]))
+    believed = verdicts.count(ACCEPTED)
+    assert 70 <= believed < 100 and verdicts.count(VOTED) == 100 - believed
+    assert bag.counts[DONE] >= believed
+
+
+def test_a_task_on_which_too_many_disagree_has_failed():
+    hand = Hand()
+    bag = hand.submit(1, [TaskClass(max_failures=1)], quorum=2)
+    verdicts = []
+    for owner in "123":
+        (key,) = volunteer(hand, owner)
+        verdicts += hand.report(f"host-{owner}", key, digest=owner)
+    assert verdicts == [VOTED, VOTED, FAILED_FOR_GOOD]
+    assert bag.counts[FAILED] == 1 and CAUSES[bag.columns.cause[0]] == "disagreed"
+
+
+def test_a_late_vote_leaves_a_task_where_it_is():
+    hand = Hand(lease_s=10.0)
+    hand.step(PoolsConfigured(hand.t, [PoolRules("boinc", "boinc", 10, joins_itself=True, deadline_s=50.0)]))
+    bag = hand.submit(1, quorum=2)
+    (first,) = volunteer(hand, "1")
+    hand.wait(60.0)
+    assert bag.counts[WAITING] == 1
+    (second,) = volunteer(hand, "2")
+    assert hand.report("host-1", first, digest="a") == [VOTED]
+    assert bag.counts[HELD] == 1
+    assert hand.report("host-2", second, digest="a") == [ACCEPTED]
+
+
+def test_a_silent_volunteer_keeps_its_tasks_until_their_report_deadline():
+    hand = Hand(lease_s=1000.0)
+    rules = PoolRules("boinc", "boinc", 10, joins_itself=True, deadline_s=5000.0, least_deadline_s=4000.0)
+    hand.step(PoolsConfigured(hand.t, [rules]))
+    bag = hand.submit(1, quorum=1)
+    hand.tasks("worker", 0)
+    volunteer(hand, "1")
+    hand.wait(4900.0)
+    assert hand.state.host("host-1").state == "live" and hand.state.host("worker").state == "gone"
+    assert bag.counts[HELD] == 1
+    hand.wait(200.0)
+    assert bag.counts[WAITING] == 1
+    hand.wait(VOLUNTEER_LEASE_S + 100.0)
+    assert hand.state.host("host-1").state == "gone"
+
+
+def test_votes_survive_a_snapshot():
+    hand = Hand()
+    bag = hand.submit(1, quorum=2)
+    (key,) = volunteer(hand, "1")
+    hand.report("host-1", key, digest="a")
+    hand.state = load(save(hand.state))
+    assert hand.state.bags[bag.number].progress.votes == bag.progress.votes
+    (key,) = volunteer(hand, "2")
+    assert hand.report("host-2", key, digest="a") == [ACCEPTED]
