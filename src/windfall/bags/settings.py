@@ -99,7 +99,8 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "resources": {name: amount for name, amount in amounts_of(settings).items() if amount},
     }
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
-                 "planner", "fleet", "confidence", "replication", "max_replicas", "fixed_memory", "pin", "quorum"):  # fmt: skip
+                 "planner", "fleet", "confidence", "replication", "max_replicas", "fixed_memory", "pin",
+                 "quorum"):  # fmt: skip
         said[name] = getattr(settings, name)
     converted: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
         "memory": ("memory", parse_memory),
