@@ -70,3 +70,10 @@ def test_failures_that_were_not_read_are_counted_behind_their_kind():
     groups.add_unread(list(range(1, 1501)), EXIT_1)
     compared, rest = groups.ordered()
     assert (compared["count"], compared["compared"], rest["count"], rest["compared"]) == (1, True, 1500, False)
+
+
+def test_the_same_words_are_one_group_though_one_of_them_is_a_parameter_of_a_task():
+    groups = Groups()
+    for task, value in enumerate("abc"):
+        groups.add(task, ("no-command", None), b"", "'wc -c' is not on the PATH", final=True, parameters=value)
+    assert [group["count"] for group in groups.ordered()] == [3]

@@ -33,7 +33,8 @@ def joblog(job: str, place: Place) -> None:
     with place.open(patience_s=5.0) as client:
         found = client.job(job)
         commands = {task: command for task, command, _ in found.commands()}
-        ended = sorted((task for task in found.results() if task.end_s is not None), key=lambda task: task.end_s)
+        rows = found.results(wait=False)
+        ended = sorted((task for task in rows if task.end_s is not None), key=lambda task: task.end_s)
     click.echo("\t".join(COLUMNS))
     for line in lines(ended, commands):
         click.echo(line)

@@ -62,6 +62,8 @@ class Groups:
 
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], Json] = {}
+        self._alike: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        """Groups by what their first line says with its parameters left in."""
 
     def add(
         self, task: int, kind: Kind, stderr: bytes, text: str, *, final: bool,
@@ -69,7 +71,8 @@ class Groups:
     ) -> None:  # fmt: skip
         """One failure. `text`: one line of the worker on why it ended; it counts where the task itself said nothing."""
         shown = last_line(stderr) or text
-        key = (final, *kind, pattern(shown, parameters))
+        # The same words belong together even where one of them is, by chance, a parameter of one of the tasks.
+        key = self._alike.setdefault((final, *kind, pattern(shown)), (final, *kind, pattern(shown, parameters)))
         tail = stderr.decode(errors="replace").rstrip()[-_TAIL_CHARS:]
         self._count(key, kind, [task], shown, text, tail, final)
 
