@@ -35,6 +35,7 @@ SECTIONS: dict[str, Table] = {
     "Run tasks": {
         "run": ("windfall.cli.run.command", "run", "Run tasks or a workflow here, to the end."),
         "submit": ("windfall.cli.run.command", "submit", "Send tasks or a workflow to a server."),
+        "import": ("windfall.cli.run.importing", "import_group", "Make a job file of an array script of Slurm."),
         "demo": ("windfall.cli.run.demo", "demo", "Run an example in under two minutes."),
     },
     "Follow a job": {

@@ -107,6 +107,7 @@ def write_files(folder: Path) -> None:
         "tasks.txt": "".join(f"echo {number}\n" for number in range(4)),
         "runs.csv": "x,seed\n1,2\n3,4\n",
         "a.log": "one\n",
+        "array.sh": "#!/bin/sh\n#SBATCH --array=1-3\necho $SLURM_ARRAY_TASK_ID\n",
         "b.log": "two\n",
         "job.toml": JOB,
         "workflow.toml": CHAIN,
