@@ -152,6 +152,8 @@ class Executor(RemoteExecutor):
         }
         if isinstance(memory_mb := resources.get("mem_mb"), int):
             needs["memory"] = (memory_mb + OWN_MEMORY_MB) * 1_000_000
+        if isinstance(gpus := resources.get("gpu"), int) and gpus > 0:
+            needs["gpus"] = gpus
         if said_s is not None:
             needs["wall"] = said_s
         if estimate_s is not None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from windfall.bags.settings import Settings
 from windfall.errors import BadInput
 from windfall.units import parse_bytes
 
@@ -227,13 +226,18 @@ def _one(found: Imported, each: Directive) -> None:
 
 
 def _gpus(found: Imported, each: Directive) -> None:
+    """`gpu`, `gpu:2` (--gres) or `2` (--gpus); a type of card is refused."""
     kind, _, number = each.value.rpartition(":")
-    if each.name == "gres" and not each.value.startswith("gpu"):
-        raise _refused(each, "is not carried over", f"take it away; then leave it out: --ignore {each.name}")
-    count = number if number.isdecimal() else "1"
-    if "gpus" not in Settings.__struct_fields__ or kind.partition(":")[2]:
-        raise _refused(each, "is not carried over", "choose hosts by a policy (--require), and --ignore " + each.name)
-    found.job["gpus"] = int(count)
+    if each.name == "gres":
+        kind, number = (kind or number, number if kind else "1")
+        if not kind.startswith("gpu"):
+            hint = "use --resource NAME=1 (docs/howto/resources.md), and --ignore gres"
+            raise _refused(each, "is not carried over", hint)
+        kind = kind.partition(":")[2]
+    if kind or not number.isdecimal():
+        hint = f"choose hosts with that card by a policy (--require), and say --gpus; --ignore {each.name}"
+        raise _refused(each, "asks for a type of card", hint)
+    found.job["gpus"] = int(number)
 
 
 def _export(found: Imported, each: Directive) -> None:

@@ -68,6 +68,14 @@ def test_files_of_output_are_opened_by_the_tasks():
     assert "2>&1" in imported("-o one").job["command"][2]
 
 
+@pytest.mark.parametrize(
+    ("directive", "gpus"),
+    [("--gres=gpu", 1), ("--gres=gpu:2", 2), ("--gpus=3", 3), ("-G 1", 1)],
+)
+def test_gpus(directive, gpus):
+    assert imported(directive).job["gpus"] == gpus
+
+
 def test_a_later_directive_goes_before_an_earlier_one_and_the_body_has_none():
     found = imported("--mem=1G", "--mem=2G", body="./sim\n#SBATCH --mem=9G\n")
     assert found.job["memory"] == "2048M"
@@ -103,6 +111,8 @@ def test_names_that_jobs_may_not_have_are_changed(name):
         ("--export=ALL,HOME2", r"passes HOME2 on"),
         ("--dependency=afterok:1", r"workflow"),
         ("--gres=fpga:1", r"--gres=fpga:1 is not carried over"),
+        ("--gres=gpu:a100:2", r"asks for a type of card"),
+        ("--gpus=a100:2", r"asks for a type of card"),
         ("--odd-thing=1", r"--odd-thing=1 is not carried over"),
         ("--array", r"needs a value"),
         ("--job-name='x", r"a quote is not closed"),

@@ -35,9 +35,9 @@ def import_group() -> None:
 def sbatch(file: str, out: str | None, ignore: tuple[str, ...], as_json: bool) -> None:
     """Make a job file of an array script of Slurm.
 
-    Reads #SBATCH --array (with %N), --time, --mem, --mem-per-cpu, --cpus-per-task, --job-name, --output, --error,
-    --chdir, --export and --no-requeue; what it cannot carry over is refused with its line. Tasks run the script itself
-    and find SLURM_ARRAY_TASK_ID and its like.
+    Reads #SBATCH --array (with %N), --time, --mem, --mem-per-cpu, --cpus-per-task, --gres=gpu, --job-name, --output,
+    --error, --chdir, --export and --no-requeue; what it cannot carry over is refused with its line. Tasks run the
+    script itself and find SLURM_ARRAY_TASK_ID and its like.
 
     \b
     Examples:
