@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -295,3 +296,27 @@ def test_submit_refuses_a_directory_that_is_not_there(shell):
     ended = shell.windfall("submit", "--range", "1-4", "--cwd", "nowhere", "--", "echo", "{}")
     assert ended.code == 2 and "nowhere: no such directory" in ended.err
     assert shell.windfall("status").code == 3, "nothing was submitted"
+
+
+def test_only_tasks_that_are_new_or_changed_run_again(shell):
+    def done_by(*words: str) -> list[str]:
+        ended = shell.windfall("run", "--changed", "--name", "fit", *words)
+        assert ended.code == 0, ended
+        return [out.strip() for out in outputs(shell).values()]
+
+    shell.write("fit.sh", "cat $1 2>/dev/null || echo $1\n")
+    csv = ("--csv", "runs.csv", "--", "sh", "fit.sh", "{x}")
+    shell.write("runs.csv", "x\n1\n2\n")
+    assert done_by(*csv) == ["1", "2"], "nothing was done before"
+    shell.write("runs.csv", "x\n1\n2\n3\na.txt\n")
+    old = shell.write("a.txt", "old\n")
+    assert done_by(*csv) == ["3", "old"], "the new rows"
+    again = shell.windfall("run", "--changed", "--name", "fit", *csv)
+    assert again.code == 0 and "4 of 4 tasks done before and unchanged" in again.err and "jobs 1, 2" in again.err
+    assert len(shell.windfall("status", "--json").document["jobs"]) == 2
+    shell.write("a.txt", "new\n")
+    later_s = old.stat().st_mtime + 3600
+    os.utime(old, (later_s, later_s))
+    assert done_by(*csv) == ["new"], "a file that a parameter names"
+    refused = shell.windfall("run", "--changed", "--range", "1-2", "--", "echo", "{#}")
+    assert refused.code == 2 and "{#}" in refused.err

@@ -57,6 +57,11 @@ _SENT_AT_ONCE = 10_000
 )
 @click.option("--tail", is_flag=True, help="Print what tasks write, as they write it, instead of a bar.")
 @click.option("--resume", metavar="JOB", help="Continue a stopped job: its number, its name, or last.")
+@click.option(
+    "--changed",
+    is_flag=True,
+    help="Leave out tasks done before whose command, parameters and files are the same.",
+)
 @click.option("--yes", is_flag=True, help="Start although the forecast lies above the budget.")
 @max_wait_option
 @staying_place_options
@@ -68,6 +73,7 @@ def run(
     listen: str | None,
     tail: bool,
     resume: str | None,
+    changed: bool,
     yes: bool,
     max_wait_s: float | None,
     place: Place,
@@ -89,6 +95,7 @@ def run(
       windfall run --workflow wf.json --emulate --time-scale 100
       windfall run --resume last                          continue it
       windfall run --resume last tasks.txt                and append the lines that are new
+      windfall run --changed --csv runs.csv -- ./fit {x}  only rows that are new or changed
       windfall run tasks.txt --deadline 35m --pools pools.toml --pool cloud
 
     \b
@@ -97,6 +104,8 @@ def run(
     """
     if tail and as_json:
         raise BadInput("--tail and --json both write to standard output", hint="leave one of them out")
+    if changed and resume is not None:
+        raise BadInput("--changed starts a new job, and --resume continues one", hint="leave one of them out")
     if listen is not None and place.address:
         raise BadInput("--listen goes with a server of one's own", hint="leave it out: --server names one that listens")
     pools = _pools(pools_file, place, request.time_scale)
@@ -107,7 +116,7 @@ def run(
         say_what_cannot_be_promised(bag, pools)
     return run_bag(
         place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools, tail=tail,
-        listen=listen,
+        listen=listen, changed=changed,
     )  # fmt: skip
 
 
@@ -123,6 +132,7 @@ def run_bag(
     pools: Sequence[Any] = (),
     tail: bool = False,
     listen: str | None = None,
+    changed: bool = False,
 ) -> int:
     """Run a bag, or continue the job that `resume` names. Returns the exit code."""
     with good_order():
@@ -130,7 +140,7 @@ def run_bag(
         if pools and not session.owns_server:
             note("a server runs here already: what can be rented is what it was told, and --pools is not looked at")
         try:
-            status = _run(session, bag, resume, max_wait_s, tail)
+            status = _run(session, bag, resume, max_wait_s, tail, changed)
             code = _finish(session, status, as_json)
             if at_end is not None and session.job is not None:
                 at_end(session.job)
@@ -357,15 +367,25 @@ def _how_to_go_on(job: int, place: Place) -> str:
 
 
 def _run(
-    session: Session, bag: Submission | Request | None, resume: str | None, max_wait_s: float | None, tail: bool
-) -> Json:
+    session: Session, bag: Submission | Request | None, resume: str | None, max_wait_s: float | None, tail: bool,
+    changed: bool = False,
+) -> Json:  # fmt: skip
     client = session.client
     if bag is None:
         job = client.job(resume or "last")
     elif resume is not None:
         job = continuing.resumed(client, resume, _of_class(client, bag))
     else:
-        job = continuing.submitted(client, _of_class(client, bag), _send, session.place.words)
+        read = _of_class(client, bag)
+        if changed:
+            from windfall.cli.run.changed import only_changed
+
+            left, before = only_changed(client, read)
+            if left is None:
+                session.job = client.job(before or "last")
+                return session.job.status()
+            read = left
+        job = continuing.submitted(client, read, _send, session.place.words)
     session.job = job
     status = job.status()
     if bag is None and status["state"] == "open":
