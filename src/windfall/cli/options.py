@@ -195,8 +195,8 @@ class BehindDashes(SectionedCommand):
     """A command of tasks: what stands behind `--` is the user's own command, passed on untouched as `template`."""
 
     sections: Mapping[str, Sequence[str]] = {
-        "Tasks": ("csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "resume", "changed",
-                  "name", "tags"),
+        "Tasks": ("csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "resume",
+                  "changed", "name", "tags"),
         "Files and environment": ("inputs", "outputs", "cwd", "env", "stdin_text", "output_cap", "checkpoint"),
         "Resources of a task": ("cpus", "memory", "fixed_memory", "gpus", "resources", "pin", "wall", "estimate",
                                 "slots"),
