@@ -139,6 +139,10 @@ class Job(Struct, frozen=True):
     owner: str = ""
     total: int = 0
     """Tasks, finished ones included."""
+    kind: int = 0
+    """Its class in this snapshot: jobs of one class have the same shape, needs and time."""
+    per_hour: float = 0.0
+    """Jobs of this class that arrive in an hour, by those of the last hours."""
 
 
 class Later(Struct, frozen=True):

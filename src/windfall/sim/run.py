@@ -208,7 +208,7 @@ def _bag_outcome(state: State, bag: Bag, notes: Notes, end_s: float) -> BagOutco
     tail = notes.tails.get(bag.number)
     planned = state.fleet.plan_of(bag.number)
     finish_t = None if planned is None else planned.first_finish_t
-    troubles = notes.troubles.get(bag.number, [])
+    troubles = notes.troubles.get(state.fleet.serving(bag.number), [])
     return BagOutcome(
         name=bag.rules.name,
         tasks=bag.total,

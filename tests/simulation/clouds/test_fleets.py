@@ -56,6 +56,17 @@ def test_the_shares_of_the_jobs_and_of_the_fleet_add_up_to_the_bill(planner):
     assert sum(round(1e6 * bag.cost_usd) for bag in outcome.bags) == bill - shares.get(FLEET, 0)
 
 
+def test_jobs_of_a_fleet_whose_planner_fails_say_so(monkeypatch):
+    def fails(snapshot):
+        raise ValueError("no idea")
+
+    fails.names_up_to = 1e9
+    monkeypatch.setitem(FLEET_PLANNERS, "scs", fails)
+    outcome, _ = stream("scs")
+    assert all("no idea" in bag.trouble for bag in outcome.bags)
+    assert outcome.finished
+
+
 def test_sharing_machines_costs_less_than_machines_of_ones_own():
     shared, _ = stream("scs")
     own, _ = stream("own")

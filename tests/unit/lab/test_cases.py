@@ -61,7 +61,7 @@ def source(tmp_path):
         "cli/run.py",
         "lab/data.py",
         "lab/hads/world.py",
-        "lab/scs/world.py",
+        "lab/scs/cell.py",
         "sim/library.toml",
         "worker/pace.py",
         "worker/agent.py",
@@ -78,7 +78,7 @@ def source(tmp_path):
         ("sim/library.toml", True),
         ("lab/hads/world.py", True),
         ("lab/data.py", True),
-        ("lab/scs/world.py", False),
+        ("lab/scs/cell.py", False),
         ("cli/run.py", False),
         ("worker/pace.py", True),
         ("worker/agent.py", False),
@@ -92,7 +92,7 @@ def test_the_version_changes_with_the_source_that_a_laboratory_depends_on(source
     assert (version.code_version("windfall.lab.hads.world", source) != before) is counts
 
 
-@pytest.mark.parametrize("module", ["hads.world", "scs.world", "opie.pods", "gridbot.worlds"])
+@pytest.mark.parametrize("module", ["hads.world", "scs.cell", "opie.pods", "gridbot.worlds"])
 def test_every_module_that_a_model_of_a_laboratory_loads_counts(module: str):
     show = f"import sys, windfall.lab.{module}; print(*(name for name in sys.modules if name.startswith('windfall.')))"
     loaded = subprocess.run([sys.executable, "-c", show], check=True, capture_output=True, text=True).stdout.split()

@@ -16,7 +16,7 @@ from windfall.core.decisions import RETURNED, JobSettled, PlanTaken
 from windfall.core.events import JobRules, PlanProposed, TaskClass
 from windfall.core.jobs import attempts
 from windfall.core.liveness import lessons
-from windfall.core.renting import budgets, free_hosts, machines, money
+from windfall.core.renting import arrivals, budgets, free_hosts, machines, money
 from windfall.core.renting.lead_times import with_lead_time
 from windfall.core.renting.runtimes import Outlook, ran_so_far, unit_of
 from windfall.core.state.jobs.bags import Bag
@@ -110,10 +110,13 @@ class Shown:
             return ()
         return tuple((name, amount / 1000) for name, amount in rules.needs if name not in self._of_server)
 
-    def job(self) -> Job:
+    def job(self, arrived: arrivals.Arrivals) -> Job:
         bag, rules = self.bag, self.bag.rules
-        is_workflow = bag.shape is not None
-        return Job(bag.number, self.deadline_t, bag.submitted_t, is_workflow, rules.priority, rules.owner, bag.total)
+        kind, per_hour = arrived.of(bag)
+        return Job(
+            bag.number, self.deadline_t, bag.submitted_t, bag.shape is not None, rules.priority, rules.owner,
+            bag.total, kind, per_hour,
+        )  # fmt: skip
 
 
 def view(state: State, number: int, t: float, names_up_to: float) -> Snapshot:
@@ -133,6 +136,7 @@ def view(state: State, number: int, t: float, names_up_to: float) -> Snapshot:
     own = state.bags.get(number)
     planned = state.fleet.plans[number]
     limit, _ = limit_of(state, number, t)
+    arrived = arrivals.Arrivals(state, number, t)
     return Snapshot(
         t=t,
         deadline_t=max((entry.deadline_t for entry in shown), default=math.inf),
@@ -150,7 +154,7 @@ def view(state: State, number: int, t: float, names_up_to: float) -> Snapshot:
         last_later=() if planned.plan is None else tuple(planned.plan.later),
         after=after,
         total=sum(entry.bag.total for entry in shown),
-        jobs=tuple(entry.job() for entry in shown),
+        jobs=tuple(entry.job(arrived) for entry in shown),
         is_fleet=own is None,
     )
 

@@ -18,7 +18,7 @@ from windfall.graph import from_edges
 from windfall.planning.fleet.model import Waiting, Work, unlimited
 from windfall.planning.offers import GIB, Offer
 from windfall.planning.workflow.methods.assign import Assignment
-from windfall.planning.workflow.model import US, Problem, Workflow, make_problem
+from windfall.planning.workflow.model import US, NoOffer, Problem, Workflow, make_problem
 
 STEPS = 48
 """The time left to a job is rounded down to its deadline divided by this."""
@@ -42,35 +42,51 @@ Row = tuple[int, float, float, float, int]
 """Offer, begin, due and latest end in seconds from now, and the place of the task that it is bundled with."""
 
 
-def assigned(work: Work, method: Method, waits_s: list[float] | None = None) -> dict[int, Wish]:
+def assigned(
+    work: Work, method: Method, waits_s: list[float] | None = None, allowed: frozenset[int] | None = None
+) -> dict[int, Wish]:
     """A wish for every waiting task that fits somewhere.
 
     `waits_s`: by offer, until a machine of it is free, for jobs that have begun; a new job waits for a boot.
+    `allowed`: the offers to use; a job that could not be in time with these may use all.
     """
-    offers = msgspec.msgpack.encode(unlimited(work.offers))
+    every = msgspec.msgpack.encode(unlimited(work.offers))
+    some = every if allowed is None else msgspec.msgpack.encode(without_others(work.offers, allowed))
     found: dict[int, Wish] = {}
     for number, tasks in work.by_job.items():
         if work.job(number).is_workflow:
-            found |= _of_workflow(work, tasks, number, method, offers, waits_s)
+            wishes = _of_workflow(work, tasks, number, method, some, waits_s) if some != every else None
+            if wishes is None or any(wish.due_t > work.deadline_t(number) for wish in wishes.values()):
+                wishes = _of_workflow(work, tasks, number, method, every, waits_s) or {}
+            found |= wishes
         else:
-            found |= _of_bag(work, tasks, work.deadline_t(number))
+            found |= _of_bag(work, tasks, work.deadline_t(number), allowed)
     return found
 
 
-def _of_bag(work: Work, tasks: list[Waiting], deadline_t: float) -> dict[int, Wish]:
+def without_others(offers: tuple[Offer, ...], allowed: frozenset[int]) -> tuple[Offer, ...]:
+    """The offers without limits, those that are not allowed with a limit of 0."""
+    return tuple(
+        offer if place in allowed else replace(offer, limit=0) for place, offer in enumerate(unlimited(offers))
+    )
+
+
+def _of_bag(
+    work: Work, tasks: list[Waiting], deadline_t: float, allowed: frozenset[int] | None = None
+) -> dict[int, Wish]:
     """Every task may begin now and is due at the deadline, on the type that does its work for the least money."""
     chosen: dict[int, int] = {}
     found = {}
     for wait in tasks:
         if wait.kind not in chosen:
-            chosen[wait.kind] = _for_bag(work, wait.kind, deadline_t)
+            chosen[wait.kind] = _for_bag(work, wait.kind, deadline_t, allowed)
         offer = chosen[wait.kind]
         if offer >= 0:
             found[wait.id] = Wish(offer, work.t, deadline_t, deadline_t)
     return found
 
 
-def _for_bag(work: Work, kind: int, deadline_t: float) -> int:
+def _for_bag(work: Work, kind: int, deadline_t: float, allowed: frozenset[int] | None = None) -> int:
     """The cheapest offer on which the task is in time; the fastest if none is; -1 if it fits nowhere."""
     rows = [
         (offer.lag_s + run_s > deadline_t - work.t, _cost_usd(work.kinds[kind].cores, offer, run_s), run_s, place)
@@ -78,6 +94,7 @@ def _for_bag(work: Work, kind: int, deadline_t: float) -> int:
         if run_s < math.inf
     ]
     in_time = [row for row in rows if not row[0]]
+    in_time = [row for row in in_time if allowed is None or row[3] in allowed] or in_time
     if in_time:
         return min(in_time, key=lambda row: row[1:])[3]
     return min(rows, key=lambda row: row[2:], default=(False, 0.0, 0.0, -1))[3]
@@ -90,19 +107,22 @@ def _cost_usd(cores: int, offer: Offer, run_s: float) -> float:
 
 def _of_workflow(
     work: Work, tasks: list[Waiting], number: int, method: Method, offers: bytes, waits_s: list[float] | None
-) -> dict[int, Wish]:
+) -> dict[int, Wish] | None:
+    """None if a task fits none of these offers."""
     tasks = sorted((wait for wait in tasks if min(work.run_s[wait.kind]) < math.inf), key=lambda wait: wait.id)
     job = work.job(number)
     step_s = max(1e-3, min(job.deadline_t - job.submitted_t, 1e9) / STEPS)
     runs = sorted({parent for wait in tasks for parent in wait.parents if parent in work.running_until_t})
     place = {id_: at for at, id_ in enumerate([wait.id for wait in tasks] + runs)}
     edges = tuple((place[parent], place[wait.id]) for wait in tasks for parent in wait.parents if parent in place)
-    kinds = tuple(_kind(wait) for wait in tasks)
+    kinds = tuple(kind_of(wait) for wait in tasks)
     left = tuple(math.ceil((work.running_until_t[id_] - work.t) / (step_s / 4)) * step_s / 4 for id_ in runs)
     steps = max(0, int((job.deadline_t - work.t) / step_s + 1e-9)) if job.deadline_t < math.inf else STEPS
     begun = bool(runs) or len(tasks) < job.total
     waits = _quarters(work, waits_s) if waits_s is not None and begun else (4,) * len(work.offers)
-    rows = _template(method, kinds, edges, left, offers, steps * step_s, waits)
+    rows = template(method, kinds, edges, left, offers, steps * step_s, waits)
+    if rows is None:
+        return None
     return {
         wait.id: Wish(
             row[0], work.t + row[1], work.t + row[2], work.t + row[3],
@@ -117,7 +137,7 @@ def _quarters(work: Work, waits_s: list[float]) -> tuple[int, ...]:
     return tuple(0 if offer.lag_s <= 0 else min(4, math.ceil(wait / offer.lag_s * 4 - 1e-9)) for offer, wait in pairs)
 
 
-def _kind(wait: Waiting) -> TaskKind:
+def kind_of(wait: Waiting) -> TaskKind:
     """Run times rounded up to three digits: many tasks are equal then, and share an answer."""
     run_s = max(wait.task.runtime_s, 1e-6)
     unit = 10.0 ** (math.floor(math.log10(run_s)) - 2)
@@ -126,14 +146,20 @@ def _kind(wait: Waiting) -> TaskKind:
 
 
 @lru_cache(maxsize=20_000)
-def _template(
+def template(
     method: Method, kinds: tuple[TaskKind, ...], edges: tuple[tuple[int, int], ...], running_s: tuple[float, ...],
     offers: bytes, left_s: float, waits: tuple[int, ...],
-) -> list[Row]:  # fmt: skip
-    """The wishes of a job of this kind with this time left, by the places of its tasks; running ones come last."""
+) -> list[Row] | None:  # fmt: skip
+    """The wishes of a job of this kind with this time left, by the places of its tasks; running ones come last.
+
+    None if a task fits none of the offers.
+    """
     types = msgspec.msgpack.decode(offers, type=tuple[Offer, ...])
     n = len(kinds)
-    problem = _problem(kinds, edges, running_s, types, left_s, waits)
+    try:
+        problem = _problem(kinds, edges, running_s, types, left_s, waits)
+    except NoOffer:
+        return None
     found = method(problem)
     offer_of, due = found.offer_of, found.due
     own = [problem.duration[offer][task] for task, offer in enumerate(offer_of)]

@@ -1,5 +1,285 @@
-"""The default planner of fleets: the loop of SCS, until there is one that does better. Pure."""
+"""Windfall's own planner of fleets: slack waits for capacity that is already paid. Pure.
 
-from windfall.planning.fleet.scs import plan
+All waiting tasks are laid out on the machines that are there, the one that must begin first, first. Each goes where it
+costs least and is in time: into a cycle that is paid already, into one that a machine has to be kept for, or onto a
+new machine. A machine is ordered when its task could not wait any longer, so jobs with slack gather until they fill
+one, or run in what others have paid for.
+"""
 
-__all__ = ["plan"]
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from windfall.planning.contract import Phase, Plan, Start
+from windfall.planning.fleet.deadlines import STEPS, Wish, assigned
+from windfall.planning.fleet.mix import Mix, mix_of
+from windfall.planning.fleet.model import HORIZON_PERIODS, Slots, Waiting, Work, queues_of
+from windfall.planning.fleet.scs import predict, waits_s
+from windfall.planning.workflow.methods.assign import assign
+from windfall.units import show_duration
+
+LEAST_PAID_SHARE = 0.1
+"""Paid time that nobody else is expected to use is charged this part of its price."""
+ORDER_MARGIN_PERIODS = 2.0
+"""A machine is ordered this many periods before the last moment."""
+GUARD_SHARE = 0.01
+"""Tasks are planned to end this part of their job's time before they must."""
+USUAL_ROUNDING = 0.3
+"""An idle machine is kept for the next cycle if the streams keep it busy for more than the rest of this."""
+RESERVE_SHARE = 0.15
+"""Tasks keep this part of their job's time, at most a boot, for those that come in between."""
+
+
+def plan(work: Work) -> Plan:
+    """Lay out all waiting tasks, order what cannot wait, give back what nobody needs."""
+    mix = mix_of(work)
+    wishes = assigned(work, assign, waits_s(work), mix.allowed)
+    layout = Layout(work, mix, wishes)
+    layout.place_all()
+    return layout.written()
+
+
+class Layout:
+    """Machines with what is put into their queues."""
+
+    def __init__(self, work: Work, mix: Mix, wishes: dict[int, Wish]) -> None:
+        self.work, self.mix, self.wishes = work, mix, wishes
+        self.slots, self.room = work.slots(), work.room()
+        self.ends = dict(work.running_until_t)
+        self.found = Plan()
+        self.margin_s = ORDER_MARGIN_PERIODS * work.period_s
+        self.horizon_t = work.t + HORIZON_PERIODS * work.period_s
+        self.order_t = math.inf
+        self.paid_t = {each.label: each.paid_until_t for each in self.slots}
+        self.last_t: dict[int, float] = {}
+        """By task the end after which its job would be late."""
+        self.latest_t: dict[int, float] = {}
+        """By task the end that is planned for, with a reserve."""
+        self.step_s: dict[int, float] = {}
+        """By job the steps in which wishes count its time left."""
+        self._find_ends()
+        self.paid_share = self._paid_shares()
+        self.held_by = {name: each for each in self.slots if each.machine for name in each.machine.waiting}
+        self.planned: set[str] = set()
+        """Machines that have something to do, later than what is reserved included."""
+        self.waits = 0
+
+    def _find_ends(self) -> None:
+        """Wishes count the time left in whole steps: the rest is given back here, but for the guard."""
+        work = self.work
+        boot_s = max((offer.lag_s for offer in work.offers), default=0.0)
+        for number, tasks in work.by_job.items():
+            job = work.job(number)
+            span_s = min(job.deadline_t - job.submitted_t, 1e9)
+            step_s = self.step_s[number] = span_s / STEPS if job.is_workflow else 0.0
+            left_s = max(0.0, job.deadline_t - work.t)
+            rest_s = left_s % step_s if step_s and left_s < math.inf else 0.0
+            reserve_s = min(RESERVE_SHARE * span_s, boot_s)
+            for wait in tasks:
+                if wait.id in self.wishes:
+                    last_t = self.last_t[wait.id] = self.wishes[wait.id].latest_t + rest_s - GUARD_SHARE * span_s
+                    self.latest_t[wait.id] = last_t - reserve_s
+
+    def _paid_shares(self) -> list[float]:
+        """By offer, the part of the paid time that waiting and coming tasks are expected to use."""
+        work, count = self.work, len(self.work.offers)
+        spare_s, window_s = [0.0] * count, [0.0] * count
+        for each in self.slots:
+            paid_s = min(each.paid_until_t - work.t, work.offers[each.offer].cycle_s)
+            spare_s[each.offer] += max(0.0, paid_s - (min(each.free_t) - work.t))
+            window_s[each.offer] = max(window_s[each.offer], paid_s)
+        wanted_s = [load * window for load, window in zip(self.mix.load, window_s, strict=True)]
+        for wait in work.waiting:
+            if wait.id in self.wishes:
+                offer = self.wishes[wait.id].offer
+                wanted_s[offer] += work.run_s[wait.kind][offer] * wait.task.cores / work.offers[offer].cores
+        return [
+            max(LEAST_PAID_SHARE, min(1.0, wanted / spare)) if spare > 0 else 1.0
+            for wanted, spare in zip(wanted_s, spare_s, strict=True)
+        ]
+
+    def place_all(self) -> None:
+        order = sorted((self._urgency(wait), wait.id, wait) for wait in self.work.waiting if wait.id in self.wishes)
+        for (can_wait, _), _, wait in order:
+            if all(parent in self.ends for parent in wait.parents):
+                self._place(wait, stays=not can_wait)
+
+    def _urgency(self, wait: Waiting) -> tuple[bool, float]:
+        """Tasks for which no machine could be ordered any more come first, then those that must begin first."""
+        offer = self.wishes[wait.id].offer
+        begin_t = self.latest_t[wait.id] - self.work.run_s[wait.kind][offer]
+        return begin_t - self.work.offers[offer].lag_s > self.work.t, begin_t
+
+    def _place(self, wait: Waiting, stays: bool) -> None:
+        work, latest_t = self.work, self.latest_t[wait.id]
+        ready_t = max((self.ends[parent] for parent in wait.parents), default=work.t)
+        ready_t = max(ready_t, work.t)
+        if stays and (held := self.held_by.get(wait.id)) is not None:
+            run_s = work.run_s[wait.kind][held.offer]
+            if held.starts_t(wait.task.cores, ready_t) + run_s <= self.last_t[wait.id]:
+                self._put(wait, held, ready_t)
+                return
+        here = self._cheapest_here(wait, ready_t, latest_t)
+        new = self._cheapest_new(wait, ready_t, latest_t)
+        if new is not None and (here is None or here[0] > max(new[0], self._fair_usd(wait))):
+            self._order_in_time(wait, new[2], ready_t)
+        elif here is not None:
+            self._put(wait, here[2], ready_t)
+        else:
+            self._place_now(wait, ready_t)
+
+    def _place_now(self, wait: Waiting, ready_t: float) -> None:
+        """The reserve is needed: where it costs least if it is in time, else where it ends first."""
+        last_t = self.last_t[wait.id]
+        here = self._cheapest_here(wait, ready_t, last_t)
+        new = self._cheapest_new(wait, ready_t, last_t)
+        if here is not None and (new is None or here[0] <= new[0]):
+            self._put(wait, here[2], ready_t)
+        elif new is not None:
+            self._put(wait, self._rent(new[2]), ready_t)
+        else:
+            self._place_late(wait, ready_t)
+
+    def _fair_usd(self, wait: Waiting) -> float:
+        """What the task costs on the type that it should have, on a machine that is kept for it."""
+        place = self.wishes[wait.id].offer
+        offer = self.work.offers[place]
+        used = wait.task.cores / offer.cores * self.work.run_s[wait.kind][place] / offer.cycle_s
+        return offer.price_usd * (used + (1 - self.mix.reuse(place)) * max(0.0, math.ceil(used) - used))
+
+    def _order_in_time(self, wait: Waiting, place: int, ready_t: float) -> None:
+        """Order a machine if the task cannot wait any longer."""
+        work, latest_t = self.work, self.latest_t[wait.id]
+        margin_s = self.margin_s + self.step_s[wait.task.job]
+        order_t = latest_t - work.run_s[wait.kind][place] - work.offers[place].lag_s - margin_s
+        if order_t > work.t:
+            self.ends[wait.id] = latest_t
+            self.order_t = min(self.order_t, order_t)
+            self.waits += 1
+        else:
+            self._put(wait, self._rent(place), ready_t)
+
+    def _cheapest_here(self, wait: Waiting, ready_t: float, latest_t: float) -> tuple[float, float, Slots] | None:
+        best: tuple[float, float, Slots] | None = None
+        run_s, cores = self.work.run_s[wait.kind], wait.task.cores
+        for each in self.slots:
+            seconds = run_s[each.offer]
+            if len(each.free_t) < cores or math.isinf(seconds):
+                continue
+            start_t = each.starts_t(cores, ready_t)
+            end_t = start_t + seconds
+            if end_t > latest_t:
+                continue
+            cost = self._cost_usd(each, start_t, end_t, cores)
+            if best is None or (cost, end_t) < best[:2]:
+                best = cost, end_t, each
+        return best
+
+    def _cost_usd(self, each: Slots, start_t: float, end_t: float, cores: int) -> float:
+        """What a task adds to the bill of a machine that is there, and a part of the paid time that it uses."""
+        offer, paid_t = self.work.offers[each.offer], self.paid_t[each.label]
+        part = cores / offer.cores
+        if end_t <= paid_t:
+            return self.paid_share[each.offer] * part * (end_t - start_t) / offer.cycle_s * offer.price_usd
+        inside_s = max(0.0, paid_t - start_t)
+        cycles = math.ceil((end_t - paid_t) / offer.cycle_s - 1e-9)
+        used = part * (end_t - start_t - inside_s) / offer.cycle_s
+        idle = (1 - self.mix.reuse(each.offer)) * (cycles - used)
+        return offer.price_usd * (used + idle + self.paid_share[each.offer] * part * inside_s / offer.cycle_s)
+
+    def _cheapest_new(self, wait: Waiting, ready_t: float, latest_t: float) -> tuple[float, float, int] | None:
+        work = self.work
+        best: dict[bool, tuple[float, float, int]] = {}
+        for place, offer in enumerate(work.offers):
+            seconds = work.run_s[wait.kind][place]
+            if self.room[place] <= 0 or math.isinf(seconds):
+                continue
+            end_t = max(ready_t, work.t + offer.lag_s) + seconds
+            if end_t > latest_t:
+                continue
+            cycles = offer.cycles(offer.lag_s + seconds)
+            used = wait.task.cores / offer.cores * seconds / offer.cycle_s
+            boot = offer.lag_s / offer.cycle_s
+            idle = (1 - self.mix.reuse(place)) * max(0.0, cycles - used - boot)
+            entry = offer.price_usd * (used + boot + idle), end_t, place
+            usual = place in self.mix.allowed
+            if usual not in best or entry < best[usual]:
+                best[usual] = entry
+        return best.get(True) or best.get(False)
+
+    def _place_late(self, wait: Waiting, ready_t: float) -> None:
+        """Nothing is in time: the machine on which the task ends first."""
+        work, run_s, cores = self.work, self.work.run_s[wait.kind], wait.task.cores
+        able = [each for each in self.slots if len(each.free_t) >= cores and run_s[each.offer] < math.inf]
+        here = min(able, key=lambda each: each.starts_t(cores, ready_t) + run_s[each.offer], default=None)
+        ends_t = {
+            place: max(ready_t, work.t + offer.lag_s) + run_s[place]
+            for place, offer in enumerate(work.offers)
+            if self.room[place] > 0 and run_s[place] < math.inf
+        }
+        new = min(ends_t, key=lambda place: (ends_t[place], place), default=None)
+        if here is not None and (
+            new is None or here.starts_t(cores, ready_t) + run_s[here.offer] <= ends_t[new] + work.period_s
+        ):
+            self._put(wait, here, ready_t)
+        elif new is not None:
+            self._put(wait, self._rent(new), ready_t)
+
+    def _put(self, wait: Waiting, chosen: Slots, ready_t: float) -> None:
+        cores = wait.task.cores
+        start_t = chosen.starts_t(cores, ready_t)
+        end_t = self.ends[wait.id] = start_t + self.work.run_s[wait.kind][chosen.offer]
+        chosen.put(wait.id, cores, start_t, end_t)
+        self.planned.add(chosen.label)
+        paid_t = self.paid_t[chosen.label]
+        if end_t > paid_t:
+            cycle_s = self.work.offers[chosen.offer].cycle_s
+            self.paid_t[chosen.label] = paid_t + math.ceil((end_t - paid_t) / cycle_s - 1e-9) * cycle_s
+        if start_t > self.horizon_t:
+            chosen.queue.pop()
+
+    def _rent(self, place: int) -> Slots:
+        work, offer = self.work, self.work.offers[place]
+        label = f"new-{len(self.found.start) + 1}"
+        self.found.start.append(Start(label, offer))
+        self.room[place] -= 1
+        new = Slots(label, place, offer.cores, work.t + offer.lag_s)
+        self.slots.append(new)
+        self.paid_t[label] = work.t + offer.cycle_s
+        return new
+
+    def written(self) -> Plan:
+        work, found = self.work, self.found
+        found.assign = queues_of(self.slots)
+        there = Counter(each.offer for each in self.slots)
+        for each in self.slots:
+            machine = each.machine
+            if machine is None or machine.running or machine.phase == Phase.PENDING or each.label in self.planned:
+                continue
+            if each.paid_until_t - work.t > work.period_s or there[each.offer] <= self._usual(each.offer):
+                continue
+            there[each.offer] -= 1
+            found.stop.append(each.label)
+            found.because.append(f"m{each.label} has nothing to do and its cycle ends before the next plan")
+        self._tell()
+        if work.waiting or self.slots:
+            found.replan_t = min(work.t + work.period_s, max(self.order_t, work.t))
+        predict(work, found, self.ends, self.slots)
+        return found
+
+    def _usual(self, place: int) -> int:
+        """Machines of an offer that the streams keep busy: to give one back would cost a boot soon."""
+        return math.floor(self.mix.load[place] + USUAL_ROUNDING) if place in self.mix.allowed else 0
+
+    def _tell(self) -> None:
+        work, found = self.work, self.found
+        for offer in work.offers:
+            count = sum(start.offer.key == offer.key for start in found.start)
+            if count:
+                found.because.append(f"tasks cannot wait any longer: {count} more of {offer.name}")
+        if self.waits:
+            found.because.append(
+                f"{self.waits} tasks wait for paid capacity, {show_duration(max(0.0, self.order_t - work.t))} at most "
+                "before a machine is ordered"
+            )

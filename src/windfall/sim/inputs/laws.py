@@ -52,6 +52,11 @@ def _power(low: float, high: float, shape: float) -> Quantile:
     return lambda u: round(low + (high - low) * u**shape, 6)
 
 
+def _normal_law(mean: float, deviation: float) -> Quantile:
+    least = 0.05 * mean
+    return lambda u: round(max(least, mean + deviation * _normal(u)), 6)
+
+
 def _never() -> Quantile:
     return lambda u: inf
 
@@ -67,6 +72,9 @@ LAWS: dict[str, LawKind] = {
     "pareto": LawKind({"least": True, "shape": False}, _pareto, "heavy tail above `least`"),
     "power": LawKind(
         {"low": True, "high": True, "shape": False}, _power, "low + (high - low) * u^shape: shape above 1 leans low"
+    ),
+    "normal": LawKind(
+        {"mean": True, "deviation": True}, _normal_law, "symmetric around the mean; a twentieth of it at least"
     ),
     "never": LawKind({}, _never, "it does not happen"),
 }

@@ -1,0 +1,272 @@
+"""The report of `windfall lab scs`: the paper's statements beside what came out, cells, figures. Touches: figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windfall.figures.canvas import new_figure, save
+from windfall.lab.scs.load import APPLICATIONS, DEADLINES_H, FASTEST_PATH_S, PATTERNS, PER_HOUR
+
+PLANNERS = ("scs", "greedy", "gain", "windfall")
+RIVALS, OURS = ("greedy", "gain"), "windfall"
+FIGURES = {"pipeline": 8, "parallel": 9, "hybrid": 10}
+Row = dict[str, Any]
+ERROR = 0.2
+PLAIN: Row = {"volume": 1.0, "run_error": 0.0, "boot_error": 0.0, "boot_bias": 0.0}
+LOW, HIGH = 0.1, 10.0  # volumes beside 1
+
+
+def _pick(rows: list[Row], **wanted: Any) -> list[Row]:
+    full = PLAIN | wanted
+    return [row for row in rows if all(row[key] == value for key, value in full.items())]
+
+
+def _mean(rows: list[Row], field: str) -> float:
+    return float(np.mean([row[field] for row in rows])) if rows else float("nan")
+
+
+def _met(rows: list[Row]) -> float:
+    jobs = sum(row["jobs"] for row in rows)
+    return sum(row["met"] for row in rows) / jobs if jobs else float("nan")
+
+
+def _ratio(entry: Row, planner: str, field: str) -> float:
+    """Cost relative to GAIN's; None if GAIN's cost is zero (a very short run)."""
+    return entry[planner][field] / entry["gain"][field] if entry["gain"][field] else float("nan")
+
+
+def summarise(rows: list[Row], overhead: list[Row]) -> Row:
+    cells = []
+    for application in APPLICATIONS:
+        for pattern in PATTERNS:
+            for deadline in DEADLINES_H:
+                cell: Row = {"application": application, "pattern": pattern, "deadline_h": deadline}
+                for planner in PLANNERS:
+                    mine = _pick(rows, application=application, pattern=pattern, deadline_h=deadline, planner=planner)
+                    cost, used = _mean(mine, "cost_usd"), _mean(mine, "utilisation")
+                    cell[planner] = {"cost_usd": cost, "utilisation": used, "met": _met(mine)}
+                    cell["bound_usd"] = _mean(mine, "bound_usd")
+                cells.append(cell)
+    savings = {
+        rival: [1 - cell["scs"]["cost_usd"] / cell[rival]["cost_usd"] for cell in cells if cell[rival]["cost_usd"]]
+        for rival in RIVALS
+    }
+    return {
+        "runs": len(rows),
+        "sets": sorted({row["set"] for row in rows}),
+        "hours": max((row["hours"] for row in rows), default=0.0),
+        "totals": {p: sum(cell[p]["cost_usd"] for cell in cells) for p in PLANNERS},
+        "bound_usd": sum(cell["bound_usd"] for cell in cells),
+        "lost": _lost(rows),
+        "cells": cells,
+        "savings": savings,
+        "patterns": {pattern: _pattern(rows, pattern) for pattern in PATTERNS},
+        "overhead": overhead,
+    }
+
+
+def _lost(rows: list[Row]) -> int:
+    """Deadlines that SCS kept and Windfall did not, over all runs of the cells."""
+    keys = ("application", "pattern", "deadline_h", "set")
+    plain = _pick(rows)
+    late = {p: {tuple(r[k] for k in keys): set(r["late"]) for r in plain if r["planner"] == p} for p in ("scs", OURS)}
+    return sum(len(numbers - late["scs"].get(key, set())) for key, numbers in late[OURS].items())
+
+
+def _pattern(rows: list[Row], pattern: str) -> Row:
+    """Figures 11 to 13: the pipeline at three volumes and with errors in the estimates."""
+    entry: Row = {}
+    for planner in PLANNERS:
+
+        def mine(planner: str = planner, **wanted: Any) -> list[Row]:
+            return _pick(rows, application="pipeline", pattern=pattern, planner=planner, **wanted)
+
+        exact = mine(deadline_h=1.0)
+        entry[planner] = {
+            "low_usd": _mean(mine(deadline_h=1.0, volume=LOW), "cost_usd"),
+            "usual_usd": _mean(exact, "cost_usd"),
+            "high_usd": _mean(mine(deadline_h=1.0, volume=HIGH), "cost_usd"),
+            "met_run_error": _met(mine(run_error=ERROR)),
+            "met_boot_error": _met(mine(boot_error=ERROR)),
+            "met_boot_bias": _met(mine(boot_bias=ERROR)),
+            "met_exact_short": _met(mine(deadline_h=0.5)),
+            "tight": sum(row["tight"] for row in exact) / max(1, sum(row["jobs"] for row in exact)),
+        }
+    return entry
+
+
+def markdown(summary: Row) -> str:
+    totals, sets = summary["totals"], summary["sets"]
+    lines = [
+        "# SCS on a stream of workflows",
+        "",
+        f"{summary['runs']:,} runs of {summary['hours']:g} hours through the engine and the simulated cloud; "
+        f"{PER_HOUR:g} jobs an hour on average.",
+        "",
+        f"**How the worlds were chosen.** The paper gives neither its task times nor its volumes. Sets of task times "
+        f"are drawn from seeds that are their numbers, here {', '.join(map(str, sets))}; none was left out. A task is "
+        f"compute-intensive, memory-intensive or neither; the fastest machines need {FASTEST_PATH_S[0] / 60:g} to "
+        f"{FASTEST_PATH_S[1] / 60:g} minutes for a job. Windfall's planner was tuned on sets from 1000 on.",
+        "",
+    ]
+    lines += ["| statement of the paper | here |", "|---|---|", *_statements(summary), ""]
+    lines += ["## Where it differs, and why", "", *_reasons(summary), ""]
+    lines += ["## All planners in the sum of the cells", ""]
+    lines += ["| planner | $ | against SCS | over the bound |", "|---|---|---|---|"]
+    for planner in PLANNERS:
+        lines.append(
+            f"| {planner} | {totals[planner]:.2f} | {totals[planner] / totals['scs'] - 1:+.1%} | "
+            f"{totals[planner] / summary['bound_usd']:.2f} |"
+        )
+    lines += [
+        "",
+        f"Bound: {summary['bound_usd']:.2f} $, the work of all jobs by a linear programme for each kind of job, no idle "
+        f"second and no boot. Deadlines that SCS kept and Windfall did not: {summary['lost']}.",
+        "",
+        "## All cells",
+        "",
+        "| application | pattern | deadline | bound $ | " + " | ".join(f"{p} $ (use, met)" for p in PLANNERS) + " |",
+        "|---" * (4 + len(PLANNERS)) + "|",
+    ]
+    for cell in summary["cells"]:
+        shown = [f"{cell[p]['cost_usd']:.1f} ({cell[p]['utilisation']:.0%}, {cell[p]['met']:.1%})" for p in PLANNERS]
+        lines.append(
+            f"| {cell['application']} | {cell['pattern']} | {cell['deadline_h']} h | {cell['bound_usd']:.1f} | "
+            + " | ".join(shown)
+            + " |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _reasons(summary: Row) -> list[str]:
+    """The mechanisms of this world that explain differences from the paper; all figures are from these runs."""
+    patterns = summary["patterns"]
+
+    def worst(planner: str, field: str) -> str:
+        return f"{min(entry[planner][field] for entry in patterns.values()):.1%}"
+
+    above = [
+        f"{cell['application']}, {cell['pattern']}, {cell['deadline_h']:g} h: "
+        + ", ".join(f"{r} {cell[r]['cost_usd']:.1f} $" for r in RIVALS if cell[r]["cost_usd"] < cell["scs"]["cost_usd"])
+        + f" against {cell['scs']['cost_usd']:.1f} $"
+        for cell in summary["cells"]
+        if any(cell[rival]["cost_usd"] < cell["scs"]["cost_usd"] for rival in RIVALS)
+    ]
+    tight = np.mean([entry["scs"]["tight"] for entry in patterns.values()])
+    volumes = [
+        f"{np.nanmean([_ratio(entry, 'greedy', field) for entry in patterns.values()]):.2f}"
+        for field in ("low_usd", "usual_usd", "high_usd")
+    ]
+    return [
+        f"- **Cells in which SCS is not the cheapest of the three: {len(above)} of {len(summary['cells'])}.** SCS "
+        "sends each task to the type that is cheapest per second of work and rents that type by the hour, full or not; "
+        "Greedy puts what has time on few cheap machines. Where few tasks prefer a type, its hours idle. "
+        + ("; ".join(above) if above else ""),
+        "- **Volume, Greedy against GAIN.** GAIN is cheaper once its machines are full. Greedy's cost over GAIN's at "
+        f"0.1, 1 and 10 times {PER_HOUR:g} jobs an hour: {', '.join(volumes)}. The paper names no volume.",
+        "- **An error in the lag.** We read it as boots of 6.5 min with a deviation of 20 %, while planners count on "
+        f"6.5 min. At exact lags {tight:.1%} of SCS's jobs end with less to spare than such an error costs (1.3 min). "
+        f"When every boot takes 20 % longer than told SCS keeps {worst('scs', 'met_boot_bias')} (worst pattern): the "
+        "engine learns the lead times that it sees, which the paper's loop does not.",
+        "- **Exact estimates, 0.5 h.** The paper's three keep all deadlines. Here, in the worst pattern, SCS keeps "
+        f"{worst('scs', 'met_exact_short')}, Greedy {worst('greedy', 'met_exact_short')}, GAIN "
+        f"{worst('gain', 'met_exact_short')}, Windfall {worst(OURS, 'met_exact_short')}: a type that a job still needs "
+        "may have been given back at its full hour.",
+        "- **Billing.** A lease is billed from its request, the boot included; the paper does not say.",
+    ]
+
+
+def _statements(summary: Row) -> list[str]:
+    patterns, savings = summary["patterns"], summary["savings"]
+
+    def least(planner: str, field: str) -> str:
+        return f"{planner} {min(entry[planner][field] for entry in patterns.values()):.1%}"
+
+    def order(field: str) -> str:
+        """Costs relative to GAIN's, pattern by pattern."""
+        shown = []
+        for name, entry in patterns.items():
+            others = [f"{p} {_ratio(entry, p, field):.2f}" for p in PLANNERS if p != "gain"]
+            shown.append(f"{name}: {', '.join(others)}")
+        return "; ".join(shown)
+
+    def spread(rival: str) -> str:
+        if not savings[rival]:
+            return "-"
+        return f"{min(savings[rival]):.1%} to {max(savings[rival]):.1%}, mean {np.mean(savings[rival]):.1%}"
+
+    worst = min(patterns, key=lambda name: patterns[name]["scs"]["met_boot_error"])
+    biggest = summary["overhead"][-1]
+    run = ", ".join(least(planner, "met_run_error") for planner in PLANNERS)
+    boot = ", ".join(least(planner, "met_boot_error") for planner in PLANNERS)
+    return [
+        f"| SCS 9.8 % to 40.4 % cheaper than Greedy | {spread('greedy')} |",
+        f"| ... and than GAIN | {spread('gain')} |",
+        f"| low volume: Greedy under GAIN, SCS lowest (cost / GAIN's) | {order('low_usd')} |",
+        f"| ... ten times that | {order('usual_usd')} |",
+        f"| ... a hundred times | {order('high_usd')} |",
+        f"| 20 % run-time error (pipeline, 0.5 h): SCS over 90 %, the others far less | worst pattern: {run} |",
+        f"| 20 % lag error (pipeline, 1 h): below 80 %, worst for Growing | worst pattern: {boot}; for SCS {worst} |",
+        f"| overhead linear up to 100,000 jobs | {biggest['jobs']:,} jobs: {biggest['loop_s']:.2f} s a loop |",
+    ]
+
+
+def draw(summary: Row, target: Path) -> None:
+    _draw_cells(summary, target)
+    _draw_bars(summary, target)
+    _draw_overhead(summary, target)
+
+
+def _draw_cells(summary: Row, target: Path) -> None:
+    for application, number in FIGURES.items():
+        figure, panels = new_figure(2, 4, width=14, height=6, sharex=True)
+        for column, pattern in enumerate(PATTERNS):
+            for planner in PLANNERS:
+                cells = [c for c in summary["cells"] if (c["application"], c["pattern"]) == (application, pattern)]
+                for row, field in enumerate(("cost_usd", "utilisation")):
+                    panels[row][column].plot(
+                        DEADLINES_H, [c[planner][field] for c in cells], marker="o", ms=4, label=planner
+                    )
+            panels[0][column].set_title(pattern)
+            panels[1][column].set_xlabel("deadline (h)")
+            for row in (0, 1):
+                panels[row][column].grid(alpha=0.3)
+                panels[row][column].set_ylim(bottom=0)
+        panels[0][0].set_ylabel("cost of the run ($)")
+        panels[1][0].set_ylabel("utilisation")
+        panels[0][0].legend(fontsize=8)
+        figure.suptitle(f"Figure {number}: {application}")
+        save(figure, target / f"figure{number}.png")
+
+
+def _draw_bars(summary: Row, target: Path) -> None:
+    bars = {
+        11: ("low (left) and a hundred times the volume (right): cost / GAIN's", ("low_usd", "high_usd"), True),
+        12: ("deadlines kept at 20 % run-time error (pipeline, 0.5 h)", ("met_run_error",), False),
+        13: ("deadlines kept at 20 % lag error (pipeline, 1 h)", ("met_boot_error",), False),
+    }
+    for number, (title, fields, relative) in bars.items():
+        figure, panels = new_figure(1, len(fields), width=6 * len(fields), height=3.8, squeeze=False)
+        for axes, field in zip(panels[0], fields, strict=True):
+            for shift, planner in enumerate(PLANNERS):
+                entries = summary["patterns"].values()
+                values = [_ratio(e, planner, field) if relative else e[planner][field] for e in entries]
+                axes.bar(np.arange(len(PATTERNS)) + 0.22 * shift, values, width=0.2, label=planner)
+            axes.set_xticks(np.arange(len(PATTERNS)) + 0.22, PATTERNS)
+        panels[0][0].legend(fontsize=8)
+        figure.suptitle(f"Figure {number}: {title}")
+        save(figure, target / f"figure{number}.png")
+
+
+def _draw_overhead(summary: Row, target: Path) -> None:
+    figure, axes = new_figure(width=6, height=3.8)
+    sizes = [row["jobs"] for row in summary["overhead"]]
+    axes.loglog(sizes, [row["loop_s"] for row in summary["overhead"]], marker="o")
+    axes.set_xlabel("jobs")
+    axes.set_ylabel("one loop (s)")
+    axes.grid(alpha=0.3)
+    axes.set_title("Figure 14: overhead, 100 classes, 16 types")
+    save(figure, target / "figure14.png")
