@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -11,7 +9,7 @@ from click.testing import CliRunner
 from windfall.lab.scs.cell import one_case, scenario_of
 from windfall.lab.scs.command import all_cases, command
 from windfall.lab.scs.load import APPLICATIONS, HOURS, PATTERNS, rate, world_of_times
-from windfall.lab.scs.report import PLAIN, PLANNERS
+from windfall.lab.scs.report import PLAIN, PLANNERS, draw, markdown, summarise
 from windfall.planning.fleet.bound import least_usd
 from windfall.planning.workflow.methods.assign import share_cost
 from windfall.planning.workflow.model import make_problem
@@ -78,17 +76,31 @@ def test_the_bound_falls_with_the_deadline_to_the_cheapest_types(application):
     assert bounds[-1] == pytest.approx(cheapest)
 
 
-@pytest.mark.slow
-def test_a_run_broken_off_goes_on_where_it_stopped(tmp_path):
-    arguments = ["--sets", "1", "--hours", "0.2", "--out", str(tmp_path), "--json", "--jobs", "1"]
-    first = CliRunner().invoke(command, arguments)
-    assert first.exit_code == 0, first.output
-    store = tmp_path / "scs" / "cases.ndjson"
-    lines = store.read_text().splitlines()
-    assert len(lines) == len(list(all_cases([0], 0.2)))
-    store.write_text("\n".join(lines[:-20]) + '\n{"case": {"tor')
-    second = CliRunner().invoke(command, arguments)
-    cells = [json.loads(result.stdout)["cells"] for result in (first, second)]
-    assert cells[0] == cells[1]
-    assert (tmp_path / "scs" / "figure8.png").exists()
-    assert "How the worlds were chosen" in (tmp_path / "scs" / "scs.md").read_text()
+def test_the_report_shows_every_cell_and_each_statement_of_the_paper(tmp_path):
+    rows = []
+    for number, one in enumerate(all_cases([0], 12.0)):
+        cost = 10.0 + number % 7 + {"scs": 0, "greedy": 3, "gain": 5, "windfall": -2}[one["planner"]]
+        late = [3] if one["planner"] == "windfall" and number == 3 else []
+        result = {"cost_usd": cost, "bound_usd": 5.0, "jobs": 9, "met": 9 - len(late), "late": late, "tight": 1}
+        rows.append(one | result | {"utilisation": 0.5})
+    overhead = [{"jobs": jobs, "loop_s": jobs / 1e6} for jobs in (10, 100)]
+    summary = summarise(rows, overhead)
+    assert len(summary["cells"]) == 48 and summary["lost"] == 1
+    text = markdown(summary)
+    assert "How the worlds were chosen" in text and "not the cheapest of the three" in text
+    assert text.count("| hybrid |") == 16
+    draw(summary, tmp_path)
+    assert {path.stem for path in tmp_path.glob("*.png")} == {f"figure{number}" for number in range(8, 15)}
+
+
+def test_a_run_without_jobs_costs_nothing_and_is_reported():
+    rows = [
+        one | {"cost_usd": 0.0, "bound_usd": 0.0, "jobs": 0, "met": 0, "late": [], "tight": 0, "utilisation": 0.0}
+        for one in all_cases([0], 0.1)
+    ]
+    assert "| pipeline |" in markdown(summarise(rows, [{"jobs": 10, "loop_s": 0.1}]))
+
+
+def test_the_command_names_its_options():
+    shown = CliRunner().invoke(command, ["--help"])
+    assert shown.exit_code == 0 and "--first-set" in shown.output

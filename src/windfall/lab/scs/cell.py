@@ -32,10 +32,14 @@ def scenario_of(case: dict[str, Any]) -> Scenario:
     error = case["run_error"]
     document = {
         "server": {"lease": "2h"},
-        "cloud": [{"name": POOL, "heartbeat": "10m", "poll": "10m", "poll_max": "10m", "offer": [{"name": "any", "price_usd": 1.0}]}],
+        "cloud": [{
+            "name": POOL, "heartbeat": "10m", "poll": "10m", "poll_max": "10m",
+            "offer": [{"name": "any", "price_usd": 1.0}],
+        }],
         "fleet": [{"name": "stream", "planner": case["planner"]}],
         "bag": [{
-            "name": "job", "tasks": len(workflow.ids), "run": "1s", "told": "each", "copies": max(1, len(arrivals)), "fleet": "stream",
+            "name": "job", "tasks": len(workflow.ids), "run": "1s", "told": "each", "copies": max(1, len(arrivals)),
+            "fleet": "stream",
             "deadline": f"{case['deadline_h'] * 3600:g}s",
             "error": {"law": "normal", "mean": 1.0, "deviation": error} if error else 1.0,
         }],

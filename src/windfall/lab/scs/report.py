@@ -116,15 +116,15 @@ def markdown(summary: Row) -> str:
     lines += ["## Where it differs, and why", "", *_reasons(summary), ""]
     lines += ["## All planners in the sum of the cells", ""]
     lines += ["| planner | $ | against SCS | over the bound |", "|---|---|---|---|"]
-    for planner in PLANNERS:
+    for planner in PLANNERS if totals["scs"] else ():
         lines.append(
             f"| {planner} | {totals[planner]:.2f} | {totals[planner] / totals['scs'] - 1:+.1%} | "
             f"{totals[planner] / summary['bound_usd']:.2f} |"
         )
     lines += [
         "",
-        f"Bound: {summary['bound_usd']:.2f} $, the work of all jobs by a linear programme for each kind of job, no idle "
-        f"second and no boot. Deadlines that SCS kept and Windfall did not: {summary['lost']}.",
+        f"Bound: {summary['bound_usd']:.2f} $, the work of all jobs by a linear programme for each kind of job, no "
+        f"idle second and no boot. Deadlines that SCS kept and Windfall did not: {summary['lost']}.",
         "",
         "## All cells",
         "",
@@ -157,7 +157,7 @@ def _reasons(summary: Row) -> list[str]:
     ]
     tight = np.mean([entry["scs"]["tight"] for entry in patterns.values()])
     volumes = [
-        f"{np.nanmean([_ratio(entry, 'greedy', field) for entry in patterns.values()]):.2f}"
+        f"{np.mean([_ratio(entry, 'greedy', field) for entry in patterns.values()]):.2f}"
         for field in ("low_usd", "usual_usd", "high_usd")
     ]
     return [

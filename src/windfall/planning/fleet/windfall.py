@@ -193,7 +193,7 @@ class Layout:
         best: dict[bool, tuple[float, float, int]] = {}
         for place, offer in enumerate(work.offers):
             seconds = work.run_s[wait.kind][place]
-            if self.room[place] <= 0 or math.isinf(seconds):
+            if self.room.of(offer) <= 0 or math.isinf(seconds):
                 continue
             end_t = max(ready_t, work.t + offer.lag_s) + seconds
             if end_t > latest_t:
@@ -216,7 +216,7 @@ class Layout:
         ends_t = {
             place: max(ready_t, work.t + offer.lag_s) + run_s[place]
             for place, offer in enumerate(work.offers)
-            if self.room[place] > 0 and run_s[place] < math.inf
+            if self.room.of(offer) > 0 and run_s[place] < math.inf
         }
         new = min(ends_t, key=lambda place: (ends_t[place], place), default=None)
         if here is not None and (
@@ -243,7 +243,7 @@ class Layout:
         work, offer = self.work, self.work.offers[place]
         label = f"new-{len(self.found.start) + 1}"
         self.found.start.append(Start(label, offer))
-        self.room[place] -= 1
+        self.room.take(offer)
         new = Slots(label, place, offer.cores, work.t + offer.lag_s)
         self.slots.append(new)
         self.paid_t[label] = work.t + offer.cycle_s
