@@ -136,7 +136,7 @@ def _seconds(
     if rows is None:
         return None
     seconds, slack_s = [0.0] * len(types), math.inf
-    for (run_s, name, cores, _), (place, begin_s, due_s, latest_s, _) in zip(kind.tasks, rows, strict=True):
+    for (run_s, name, cores, *_), (place, begin_s, due_s, latest_s, _) in zip(kind.tasks, rows, strict=True):
         offer = types[place]
         needs_s = run_s / offer.speed_for(name)
         if len(some) < len(types) and (
