@@ -151,7 +151,12 @@ def _both(first: Callable[[Record], None], second: Callable[[Record], None]) -> 
 
 def outcome_of(world: World, notes: Notes, seed: int) -> RunOutcome:
     state, end_s = world.driver.state, world.driver.now
-    bags = [_bag_outcome(state, bag, notes, end_s) for bag in state.bags.values()]
+    fleets = {state.fleet.serving(bag.number) for bag in state.bags.values()}
+    charged = {number: shares.charged(state, number, end_s) for number in sorted(fleets)}
+    bags = [
+        _bag_outcome(state, bag, notes, charged[state.fleet.serving(bag.number)].get(bag.number, 0))
+        for bag in state.bags.values()
+    ]
     pools = {ground.pool.name: ground.books for ground in world.grounds}
     rented = {} if world.provider is None else world.provider.books
     pools |= rented
@@ -200,7 +205,7 @@ def _offer_outcomes(world: World) -> list[OfferOutcome]:
     return list(found.values())
 
 
-def _bag_outcome(state: State, bag: Bag, notes: Notes, end_s: float) -> BagOutcome:
+def _bag_outcome(state: State, bag: Bag, notes: Notes, charged_microusd: int) -> BagOutcome:
     counts = bag.counts
     turnaround_s = None if bag.finished_t is None else bag.finished_t - bag.submitted_t
     deadline_s = bag.rules.deadline_s
@@ -226,7 +231,7 @@ def _bag_outcome(state: State, bag: Bag, notes: Notes, end_s: float) -> BagOutco
         run_s=bag.tally.run_s,
         planner=bag.rules.planner,
         plans=0 if planned is None else planned.plans,
-        cost_usd=money.usd(shares.charged_to_job_microusd(state, bag.number, end_s)),
+        cost_usd=money.usd(charged_microusd),
         planned_cost_usd=None if planned is None else planned.first_cost_usd,
         planned_finish_s=None if finish_t is None else finish_t - bag.submitted_t,
         failed_plans=len(troubles),

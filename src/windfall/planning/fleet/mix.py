@@ -58,7 +58,7 @@ class Mix(Struct, frozen=True):
 def mix_of(work: Work) -> Mix:
     """The mix for the classes of the waiting jobs."""
     kinds = _kinds(work)
-    if not kinds:
+    if not kinds or all(offer.limit == 0 for offer in work.offers):
         return Mix(frozenset(range(len(work.offers))), *((0.0,) * len(work.offers),) * 2)
     return _best(kinds, msgspec.msgpack.encode(unlimited(work.offers)))
 
@@ -74,6 +74,8 @@ def _kinds(work: Work) -> tuple[JobKind, ...]:
     for number in fullest.values():
         job = work.job(number)
         tasks = sorted((w for w in work.by_job[number] if min(work.run_s[w.kind]) < math.inf), key=lambda w: w.id)
+        if not tasks:
+            continue
         place = {wait.id: at for at, wait in enumerate(tasks)}
         edges = tuple((place[p], place[wait.id]) for wait in tasks for p in wait.parents if p in place)
         span_s = min(job.deadline_t - job.submitted_t, 1e9)

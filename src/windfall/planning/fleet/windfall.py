@@ -12,6 +12,7 @@ import math
 from collections import Counter
 
 from windfall.planning.contract import Phase, Plan, Start
+from windfall.planning.fleet import scs
 from windfall.planning.fleet.deadlines import STEPS, Wish, assigned
 from windfall.planning.fleet.mix import Mix, mix_of
 from windfall.planning.fleet.model import HORIZON_PERIODS, Slots, Waiting, Work, queues_of
@@ -31,8 +32,14 @@ RESERVE_SHARE = 0.15
 """Tasks keep this part of their job's time, at most a boot, for those that come in between."""
 
 
+LAYOUT_EFFORT = 1_000_000
+"""Waiting tasks times machines. Above, the loop of SCS plans, whose effort is their sum."""
+
+
 def plan(work: Work) -> Plan:
     """Lay out all waiting tasks, order what cannot wait, give back what nobody needs."""
+    if len(work.waiting) * (len(work.snapshot.machines) + len(work.offers)) > LAYOUT_EFFORT:
+        return scs.plan(work)
     mix = mix_of(work)
     wishes = assigned(work, assign, waits_s(work), mix.allowed)
     layout = Layout(work, mix, wishes)
