@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-fast test-snakemake test-kubernetes test-outage calibration check bench docs screens system format clean
+.PHONY: demo test test-fast test-snakemake test-kubernetes test-outage takeovers calibration check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -38,6 +38,10 @@ test-kubernetes: $(STAMP)
 # Two minutes without the server, over a link of 300 ms: `make test` has the short version.
 test-outage: $(STAMP)
 	$(BIN)/python -m tests.e2e.worker.outage 120
+
+# 200 take-overs of real servers on PostgreSQL, about half an hour: `make test` has two.
+takeovers: $(STAMP)
+	$(BIN)/python -m tests.e2e.server.takeovers 200
 
 # Promises against what happens in 2,000 random worlds: about an hour of a core. `make test` has a few.
 calibration: $(STAMP)

@@ -30,6 +30,8 @@ _SILENCE_S = 2.0
 """Seconds without an answer after which `on_silence` is called."""
 _SHORT_S = 10.0
 """A wait no longer than this is told of once, at its end."""
+_TIMEOUT_OF_SEVERAL_S = 6.0
+"""Seconds without an answer, beyond the time that it may be held, after which another address is asked."""
 _AGAIN = (429, 502, 503, 504)
 
 encode = msgspec.json.encode
@@ -50,7 +52,9 @@ class Frame:
 
 
 class Transport:
-    """Requests to `url`. `renew` gives another address when none answers: a server may have been restarted.
+    """Requests to `url`. Several with commas between them are a server and its standbys; each is asked in turn.
+
+    `renew` gives another address when none answers: a server may have been restarted.
 
     `patience_s`: how long to keep trying while the server is away; 0 gives up at once. `on_silence` is told once per
     request when the server has been away for a few seconds, and for how many seconds more it will be asked.
@@ -72,7 +76,9 @@ class Transport:
         self.timeout_s = timeout_s
         self._renew = renew
         self._idle: list[http.client.HTTPConnection] = []
-        self._set_address(url, token)
+        self._urls = [one.strip() for one in url.split(",") if one.strip()] or [url]
+        for one in reversed(self._urls):
+            self._set_address(one, token)
 
     def _set_address(self, url: str, token: str) -> None:
         text = url if "://" in url else f"http://{url}"
@@ -85,7 +91,7 @@ class Transport:
             raise BadInput(f"'{url}' is no server's address", hint="write it as in http://head-node:7272")
         if not token.isascii() or any(c.isspace() for c in token):
             raise BadInput("the token contains spaces or characters that no token has", hint="copy it again, alone")
-        self.url = text.rstrip("/")
+        self.url_given, self.url = url, text.rstrip("/")
         self.token = token
         self._scheme, self._host, self._port = parts.scheme, parts.hostname, port
         self._prefix = parts.path.rstrip("/")
@@ -137,10 +143,11 @@ class Transport:
         silent_since: float | None = None  # a request may have waited for news for long before the server went away
         told = False
         pause_s = _FIRST_PAUSE_S
+        tried = 0
         while True:
             target = f"{self._prefix}{path}" + (f"?{urlencode(asked)}" if asked else "")
             try:
-                status, data = self._once(method, target, body, headers)
+                status, data = self._once(method, target, body, headers, self._patient_s(asked))
             except (OSError, HTTPException) as error:
                 failure: WindfallError = self._unreachable(error)
             else:
@@ -151,6 +158,11 @@ class Transport:
                 failure = error_of(status, data, self.url)
                 if status not in _AGAIN:
                     raise failure
+            if failure.retryable and len(self._urls) > 1:
+                self._set_address(self._urls[(self._urls.index(self.url_given) + 1) % len(self._urls)], self.token)
+                tried += 1
+                if tried % len(self._urls):
+                    continue
             now = time.monotonic()
             silent_since = now if silent_since is None else silent_since
             until = silent_since + self.patience_s
@@ -168,16 +180,26 @@ class Transport:
                 # Another server: the caller decides at once whether to stay with it, not after a long poll.
                 asked.pop("wait_s", None)
 
+    def _patient_s(self, asked: dict[str, Any]) -> float:
+        """Seconds that an answer may take."""
+        if len(self._urls) == 1:
+            return self.timeout_s
+        return min(self.timeout_s, float(asked.get("wait_s") or 0) + _TIMEOUT_OF_SEVERAL_S)
+
     def _move(self, url: str, token: str) -> None:
         if (url, token) != (self.url, self.token):
             self._set_address(url, token)
 
-    def _once(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+    def _once(
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str], timeout_s: float
+    ) -> tuple[int, bytes]:
         """One request on a kept connection, or on a new one if the kept one was closed meanwhile."""
         from http.client import BadStatusLine
 
         while True:
             connection, kept = self._connection()
+            if connection.sock is not None:
+                connection.sock.settimeout(timeout_s)
             try:
                 connection.request(method, target, body=body, headers=headers)
                 response = connection.getresponse()
@@ -211,7 +233,6 @@ class Transport:
             made = HTTPConnection(self._host, self._port, timeout=timeout_s)
         made.connect()
         _notice_silence(made.sock)
-        made.sock.settimeout(self.timeout_s)
         return made, False
 
     def _unreachable(self, error: Exception) -> WindfallError:

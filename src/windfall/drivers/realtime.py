@@ -47,7 +47,7 @@ from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable, cra
 from windfall.drivers.old_logs import whole_log
 from windfall.drivers.timings import Timings
 from windfall.errors import BadInput, WindfallError
-from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store
+from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store, StoreFenced
 from windfall.store.contract import Record as LogRow
 from windfall.store.formats import format_at
 
@@ -66,6 +66,11 @@ STALL_S = 10.0
 """Seconds after which a commit that has not ended counts as a fault of the store."""
 STOP_S = 5.0
 """Seconds that stopping waits for what is being committed."""
+
+BEAT_S = 1.0
+"""Seconds between two signs of life of a server that has nothing to commit."""
+PAGE = 2000
+"""Records that are read at once when a server takes over."""
 
 Rows = Callable[[list[Record]], Batch]
 """What else belongs into the transaction, told from the records (which hold the ids that were decided)."""
@@ -108,6 +113,8 @@ class Realtime:
         """Why nothing can be committed at the moment, if so. Nothing is lost; nothing more should be taken on."""
         self.failure: ServerFailed | None = None
         """Why the server stops, if it does."""
+        self.fenced = False
+        """Whether another server has taken the state over."""
         self.snapshot_error = ""
         """Why the last snapshot could not be taken, if so: the log holds everything, a restart takes longer."""
         self.unwritten = 0
@@ -126,6 +133,8 @@ class Realtime:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._log_records = self._log_bytes = 0
+        self.formats: list[tuple[int, int]] = []
+        """Which records of the log are in which format (windfall.store.formats)."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._committing: asyncio.Task[None] | None = None
         self._snapshotting: asyncio.Task[None] | None = None
@@ -134,6 +143,8 @@ class Realtime:
     def restore(self) -> list[str]:
         """Bring the state back: a snapshot, then `apply` over the records behind it. Returns warnings."""
         loaded = self.store.load()
+        self.formats, self.state = loaded.formats, State()
+        self._log_records = self._log_bytes = 0
         try:
             snapshot, rows = loaded.snapshot, loaded.records
             if snapshot is not None and format_at(loaded.formats, snapshot.seq) < FORMAT:
@@ -143,8 +154,7 @@ class Realtime:
                 self.state = load(snapshot.data)
             for seq, data in rows:
                 self._replay(data, format_at(loaded.formats, seq))
-                self._log_records += 1
-                self._log_bytes += len(data)
+                self.log_grew(1, len(data))
         except (msgspec.DecodeError, struct.error) as error:
             raise BadInput(
                 f"this state was written by another version of Windfall and cannot be read ({error})",
@@ -153,6 +163,27 @@ class Realtime:
             ) from error
         self.clock = SteadyClock(self.state.t)
         return loaded.warnings
+
+    def go_on_from(self, other: Realtime) -> None:
+        """Take over the state of a driver that followed the log, and apply what it has not seen yet."""
+        self.state, self.formats = other.state, other.formats
+        self._log_records, self._log_bytes = other._log_records, other._log_bytes
+        while rows := self.store.records(self.state.seq, PAGE):
+            for row in rows:
+                if row.seq != self.state.seq + 1:
+                    raise ServerFailed(
+                        f"the log lacks record {self.state.seq + 1}: record {row.seq} follows",
+                        hint="check it: windfall state check",
+                        code="cannot-replay",
+                    )
+                self._replay(row.data, format_at(self.formats, row.seq))
+                self.log_grew(1, len(row.data))
+        self.clock = SteadyClock(self.state.t)
+
+    def log_grew(self, records: int, size_bytes: int) -> None:
+        """Count what a restart would apply behind the newest snapshot."""
+        self._log_records += records
+        self._log_bytes += size_bytes
 
     def _replay(self, data: bytes, format_: int) -> None:
         record = decode_record(data)
@@ -381,6 +412,10 @@ class Realtime:
             try:
                 await self._in_writer(self.store.append, batch)
             except Exception as error:
+                if isinstance(error, StoreFenced):
+                    self.fenced = True
+                    self.fail(error.message, None)
+                    return
                 if not getattr(error, "retryable", False):
                     self.fail(f"the store refused {len(batch.records)} records for good: {error}", error)
                     return
@@ -396,12 +431,33 @@ class Realtime:
                 self.trouble = self.failure.message if self.failure else ""
                 return
 
+    async def beat(self, url: str) -> None:
+        """Give a sign of life for ever, at which a standby sees that this server writes; and see whether it still may.
+
+        Commits are signs, too: none is given within a second of one.
+        """
+        seq = -1
+        while True:
+            if seq != -1 and (self.state.seq != seq or self._in_flight is not None):
+                seq = self.state.seq
+                await asyncio.sleep(BEAT_S)
+                continue
+            seq = self.state.seq
+            try:
+                await self._in_writer(self.store.beat, url)
+            except StoreFenced as error:
+                self.fenced = True
+                self.fail(error.message)
+                return
+            except Exception as error:
+                log.warning("no sign of life could be given: %s", error)
+            await asyncio.sleep(BEAT_S)
+
     # --- snapshots ---
 
     def _copied_if_due(self, pending: Pending) -> tuple[int, list[bytes]] | None:
         """The number of the last record and a copy of the state after it, if a snapshot is due."""
-        self._log_records += len(pending.records)
-        self._log_bytes += sum(len(row.data) for row in pending.batch.records)
+        self.log_grew(len(pending.records), sum(len(row.data) for row in pending.batch.records))
         if self._log_records < self._snapshot_records and self._log_bytes < self._snapshot_bytes:
             return None
         if self._snapshotting is not None and not self._snapshotting.done():

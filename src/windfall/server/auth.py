@@ -109,6 +109,13 @@ class Tokens:
             )
         return bearer
 
+    def reload(self) -> None:
+        """Know what another server has made and revoked since."""
+        rows = {row.id: row for row in self._store.tokens()}
+        if rows != self._rows:
+            self._rows = rows
+            self._known = {}
+
     def row(self, ident: str) -> TokenRow | None:
         """The token of this id, without its secret."""
         return self._rows.get(ident)

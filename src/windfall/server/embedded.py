@@ -20,11 +20,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from windfall.bounds import MAX_BLOB_BYTES
 from windfall.core.engine import Engine
 from windfall.core.events import Settings
+from windfall.drivers.following import Following
 from windfall.drivers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadCredentials, BadInput, WindfallError
@@ -34,11 +35,12 @@ from windfall.server.http.app import Application
 from windfall.server.http.submission import known_policies
 from windfall.server.http.uploads import Uploads
 from windfall.server.pool_admin import PoolAdmin
-from windfall.server.pool_tokens import open_tokens, write_private
+from windfall.server.pool_tokens import KEY_NAME, open_tokens, write_private
 from windfall.server.service import Service
+from windfall.server.standby import Front, stand_by
 from windfall.server.watchdog import Watchdog
 from windfall.server.web import WebServer
-from windfall.store import open_store
+from windfall.store import holds_state, open_following, open_store
 from windfall.store.contract import Store
 from windfall.store.files import make_directory
 from windfall.store.location import StateLocation
@@ -49,6 +51,7 @@ OWNER = "owner of the state directory"
 POOL_TOKEN = "pool "
 """Names of tokens that older versions made for the workers of pools begin with this."""
 DEFAULT_PORT = 7272
+D = TypeVar("D", bound=Realtime)
 
 
 @dataclass
@@ -67,6 +70,8 @@ class Options:
     max_blob_bytes: int = MAX_BLOB_BYTES
     open_metrics: bool = False
     hooks: list[Hook] = field(default_factory=list)
+    standby_s: float | None = None
+    """Stand by while another server writes to the state, and take over when it is silent for so many seconds."""
     release: bool = False
     """When the server stops, rented machines are given back; else they go on, and the next server finds them."""
 
@@ -133,7 +138,7 @@ class Server:
         make_directory(options.state, "set XDG_STATE_HOME to another directory" if options.store else "")
         self._socket = self._bind()
         try:
-            self.store: Store = open_store(options.store or options.state)
+            self.store: Store = self._open_store()
         except BaseException:
             self._socket.close()
             raise
@@ -144,7 +149,11 @@ class Server:
         """Rented machines that went on when the server stopped."""
         self.on_hang: Callable[[], None] = lambda: None
         """What to do when the event loop stands still, from another thread; it is logged in any case."""
+        self.on_takeover: Callable[[], None] = lambda: None
+        """What to do when a standby has become the server."""
+        self._front = Front()
         self._web: WebServer | None = None
+        self._answering: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._driver: Realtime | None = None
         self._service: Service | None = None
@@ -175,33 +184,90 @@ class Server:
             ) from error
         return sock
 
+    @property
+    def location(self) -> StateLocation:
+        return StateLocation(self.options.state, self.options.store)
+
+    def _open_store(self) -> Store:
+        if self.options.standby_s is None:
+            return open_store(self.location)
+        if not holds_state(self.location):
+            raise BadInput(
+                f"{self.location} holds no state to stand by for", hint="start the first server without --standby"
+            )
+        return open_following(self.location)
+
     async def serve(self) -> None:
         """Serve until told to stop. ServerFailed: it could not go on; what it acknowledged is kept."""
-        options = self.options
+        self._loop = asyncio.get_running_loop()
+        self._web = WebServer(self._front, self.options.tls_cert, self.options.tls_key)
         try:
-            self._driver = driver = Realtime(self.store, Engine(known_policies), _settings(options), options.state)
-            self.warnings = driver.restore()
+            if self.options.standby_s is None:
+                driver = self._new_driver(Realtime)
+                self.warnings = driver.restore()
+            else:
+                found = await self._stand_by(self.options.standby_s)
+                if found is None:
+                    return
+                driver = found
             for warning in self.warnings:
                 log.warning("%s", warning)
-            self._loop = asyncio.get_running_loop()
-            self._service = service = Service(driver, self.store)
-            service.open_metrics = options.open_metrics
-            service.uploads = Uploads(self.store, options.max_blob_bytes)
+            self._driver, service = driver, self._new_service(driver)
             self._admit(service)
             await self._serve(driver, service)
         finally:
             self._socket.close()
             self.store.close()
 
+    def _new_driver(self, kind: type[D]) -> D:
+        return kind(self.store, Engine(known_policies), _settings(self.options), self.options.state)
+
+    def _new_service(self, driver: Realtime) -> Service:
+        self._service = service = Service(driver, self.store)
+        service.open_metrics = self.options.open_metrics
+        service.uploads = Uploads(self.store, self.options.max_blob_bytes)
+        return service
+
+    async def _stand_by(self, silence_s: float) -> Realtime | None:
+        """Follow and answer questions; a driver that goes on with the state once it is ours. None: told to stop."""
+        assert self._web is not None
+        following = self._new_driver(Following)
+        self.warnings = following.restore()
+        service = self._new_service(following)
+        if self.store.remembered(KEY_NAME):
+            service.tokens.pools = open_tokens(self.store, self.options.state)
+        self._front.app = Application(service)
+        self._answering = asyncio.create_task(self._web.serve(sockets=[self._socket]), name="the web server")
+        self.url = self._url(self.host)
+        self.ready.set()
+        try:
+            store = await stand_by(following, service, self.location, silence_s, self._web.left)
+            if store is None:
+                await self._answering
+                return None
+            self.store.close()
+            self.store = store
+            driver = self._new_driver(Realtime)
+            driver.go_on_from(following)
+        except BaseException:
+            self._web.leave()
+            await asyncio.gather(self._answering, return_exceptions=True)
+            raise
+        service.wake_everybody()
+        return driver
+
     async def _serve(self, driver: Realtime, service: Service) -> None:
-        self._web = WebServer(Application(service), self.options.tls_cert, self.options.tls_key)
+        assert self._web is not None
         driver.on_fatal = self._exit
         watchdog = Watchdog(asyncio.get_running_loop(), lambda: self.on_hang())
         try:
             await driver.start()
             watchdog.start()
+            self._front.app = Application(service)
             await self._begin(driver, service)
-            await self._web.serve(sockets=[self._socket])
+            if self._answering is not None:
+                self.on_takeover()
+            await (self._answering or self._web.serve(sockets=[self._socket]))
         except WindfallError as error:
             raise driver.failure or error from error
         finally:
@@ -214,6 +280,8 @@ class Server:
         """Start what runs beside the web server: the announcement, and the keepers of sites, pools and machines."""
         driver.background(self._announce(), "the announcement of the server's address", ends=True)
         driver.background(self._keep_tokens(service), "the keeper of the tokens of pools")
+        if self.options.store:  # of a directory, the lock says whether its server lives
+            driver.background(driver.beat(self._url(self.host)), "the signs of life")
         self._admin = service.admin = PoolAdmin(service, self.options.pools, lambda pool: self._place_of(pool, service))
         await self._admin.begin()
         if self.options.hooks:
@@ -227,12 +295,13 @@ class Server:
     async def _end(self, driver: Realtime, service: Service) -> None:
         """Stop all of it, whatever of it fails; the driver last, which writes what is left."""
         stops: list[tuple[str, Coroutine[object, object, None]]] = []
-        if self._admin is not None and self._admin.keeper is not None:
+        # A server that was replaced leaves workers and machines alone: they are the other one's.
+        if self._admin is not None and self._admin.keeper is not None and not driver.fenced:
             stops.append(("pools", self._admin.keeper.stop()))
         if self._admin is not None:
             stops.append(("plans", self._admin.planning.stop()))
         if service.rented is not None:
-            stops.append(("machines", service.rented.stop(self.options.release)))
+            stops.append(("machines", service.rented.stop(self.options.release and not driver.fenced)))
         if self._leaving is not None:
             await asyncio.gather(asyncio.wrap_future(self._leaving), return_exceptions=True)
         for name, stop in stops:
@@ -242,8 +311,10 @@ class Server:
                 log.error("the keeper of %s did not stop in order: %s", name, error)
         self.machines_left = sum(machine.there for machine in driver.state.fleet.machines.values())
         service.wake_everybody()
-        with contextlib.suppress(FileNotFoundError):
-            (self.options.state / "server.json").unlink()
+        announced = self.options.state / "server.json"
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            if json.loads(announced.read_text())["pid"] == os.getpid():  # not that of a server which has taken over
+                announced.unlink()
         await driver.stop()
 
     def _admit(self, service: Service) -> None:

@@ -31,7 +31,8 @@ class WebServer(uvicorn.Server):
             interface="asgi3", proxy_headers=False,  # the application looks at them where they matter
         )  # fmt: skip
         super().__init__(config)
-        self._left = asyncio.Event()
+        self.left = asyncio.Event()
+        """Set when it is to stop."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -40,14 +41,14 @@ class WebServer(uvicorn.Server):
     def leave(self) -> None:
         """Stop serving. Call it from the event loop."""
         self.should_exit = True
-        self._left.set()
+        self.left.set()
 
     async def main_loop(self) -> None:
         ticks = 0
         while not await self.on_tick(ticks):
             ticks = (ticks + 1) % 864_000
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._left.wait(), _TICK_S)
+                await asyncio.wait_for(self.left.wait(), _TICK_S)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, let requests end, and cancel those that do not."""

@@ -99,7 +99,8 @@ def parser(prog: str) -> argparse.ArgumentParser:
     add(
         "--server",
         metavar="URL",
-        help="the server (default: WINDFALL_SERVER); -: it and the token come by standard input",
+        help="the server, and its standbys: URL1,URL2 (default: WINDFALL_SERVER); -: they and the token come by "
+        "standard input",
     )
     add("--token", metavar="T", help="a token of role worker (default: WINDFALL_TOKEN)")
     add("--token-file", metavar="FILE", help="read the token from a file, so that `ps` does not show it")
@@ -159,6 +160,14 @@ def parser(prog: str) -> argparse.ArgumentParser:
     return made
 
 
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+
+
 def address_of(args: argparse.Namespace) -> Address:
     url = args.server or os.environ.get("WINDFALL_SERVER")
     token = args.token or os.environ.get("WINDFALL_TOKEN") or ""
@@ -168,13 +177,10 @@ def address_of(args: argparse.Namespace) -> Address:
             raise Usage("no address came by the standard input")
     if not url:
         raise Usage("no server given\n  add --server URL or set WINDFALL_SERVER")
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise Usage(f"{url!r} is not the address of a server\n  it looks like http://10.0.0.1:7272 or https://host")
+    url = url.replace(" ", "").rstrip(",")
+    for one in url.split(","):
+        if not _is_address(one):
+            raise Usage(f"{one!r} is not the address of a server\n  it looks like http://10.0.0.1:7272 or https://host")
     if args.token_file:
         try:
             with open(args.token_file) as file:

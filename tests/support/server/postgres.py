@@ -35,8 +35,11 @@ def require() -> Path:
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """A running server; gives the URL of a database without its name, to be completed by `new_database`."""
+def server(port: int = 0) -> Iterator[str]:
+    """A running server; gives the URL of a database without its name, to be completed by `new_database`.
+
+    `port`: it listens there, too, on this host.
+    """
     programs = require()
     # A socket's path may have 107 characters: pytest's own directories are too deep for that.
     home = Path(tempfile.mkdtemp(prefix="wf-pg-", dir="/tmp"))
@@ -46,10 +49,10 @@ def server() -> Iterator[str]:
             os.chown(home, user.pw_uid, user.pw_gid)
         data = home / "data"
         _run(user, home, programs / "initdb", "-D", data, "-U", "windfall", "-A", "trust", "-N", "--no-instructions")
-        options = f"{_SETTINGS} -k {home}"
+        options = f"{_SETTINGS} -k {home}" + (f" -c listen_addresses=127.0.0.1 -c port={port}" if port else "")
         _run(user, home, programs / "pg_ctl", "-D", data, "-l", home / "log", "-o", options, "-w", "start")
         try:
-            yield f"postgresql://windfall@/{{name}}?host={home}"
+            yield f"postgresql://windfall@/{{name}}?host={home}" + (f"&port={port}" if port else "")
         finally:
             _run(user, home, programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
     finally:

@@ -132,3 +132,34 @@ def test_exists_tells_a_404_from_an_error(connect):
         transport = connect(server.url)
         assert transport.exists("/v1/blobs/a")
         assert not transport.exists("/v1/blobs/b")
+
+
+def test_of_several_addresses_the_next_is_asked_when_one_is_silent_or_a_standby(connect):
+    standby = error(503, "standby", "this server is a standby", retryable=True)
+    with StubServer(lambda *_: standby) as second, StubServer(lambda *_: as_json(200, {"ok": True})) as third:
+        transport = connect(f"http://127.0.0.1:{closed_port()},{second.url},{third.url}", "t")
+        assert transport.get("/a") == {"ok": True}, "without patience, each is asked once"
+        assert transport.get("/b") == {"ok": True}
+        assert [path for _, path in second.asked] == ["/a"], "the one that answered is asked first"
+        assert [path for _, path in third.asked] == ["/a", "/b"]
+
+
+def test_of_several_addresses_that_are_all_silent_the_last_failure_is_told(connect):
+    urls = [f"http://127.0.0.1:{closed_port()}" for _ in range(2)]
+    with pytest.raises(Unreachable, match="no server answers"):
+        connect(",".join(urls)).get("/a")
+
+
+def test_an_error_that_is_no_silence_is_not_asked_for_elsewhere(connect):
+    with (
+        StubServer(lambda *_: error(404, "no-such-job", "no")) as first,
+        StubServer(lambda *_: as_json(200, 1)) as other,
+    ):
+        with pytest.raises(BadInput, match="no"):
+            connect(f"{first.url},{other.url}").get("/a")
+        assert other.asked == []
+
+
+def test_each_of_several_addresses_is_checked(connect):
+    with pytest.raises(BadInput, match="no server's address"):
+        connect("http://a:1,ftp://b")

@@ -18,6 +18,7 @@ from windfall.worker import identity
 from windfall.worker.running import workdir
 from windfall.worker.running.channel import Queue, encode, message_of
 from windfall.worker.running.window import OutputWindow, shrink
+from windfall.worker.transport.link import Address
 from windfall.worker.transport.outbox import Outbox, Result
 from windfall.worker.transport.spool import Spool
 
@@ -203,3 +204,17 @@ def test_the_one_file_is_the_same_each_time_and_holds_nothing_but_worker_and_wir
         names = archive.namelist()
     assert "__main__.py" in names and "windfall/worker/agent.py" in names
     assert all(name.startswith(("windfall/worker/", "windfall/wire/")) for name in names if name.count("/") > 1)
+
+
+def test_a_worker_moves_on_to_the_next_address_and_pauses_after_a_round():
+    address = Address("http://a:1,http://b:2/x", "t")
+    assert address.current == "http://a:1"
+    assert address.move_on("http://a:1") is True
+    assert (address.current, address.path("/v1")) == ("http://b:2/x", "/x/v1")
+    assert address.move_on("http://a:1") is True, "another thread has moved on already"
+    assert address.current == "http://b:2/x"
+    assert address.move_on("http://b:2/x") is False, "all were asked: pause"
+    assert address.current == "http://a:1"
+    assert address.answer_s < Address("http://a:1", "t").answer_s
+    alone = Address("http://a:1", "t")
+    assert alone.move_on("http://a:1") is False and alone.current == "http://a:1"

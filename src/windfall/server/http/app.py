@@ -21,6 +21,7 @@ from windfall import __version__
 from windfall.bounds import MAX_BODY_BYTES, Name, Seconds, Text
 from windfall.core import events as ev
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
+from windfall.drivers.following import Following
 from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.pools.kinds import Front
 from windfall.server.auth import Forbidden
@@ -127,6 +128,8 @@ def handled(service: Service, handler: Handler, role: str, writes: bool) -> Call
 
 
 def refuse_while_in_trouble(service: Service) -> None:
+    if isinstance(service.driver, Following):
+        raise service.driver.refusal()
     if service.driver.trouble:
         raise Busy(service.driver.trouble, hint="nothing is lost; it goes on by itself when there is space again")
 
@@ -134,6 +137,8 @@ def refuse_while_in_trouble(service: Service) -> None:
 async def healthz(service: Service, request: Request) -> Answer:
     """Well only if commits happen: a server that cannot write anything down takes nothing on."""
     about: dict[str, Any] = {"version": __version__, "protocol": VERSION}
+    if isinstance(service.driver, Following):
+        about["standby_of"] = service.driver.leader.url
     if service.driver.snapshot_error:
         about["snapshot_error"] = service.driver.snapshot_error
     if illness := service.driver.illness():
@@ -145,6 +150,8 @@ async def healthz(service: Service, request: Request) -> Answer:
 async def readyz(service: Service, request: Request) -> Answer:
     """Ready only once pools and plans have begun, while commits happen, and until it is told to stop."""
     why = "the server stops" if service.stopping else "" if service.serving else "the server starts"
+    if isinstance(service.driver, Following):
+        why = service.driver.refusal().message
     why = why or service.driver.illness()
     if why:
         error = {"code": "not-ready", "kind": "ours", "message": why, "hint": "ask again", "retryable": True}

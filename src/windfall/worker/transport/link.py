@@ -26,6 +26,10 @@ from windfall.worker.pace import Backoff
 CONNECT_S = 10.0
 ANSWER_S = 30.0
 """Seconds that an answer may take beyond the time that the server may hold it."""
+ANSWER_OF_SEVERAL_S = 8.0
+"""The same if there is another address to ask."""
+LONGEST_PAUSE_S, LONGEST_PAUSE_OF_SEVERAL_S = 30.0, 2.0
+"""The longest pause between two tries, and between two rounds of several addresses."""
 
 
 class Refused(Exception):
@@ -58,23 +62,48 @@ class Unavailable(Exception):
 
 @dataclass
 class Address:
-    """The server's URL, the token and the certificate. The token may be replaced at any time by a newer one."""
+    """The server's URL, the token and the certificate. The token may be replaced at any time by a newer one.
+
+    Several URLs with commas between them are a server and its standbys: the one that answered last is asked first.
+    """
 
     url: str
     token: str
     cafile: str | None = None
     secret: str = ""
     """What this host shows so that no other can speak in its name."""
+    at: int = 0
+
+    @property
+    def urls(self) -> list[str]:
+        return self.url.split(",")
+
+    @property
+    def current(self) -> str:
+        return self.urls[self.at]
+
+    @property
+    def answer_s(self) -> float:
+        return ANSWER_S if "," not in self.url else ANSWER_OF_SEVERAL_S
+
+    def backoff(self, generator: random.Random) -> Backoff:
+        return Backoff(generator, cap_s=LONGEST_PAUSE_S if "," not in self.url else LONGEST_PAUSE_OF_SEVERAL_S)
+
+    def move_on(self, tried: str) -> bool:
+        """Ask the next address, unless another thread has moved on already. False: all were tried, so pause first."""
+        if tried == self.current:
+            self.at = (self.at + 1) % len(self.urls)
+        return self.at != 0
 
     def connect(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self.url)
+        parts = urlsplit(self.current)
         if parts.scheme == "https":
             context = ssl.create_default_context(cafile=self.cafile)
             return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=CONNECT_S, context=context)
         return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=CONNECT_S)
 
     def path(self, path: str) -> str:
-        return urlsplit(self.url).path.rstrip("/") + path
+        return urlsplit(self.current).path.rstrip("/") + path
 
     @property
     def headers(self) -> dict[str, str]:
@@ -112,8 +141,9 @@ class Link:
 
     def __init__(self, address: Address, generator: random.Random, path: str = "/v1/exchange") -> None:
         self._address = address
-        self._path = address.path(path)
-        self._backoff = Backoff(generator)
+        self._path = path
+        self._asked = address.current
+        self._backoff = address.backoff(generator)
         self._requests: queue.SimpleQueue[tuple[bytes, bytes, float] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
         self._connection: http.client.HTTPConnection | None = None
@@ -202,19 +232,22 @@ class Link:
         if self.down_since_s is None:
             self.down_since_s = time.monotonic()
         self.last_failure = str(error) or type(error).__name__
+        if self._address.move_on(self._asked):
+            return
         pause_s = max(self._backoff.next_s(), getattr(error, "retry_after_s", 0.0))
         self._nudged.wait(pause_s)
 
     def _post(self, body: bytes, hold_s: float) -> bytes:
         connection = self._connection
         if connection is None:
+            self._asked = self._address.current
             connection = self._connection = self._address.connect()
             connection.connect()
         assert connection.sock is not None
-        connection.sock.settimeout(hold_s + ANSWER_S)
+        connection.sock.settimeout(hold_s + self._address.answer_s)
         headers = {**self._address.headers, "Content-Type": frames.CONTENT_TYPE}
         sent_s = time.monotonic()
-        connection.request("POST", self._path, body, headers)
+        connection.request("POST", self._address.path(self._path), body, headers)
         self._holding = hold_s > 0
         try:
             if self._holding and self._nudged.is_set():

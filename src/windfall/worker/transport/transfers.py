@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, List
 
-from windfall.worker.pace import Backoff
 from windfall.worker.transport import link
 
 _THREADS = 3
@@ -143,9 +142,9 @@ class _Carrier:
 
     def _insist(self, attempt: Callable[[], None]) -> None:
         """Repeat until the transfer succeeds or cannot succeed."""
-        backoff, wrong = Backoff(random.Random()), 0
+        backoff, wrong = self._address.backoff(random.Random()), 0
         while True:
-            pause_s = 0.0
+            pause_s, asked = 0.0, self._address.current
             try:
                 return attempt()
             except _Damaged as damage:
@@ -164,6 +163,8 @@ class _Carrier:
             except (http.client.HTTPException, ConnectionError, TimeoutError):
                 pass
             self._drop()
+            if self._address.move_on(asked):
+                continue
             if self._closed.wait(pause_s + backoff.next_s()):
                 raise Failed("the worker left before the transfer was over")
 
@@ -210,7 +211,7 @@ class _Carrier:
             headers.update({"Content-Length": str(size), "Content-Type": "application/octet-stream"})
         self._connection.request(method, self._address.path(f"/v1/blobs/{sha256}"), body, headers)
         if self._connection.sock is not None:
-            self._connection.sock.settimeout(link.ANSWER_S)
+            self._connection.sock.settimeout(self._address.answer_s)
         return self._connection.getresponse()
 
     def _drop(self) -> None:
