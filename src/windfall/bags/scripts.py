@@ -72,7 +72,7 @@ def _in_other_languages(words: Sequence[str], is_placeholder: Callable[[str], bo
         language = _LANGUAGES.fullmatch(name)
         if name == "ssh":
             program, shown = " ".join(words[at + 1 :]), "ssh"
-        elif language is not None and (option := _OPTIONS[language[1]]) in _options_behind(words, at):
+        elif language is not None and (option := _program_option(words, at, _OPTIONS[language[1]])):
             program, shown = words[words.index(option, at) + 1], f"{word} {option}"
         elif _FILTERS.fullmatch(name):
             program, shown = _program_of_filter(words[at + 1 :]), word
@@ -98,6 +98,14 @@ def _program_of_filter(words: Sequence[str]) -> str:
         elif not word.startswith("-"):
             return " ".join(found) or word
     return " ".join(found)
+
+
+def _program_option(words: Sequence[str], at: int, option: str) -> str:
+    """The option behind which the program stands: as in `perl -e`, `perl -lne`, `node --eval`. Empty: there is none."""
+    letter = option[1]
+    short = re.compile(rf"-\w*(?:{letter}|{letter.upper()})")
+    long = ("--eval", "--print", "--command")
+    return next((word for word in _options_behind(words, at) if short.fullmatch(word) or word in long), "")
 
 
 def _options_behind(words: Sequence[str], at: int) -> list[str]:

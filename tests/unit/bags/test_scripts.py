@@ -144,6 +144,8 @@ def test_a_value_in_a_quoted_here_document_is_refused():
         ["awk", "BEGIN { print {} }"], ["gawk", "-F", ",", "$1 == {}", "f.csv"], ["sed", "-n", "{}p", "f"],
         ["sed", "-e", "s/a/{}/", "f"], ["sh", "-c", "awk 'BEGIN { print {} }'"], ["sh", "-c", "sed -i 's/a/{}/' f"],
         ["sh", "-c", 'python3 -c "print({})"'], ["sh", "-c", "su joe -c 'echo {}'"],
+        ["perl", "-lne", "print if /{}/", "f"], ["perl", "-E", "say {}"], ["python3", "-uc", "print({})"],
+        ["node", "--eval", "console.log({})"],
     ],
 )  # fmt: skip
 def test_a_value_in_a_program_of_another_program_is_warned_of(command):
@@ -155,6 +157,7 @@ def test_a_value_in_a_program_of_another_program_is_warned_of(command):
     [
         ["awk", "{ print $1 }", "{}"], ["awk", "-v", "n={}", "{ print n }", "f"], ["awk", "-f", "p.awk", "{}"],
         ["sh", "-c", "awk -v n={} '{ print n }' f"], ["sh", "-c", "awk '{ print $1 }' {}"],
+        ["python3", "-u", "fit.py", "{}"], ["perl", "-w", "fit.pl", "{}"],
         ["sh", "-c", "python3 fit.py '{}'"], ["sh", "-c", "awk '{ print }' f | tee '{}.out'"],
     ],
 )  # fmt: skip
