@@ -7,6 +7,11 @@ import signal
 
 def main() -> None:
     """Load the command line, run it, and end the process."""
+    import atexit
+
+    ending: list[object] = []
+    # The first to be registered runs last: behind all that modules have registered, and when no thread is left.
+    atexit.register(_leave, ending)
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:
         # Ctrl-C while modules are loaded: nothing has begun, so end without a traceback.
@@ -19,19 +24,18 @@ def main() -> None:
     try:
         run()
     except SystemExit as end:
-        _leave(end.code)
+        ending.append(end.code)
+        raise
 
 
-def _leave(code: object) -> None:
+def _leave(ending: list[object]) -> None:
     """End at once: taking every module apart, as Python does, takes longer than some commands."""
-    import atexit
     import os
     import sys
-    import threading
 
-    if not isinstance(code, int) or any(not thread.daemon for thread in threading.enumerate()[1:]):
-        sys.exit(code)  # type: ignore[arg-type]
-    atexit._run_exitfuncs()
+    code = ending.pop() if ending else None
+    if not isinstance(code, int):
+        return  # another way to end, or a text to print: Python does that
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

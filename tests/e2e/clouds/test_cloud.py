@@ -78,7 +78,7 @@ def test_a_machine_is_hibernated_resumed_and_killed_by_hand_and_the_bag_is_done(
         made.client().poke("cloud", machine, "terminate")
         rows = judge(made, [job])
     (poked,) = [row for row in rows if str(row["machine"]) == machine]
-    assert (poked["sleeps"], poked["cause"]) == (1, "taken")
+    assert (poked["hibernations"], poked["cause"]) == (1, "taken")
 
 
 def test_machines_that_are_not_ours_and_those_that_we_forgot_are_found(tmp_path, monkeypatch, capsys):
@@ -241,7 +241,7 @@ def test_seeded_clouds_keep_every_promise(tmp_path, batch):
     with served(tmp_path, *(pool(f"cloud{seed}", seed, LAW, "2m") for seed in seeds)) as made:
         jobs = [submit(made, 10, 1.0, f"cloud{seed}", planner=PLANNERS[seed % 2]) for seed in seeds]
         rows = judge(made, jobs)
-    assert any(row["sleeps"] or row["cause"] == "taken" for row in rows), "nothing was interrupted"
+    assert any(row["hibernations"] or row["cause"] == "taken" for row in rows), "nothing was interrupted"
 
 
 def test_nothing_is_rented_while_a_host_that_costs_nothing_will_be_in_time(tmp_path):

@@ -144,7 +144,7 @@ def test_a_bag_comes_to_its_end_whatever_becomes_of_its_spot_machines(tmp_path):
         go.touch()
         rows = {row["id"]: row for row in run.judge(*jobs.values())}
         assert [rows[ids[name]]["cause"] for name in ways] == ["taken", "released", "released", "released"]
-        assert [rows[ids[name]]["sleeps"] for name in ways] == [0, 1, 1, 0]
+        assert [rows[ids[name]]["hibernations"] for name in ways] == [0, 1, 1, 0]
         assert rows[ids["terminated"]]["cost_usd"] == 0.0, "EC2 took it in its first hour"
         assert attempts(run.made, jobs["hibernated"]) == {1}, "what was frozen went on"
         assert run.cloud.hypervisor.unsigned == 0

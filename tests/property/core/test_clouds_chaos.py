@@ -53,10 +53,11 @@ def supplies(when_taken, per_h, cycle_s, free, refusals, notice):
         memory_gb=4.0, minimum_s=60.0, bills_boot=free, free_if_taken=free,
     )  # fmt: skip
     sure = Offer(name="sure", price_usd=0.1, cycle_s=cycle_s, cores=3, limit=4, speed=1.5)
-    asleep = RandomLaw("exponential", {"mean": 200.0})
+    hibernated = RandomLaw("exponential", {"mean": 200.0})
     return [
         Supply(
-            offer=spot, boot=fixed(60.0), interruptions_per_h=per_h, asleep=asleep, refusals=refusals, notice_s=notice
+            offer=spot, boot=fixed(60.0), interruptions_per_h=per_h, hibernated=hibernated,
+            refusals=refusals, notice_s=notice,
         ),
         Supply(offer=sure, boot=fixed(90.0)),
     ]  # fmt: skip

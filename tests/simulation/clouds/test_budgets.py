@@ -41,11 +41,11 @@ def supplies(draw):
         prices = Prices(
             (0.0, *(at for at, _ in steps)), (spot_usd * 3600 / cycle_s, *(usd for _, usd in steps)), 6000.0
         )
-    asleep = RandomLaw("exponential", {"mean": 300.0}) if draw(st.booleans()) else NEVER
+    hibernated = RandomLaw("exponential", {"mean": 300.0}) if draw(st.booleans()) else NEVER
     return [
         Supply(
             offer=spot, boot=fixed(spot.lag_s), interruptions_per_h=draw(st.sampled_from([0.0, 2.0, 10.0])),
-            asleep=asleep, prices=prices, begins=0.0,
+            hibernated=hibernated, prices=prices, begins=0.0,
         ),
         Supply(offer=sure, boot=fixed(sure.lag_s)),
     ]  # fmt: skip

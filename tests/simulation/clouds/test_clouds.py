@@ -44,16 +44,18 @@ OFTEN = {"interruptions_per_h": 4.0}
 GONE_WRONG = {
     "terminated": OFTEN,
     "terminated with notice": OFTEN | {"notice": "2m"},
-    "stopped": OFTEN | {"when_taken": "stop", "asleep": {"law": "exponential", "mean": "5m"}},
+    "stopped": OFTEN | {"when_taken": "stop", "hibernated": {"law": "exponential", "mean": "5m"}},
     "hibernated for ever": OFTEN | {"when_taken": "hibernate"},
-    "hibernated and resumed": OFTEN | {"when_taken": "hibernate", "asleep": {"law": "exponential", "mean": "4m"}},
-    "hibernated while it boots": {"interruptions_per_h": 60.0, "when_taken": "hibernate", "asleep": "2m"},
+    "hibernated and resumed": OFTEN | {"when_taken": "hibernate", "hibernated": {"law": "exponential", "mean": "4m"}},
+    "hibernated while it boots": {"interruptions_per_h": 60.0, "when_taken": "hibernate", "hibernated": "2m"},
     "taken at an age": {"life": {"law": "weibull", "scale": "15m", "shape": 3.0}},
     "refused now and then": {"refusals": 0.6},
     "capacity comes and goes": {
         "up": {"law": "exponential", "mean": "10m"}, "down": {"law": "exponential", "mean": "6m"},
     },
-    "hibernated with checkpoints": OFTEN | {"when_taken": "hibernate", "asleep": {"law": "exponential", "mean": "9m"}},
+    "hibernated with checkpoints": OFTEN | {
+        "when_taken": "hibernate", "hibernated": {"law": "exponential", "mean": "9m"},
+    },
     "billed by the second": {"cycle": "1s", "minimum": "1m", "free_if_taken": False, "interruptions_per_h": 6.0},
 }  # fmt: skip
 APART = {"a network outage": {"outage": [{"at": "8m", "lasts": "6m"}]},
@@ -110,7 +112,7 @@ def supply(**more):
 
 
 MARKETS = {
-    "poisson": {"interruptions_per_h": 3.0, "asleep": RandomLaw("exponential", {"mean": 300.0})},
+    "poisson": {"interruptions_per_h": 3.0, "hibernated": RandomLaw("exponential", {"mean": 300.0})},
     "tide": {"up": RandomLaw("exponential", {"mean": HOUR}), "down": RandomLaw("exponential", {"mean": 600.0})},
     "series": {"ticks": Series(600.0, (4, 4, 2, 0, 0, 1, 3, 4))},
 }
@@ -205,7 +207,7 @@ def held_at(records, moments):
 
 def test_a_hibernated_task_stands_still_and_goes_on_from_its_break_point():
     offer = Offer(name="spot", price_usd=0.3, cycle_s=600.0, market="spot", when_taken="hibernate", limit=1)
-    sleepy = Supply(offer=offer, boot=fixed(60.0), life=fixed(500.0), asleep=fixed(1000.0), once=True)
+    sleepy = Supply(offer=offer, boot=fixed(60.0), life=fixed(500.0), hibernated=fixed(1000.0), once=True)
     outcome, _ = one_machine([Task(0, 900.0)], [sleepy])
     assert outcome.finish_s == pytest.approx(60.0 + 900.0 + 1000.0)
     assert [what for _, _, what in outcome.events] == ["started", "ready", "hibernated", "resumed", "released"]
@@ -224,7 +226,7 @@ def test_a_hibernated_task_is_reported_as_by_workers_without_the_hibernation():
 
 def test_a_stopped_machine_comes_back_and_begins_its_task_again():
     offer = Offer(name="spot", price_usd=0.3, cycle_s=600.0, market="spot", when_taken="stop", limit=1)
-    stops = Supply(offer=offer, boot=fixed(60.0), life=fixed(500.0), asleep=fixed(1000.0), once=True)
+    stops = Supply(offer=offer, boot=fixed(60.0), life=fixed(500.0), hibernated=fixed(1000.0), once=True)
     outcome, _ = one_machine([Task(0, 900.0)], [stops])
     assert outcome.finish_s == pytest.approx(1500.0 + 60.0 + 900.0)
     assert outcome.lost == 1

@@ -18,7 +18,7 @@ SPOT = {
     "interruptions_per_h": 2.0, "told": True, "limit": 20,
 }  # fmt: skip
 WORLDS = {
-    "hibernates": {"when_taken": "hibernate", "price_usd": 0.031, "asleep": {"law": "exponential", "mean": "10m"}},
+    "hibernates": {"when_taken": "hibernate", "price_usd": 0.031, "hibernated": {"law": "exponential", "mean": "10m"}},
     "is reclaimed": {"when_taken": "terminate", "price_usd": 0.031, "notice": "2m", "refusals": 0.3},
     "changes its price": {"when_taken": "terminate", "price_steps": [["0s", 0.031], ["30m", 0.05], ["50m", 0.02]]},
 }

@@ -25,7 +25,7 @@ limit = 80
 boot = "2m"
 interruptions_per_h = 0.3
 when_taken = "hibernate"
-asleep = { law = "exponential", mean = "20m" }
+hibernated = { law = "exponential", mean = "20m" }
 
 [[cloud.offer]]
 name = "on-demand"

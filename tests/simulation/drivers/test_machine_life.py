@@ -39,7 +39,7 @@ SPOT = {"market": "spot", "interruptions_per_h": 4.0}
 LIVES = {
     "reclaimed": SPOT | {"when_taken": "terminate"},
     "reclaimed with notice": SPOT | {"when_taken": "terminate", "notice": "2m"},
-    "hibernated and resumed": SPOT | {"when_taken": "hibernate", "asleep": {"law": "exponential", "mean": "4m"}},
+    "hibernated and resumed": SPOT | {"when_taken": "hibernate", "hibernated": {"law": "exponential", "mean": "4m"}},
     "refused": SPOT | {"refusals": 0.5},
 }
 SHOWS = {

@@ -32,9 +32,13 @@ SIGNALS |= {f"_{name}" for name in ("operator", "functools", "collections", "col
 PATHS = {"PYTHONPATH": str(Path(windfall.__file__).parent.parent)}
 
 _LOADED = """
-import atexit, json, sys
+import json, os, sys
 file, sys.argv = sys.argv[1], ["windfall", *sys.argv[2:]]
-atexit.register(lambda: open(file, "w").write(json.dumps(sorted(sys.modules))))
+leave = os._exit
+def tell_and_leave(code):
+    open(file, "w").write(json.dumps(sorted(sys.modules)))
+    leave(code)
+os._exit = tell_and_leave
 from windfall.__main__ import main
 main()
 """
@@ -83,3 +87,13 @@ def test_ctrl_c_is_taken_over_before_anything_of_ours_is_loaded():
 
 def test_a_run_in_a_pipe_loads_no_library_that_it_does_not_use(tmp_path):
     assert not loaded(tmp_path, "run", "--range", "1-2", "--", "true", "{}") & set(NEEDLESS)
+
+
+def test_what_modules_registered_for_the_end_runs_and_the_code_is_kept(tmp_path):
+    code = (
+        "import windfall.__main__ as m, windfall.cli as c, atexit, sys\n"
+        "def run(): atexit.register(print, 'behind'); sys.exit(7)\n"
+        "c.main = run; m.main()"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=PATHS)
+    assert (said.returncode, said.stdout) == (7, "behind\n"), said.stderr

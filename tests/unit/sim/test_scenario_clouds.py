@@ -118,6 +118,16 @@ def test_a_price_or_a_price_series_is_needed_and_an_offer_too():
     assert "no [[pool]], no [[cloud]] and no [[site]]" in refusal(changed).message
 
 
+def test_the_former_name_of_a_key_is_still_read():
+    said = {"law": "exponential", "mean": "20m"}
+    laws = []
+    for name in ("hibernated", "asleep"):
+        changed = document()
+        changed["cloud"][0]["offer"][0][name] = said
+        laws.append(check(changed, WHERE).clouds[0].supplies[0].hibernated)
+    assert laws[0] == laws[1] and laws[0].kind == "exponential"
+
+
 def test_a_series_needs_a_limit_and_excludes_laws_of_capacity(tmp_path):
     (tmp_path / "up.json").write_text('{"metadata": {"gap_seconds": 600}, "data": [1, 0]}')
     where = tmp_path / "my.toml"

@@ -574,6 +574,6 @@ def _supply(rented: Any) -> Supply:
         boot=fixed(offer.lag_s + WORKER_START_S),
         refusals=rented.capacity_errors,
         interruptions_per_h=3600.0 * (rented.hibernations or rented.terminations),
-        asleep=RandomLaw("exponential", {"mean": 1.0 / rented.resumes}) if rented.resumes else NEVER,
+        hibernated=RandomLaw("exponential", {"mean": 1.0 / rented.resumes}) if rented.resumes else NEVER,
         ticks=ticks,
     )

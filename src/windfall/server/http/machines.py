@@ -116,7 +116,8 @@ def machine_row(service: Service, machine: MachineState) -> Json:
         "held_s": ends_t - machine.requested_t,
         "paid_for_s": None if math.isinf(paid_t) else max(0.0, paid_t - now),
         "cost_usd": money.usd(owed_microusd(machine, ends_t)),
-        "sleeps": len(machine.sleeps),
+        "hibernations": len(machine.sleeps),
+        "sleeps": len(machine.sleeps),  # its former name: programs may read it
         "taken_in_s": None if machine.noticed_t is None or not machine.there else machine.noticed_t - now,
         "cause": machine.cause,
         "error": machine.error,

@@ -66,7 +66,7 @@ def _supply(raw: dict[str, Any], cloud: str, place: str, where: Path, data: Path
         life=values["life"],
         up=values["up"],
         down=values["down"],
-        asleep=values["asleep"],
+        hibernated=values["hibernated"],
         once=values["once"],
         notice_s=values["notice_s"],
         ticks=ticks,
@@ -108,7 +108,7 @@ def _offer(values: dict[str, Any], cloud: str, place: str) -> Offer:
     speeds = values["speeds"]
     if not all(isinstance(speed, int | float) and speed > 0 for speed in speeds.values()):
         raise _bad(f"{place}.speeds: {speeds!r} cannot be", "{ blast = 1.4, fit = 0.9 }")
-    asleep = values["asleep"]
+    hibernated = values["hibernated"]
     told = values["told"]
     return Offer(
         name=values["name"],
@@ -128,7 +128,7 @@ def _offer(values: dict[str, Any], cloud: str, place: str) -> Offer:
         free_if_taken=values["free_if_taken"],
         when_taken=values["when_taken"],
         interruptions_per_h=values["interruptions_per_h"] if told else None,
-        resumes_per_h=_per_hour(asleep) if told else None,
+        resumes_per_h=_per_hour(hibernated) if told else None,
     )
 
 

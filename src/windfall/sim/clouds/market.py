@@ -36,7 +36,7 @@ class Supply(Struct, frozen=True, kw_only=True):
     up: RandomLaw = NEVER
     down: RandomLaw = fixed(0.0)
     """Lengths of times with and without capacity, for all machines of the offer at once."""
-    asleep: RandomLaw = NEVER
+    hibernated: RandomLaw = NEVER
     """How long a machine stays hibernated or stopped; with varying capacity, until there is capacity again."""
     once: bool = False
     notice_s: float = 0.0
@@ -111,7 +111,8 @@ class Market:
             what: stream(seed, f"cloud/{cloud}/{self.offer.name}/{what}")
             for what in ("boot", "gap", "life", "asleep", "refusal", "tide")
         }
-        self._boot, self._life, self._asleep = supply.boot.quantile(), supply.life.quantile(), supply.asleep.quantile()
+        self._boot, self._life = supply.boot.quantile(), supply.life.quantile()
+        self._hibernated = supply.hibernated.quantile()
         self._turns: list[int] = []
         self._free: list[int] = []
         self._points: dict[int, Poisson] = {}
@@ -208,8 +209,8 @@ class Market:
         if self.supply.interruptions_per_h and self.supply.life.kind == "never":
             # Drawn by the number of the interruption, so that it does not depend on the machine.
             number = self._poisson(place.index).after(t - 1e-6)[1]
-            return t + self._asleep(self._streams["asleep"](place.index, number))
-        return t + self._asleep(self._draw("asleep", place))
+            return t + self._hibernated(self._streams["asleep"](place.index, number))
+        return t + self._hibernated(self._draw("asleep", place))
 
     def _draw(self, what: str, place: Place) -> float:
         return self._streams[what](place.index, place.turn * 1024 + place.interruptions)

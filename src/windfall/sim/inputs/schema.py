@@ -31,6 +31,8 @@ class Field(Struct, frozen=True):
     meaning: str
     default: Any = REQUIRED
     choices: tuple[str, ...] = ()
+    formerly: str = ""
+    """What it was called before; files that say so are read as well."""
 
     @property
     def attribute(self) -> str:
@@ -208,14 +210,17 @@ OFFER = (
     Field("series", "path", "availability series: counts by tick, the machines up to `limit` share the largest", ""),
     Field("up", "time law", "without a series: how long there is capacity, for all machines at once", "never"),
     Field("down", "time law", "and how long there is none after that", "0s"),
-    Field("asleep", "time law", "how long a machine stays stopped or hibernated, while there is capacity", "never"),
+    Field(
+        "hibernated", "time law", "how long a machine stays stopped or hibernated, while there is capacity", "never",
+        formerly="asleep",
+    ),
     Field("once", "flag", "each machine is interrupted once at most", False),
     Field("lives", "lives", "what became of its orders in a log, one after the other, instead of any law", []),
     Field("price_steps", "steps", "prices of a cycle from each moment on, as in a log, instead of a file", []),
     Field("prices", "path", "price series (CSV: timestamp, usd_per_hour) instead of `price_usd`", ""),
     Field("prices_of", "text", 'its zone and type there, as in "us-east-1a/m5.xlarge"', ""),
     Field("told", "flag", "whether planners are told how often it is interrupted, or have to learn it", False),
-)
+)  # fmt: skip
 
 SITE = (
     Field("name", "text", "name of the site, and of the pool of its preemptible instances"),
@@ -285,6 +290,9 @@ SECTIONS: dict[str, tuple[tuple[Field, ...], bool]] = {
 def read_table(raw: Mapping[str, Any], fields: tuple[Field, ...], where: str) -> dict[str, Any]:
     """The values of one table by their names in the code. BadInput names the place, the key and the allowed values."""
     known = {field.name: field for field in fields}
+    for field in fields:
+        if field.formerly in raw and field.name not in raw:
+            raw = {field.name if key == field.formerly else key: value for key, value in raw.items()}
     for key in raw:
         if key not in known:
             near = get_close_matches(key, known, n=1)

@@ -204,8 +204,8 @@ def supply_of(offer: Offer, series: Series | None = None) -> Supply:
         return Supply(offer=replace(offer, limit=limit), boot=fixed(offer.lag_s), ticks=series)
     per_h = USUAL_INTERRUPTIONS_PER_H if offer.interruptions_per_h is None else offer.interruptions_per_h
     resumes_per_h = USUAL_RESUMES_PER_H if offer.resumes_per_h is None else offer.resumes_per_h
-    asleep = RandomLaw("exponential", {"mean": 3600.0 / resumes_per_h}) if resumes_per_h else NEVER
-    return Supply(offer=offer, boot=fixed(offer.lag_s), interruptions_per_h=per_h, asleep=asleep)
+    hibernated = RandomLaw("exponential", {"mean": 3600.0 / resumes_per_h}) if resumes_per_h else NEVER
+    return Supply(offer=offer, boot=fixed(offer.lag_s), interruptions_per_h=per_h, hibernated=hibernated)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

@@ -68,11 +68,11 @@ def poisson(offers: Sequence[Offer], k_h: float, k_r: float, over_s: float, once
 
     In the paper's experiments a machine hibernates at most once (`once`).
     """
-    asleep = RandomLaw("exponential", {"mean": over_s / k_r}) if k_r else RandomLaw("never")
+    hibernated = RandomLaw("exponential", {"mean": over_s / k_r}) if k_r else RandomLaw("never")
     return [
         Supply(
             offer=replace(offer, when_taken="hibernate"), boot=fixed(offer.lag_s),
-            interruptions_per_h=3600.0 * k_h / over_s, asleep=asleep, once=once,
+            interruptions_per_h=3600.0 * k_h / over_s, hibernated=hibernated, once=once,
         )
         if offer.market == "spot"
         else Supply(offer=offer, boot=fixed(offer.lag_s))

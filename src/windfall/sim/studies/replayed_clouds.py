@@ -96,7 +96,7 @@ def _told(offer: Offer, numbers: set[int], notices: list[MachineNoticed]) -> dic
     if offer.interruptions_per_h is not None:
         row |= {"told": True, "interruptions_per_h": offer.interruptions_per_h}
         if offer.resumes_per_h:
-            row["asleep"] = {"law": "exponential", "mean": seconds(3600.0 / offer.resumes_per_h)}
+            row["hibernated"] = {"law": "exponential", "mean": seconds(3600.0 / offer.resumes_per_h)}
     early = [event.until - event.t for event in notices if event.machine in numbers]
     if early:
         row["notice"] = seconds(max(0.0, median(early)))
