@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that the tests drive for real (a database server, an ssh server, a batch system, a browser, a checker of metrics, the client of volunteers and a compiler for what it runs, a clock that can be stepped). Without root: says which are missing.
+# Installs the Debian packages that the tests drive for real (a database server, an ssh server, a batch system, a browser, a checker of metrics, the client of volunteers and a compiler for what it runs, a clock that can be stepped, an engine of containers). Without root: says which are missing.
 set -eu
 missing=""
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
@@ -9,10 +9,14 @@ command -v faketime >/dev/null || missing="$missing faketime"
 { command -v boinc && command -v gcc; } >/dev/null || missing="$missing boinc-client gcc libc6-dev"
 command -v promtool >/dev/null || missing="$missing prometheus"
 command -v chromium >/dev/null || missing="$missing chromium"
-[ -z "$missing" ] && exit 0
+containers=""
+{ command -v podman && command -v crun && command -v busybox; } >/dev/null || containers=" podman crun busybox-static"
+[ -z "$missing$containers" ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $missing >/dev/null
+    [ -z "$missing" ] || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $missing >/dev/null
+    # What is recommended beside podman (networks, builders) is not needed.
+    [ -z "$containers" ] || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $containers >/dev/null
 else
-    echo "tests of these components will be skipped; to run them: sudo apt-get install$missing" >&2
+    echo "tests of these components will be skipped; to run them: sudo apt-get install$missing$containers" >&2
 fi

@@ -133,6 +133,7 @@ class KnownAd(msgspec.Struct):
     round_trip_s: Seconds | None = None
     machine: Count | None = None
     resources: UnitsByName | None = None
+    containers: Name | None = None
 
 
 def read_json(data: bytes | memoryview, type_: type[T], what: str) -> T:

@@ -63,6 +63,7 @@ def job_spec_for_worker(spec: JobSpec) -> dict[str, Any]:
         "output_cap_bytes": spec.output_cap_bytes,
         "python": spec.python,
         **({"pin": True} if spec.pin else {}),
+        **({"image": spec.image} if spec.image else {}),
         **({"checkpoint_s": spec.checkpoint_s} if spec.checkpoint_s is not None else {}),
     }
 

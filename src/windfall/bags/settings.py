@@ -54,6 +54,7 @@ class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
     max_failed_tasks: int | None = None
     fixed_memory: bool | None = None
     pin: bool | None = None
+    image: str | None = None
     priority: float | None = None
     replication: Literal["idle-slots", "queued"] | None = None
     max_replicas: int | None = None
@@ -100,7 +101,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
     }
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
                  "planner", "fleet", "confidence", "replication", "max_replicas", "fixed_memory", "pin",
-                 "quorum"):  # fmt: skip
+                 "quorum", "image"):  # fmt: skip
         said[name] = getattr(settings, name)
     converted: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
         "memory": ("memory", parse_memory),

@@ -134,6 +134,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     memory: Memory | None = None
     fixed_memory: bool = False  # no more of it for a task that died of too little
     pin: bool = False  # each task keeps to cores of its own
+    image: str = ""  # of a container that tasks run in
     wall_s: float | None = None
     max_failures: int = 3  # attempts that may fail before the task has failed for good; 1: never tried again
     max_losses: int = 20  # lost attempts after which the task has failed
@@ -276,6 +277,10 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
         refuse("classes", f"has {len(spec.classes):,} entries", f"at most {MAX_CLASSES:,}")
     check_files(spec.inputs, spec.outputs, where)
     check_files(spec.files, [], where)
+    if spec.image and spec.kind == "call":
+        refuse("image", "is for commands; a Python call runs in the Python of its worker", "submit a command instead")
+    if len(spec.image) > MAX_NAME_CHARS or not spec.image.isprintable() or spec.image.startswith("-"):
+        refuse("image", f"{spec.image[:60]!r} is no name of an image", "as in docker.io/library/python:3.12")
     _check_numbers(spec, where)
     _check_words(spec, where)
     for policy in spec.policies:

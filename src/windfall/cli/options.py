@@ -198,8 +198,8 @@ class BehindDashes(SectionedCommand):
         "Tasks": ("csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "resume",
                   "changed", "name", "tags"),
         "Files and environment": ("inputs", "outputs", "cwd", "env", "stdin_text", "output_cap", "checkpoint"),
-        "Resources of a task": ("cpus", "memory", "fixed_memory", "gpus", "resources", "pin", "wall", "estimate",
-                                "slots"),
+        "Resources of a task": ("cpus", "memory", "fixed_memory", "gpus", "resources", "pin", "image", "wall",
+                                "estimate", "slots"),
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
         "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "fleet", "planner",
                                "confidence"),
@@ -313,6 +313,7 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
         help="Units per task of what hosts or the server have: licence=1. Repeatable.",
     ),
     click.option("--pin", is_flag=True, default=None, help="Keep each task on cores of its own, of one NUMA node."),
+    click.option("--image", metavar="IMAGE", help="Run tasks in a container of this image.  [default: none]"),
     click.option("--wall", metavar="TIME", help="Kill an attempt after this time.  [default: no limit]"),
     click.option(
         "--max-failures", type=int, metavar="N", help="Failed attempts after which a task has failed.  [default: 3]"
@@ -362,7 +363,7 @@ def bag_options(command: F) -> F:
 _BAG_NAMES = [
     "tasks", "csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "name",
     "fleet", "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd",
-    "stdin_text", "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "gpus", "resources", "pin",
+    "stdin_text", "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "gpus", "resources", "pin", "image",
     "max_failures", "max_losses",
     "max_failed_tasks", "quorum",
     "priority", "replication", "max_replicas", "grace", "output_cap", *POLICY_NAMES, "attributes", "tags", "template",

@@ -52,6 +52,8 @@ class TaskClass(Struct, frozen=True, array_like=True):
     """How often it saves is left to the engine (`core.renting.checkpoints`)."""
     needs: Needs = ()
     """Resources by name, in thousandths of a unit: of its host, or of the server (`Settings.resources`)."""
+    container: bool = False
+    """It runs in a container: its host must have an engine for these."""
 
     def memory_for(self, attempt: int) -> int:
         if not self.memory_per_attempt:

@@ -21,7 +21,7 @@ from typing import Any
 from windfall.wire import VERSION, frames
 from windfall.wire.messages import NO_WORK
 from windfall.worker import identity, metadata, pace
-from windfall.worker.running import devices, system
+from windfall.worker.running import containers, devices, system
 from windfall.worker.running.processor_time import ProcessorTime
 from windfall.worker.running.slot_pool import SlotPool
 from windfall.worker.transport.link import Address, Link, Refused, TooLarge
@@ -88,12 +88,15 @@ class Agent:
         resources = devices.find(options.resources, identity.claim_device)
         if resources.counts:
             self._ad.update(resources=resources.counts, gpu_vendors=resources.vendors)
+        engine = containers.find_engine()
+        if engine is not None:
+            self._ad["containers"] = engine
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox(Spool(os.path.join(folder, "spool"), self._boot))
         self._transfers = Transfers(options.address, folder)
         self._slots = SlotPool(
             self.host, options.slots, os.path.join(folder, "run"), self._selector, self._transfers, self._on_result,
-            resources,
+            resources, engine,
         )  # fmt: skip
         self._link = Link(options.address, random.Random())
         self._started_s = self._last_work_s = time.monotonic()

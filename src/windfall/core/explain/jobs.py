@@ -312,6 +312,9 @@ def _needs(state: State, bag: Bag, task: int | None, host: Host) -> list[Reason]
                 float(need_mb - has_mb), change=f"--memory {max(1, has_mb)}M",
             )
         )  # fmt: skip
+    if rules.container and not host.has_containers:
+        detail = f"{host.name} has neither Apptainer, Podman nor Docker, and the job runs in a container"
+        found.append(Reason("container", "the host has an engine for containers", detail, 1, host.name))
     if rules.needs and (lacks := units.lacking(state, host, rules.needs)) is not None:
         found.append(_lacking(state, host, *lacks))
     return found

@@ -457,6 +457,8 @@ class Matcher:
             return False
         if bag.stopped or bag.rules.paused or max(1, ceil(rules.cpus)) > self.host.slots - self.held:
             return False
+        if rules.container and not self.host.has_containers:
+            return False
         if rules.needs or not self._finishes(bag, rules):
             return False  # units are nobody's before their task begins, so there is nothing to take back
         if self.host.memory_bytes and rules.memory_for(1) > self.memory_free:
@@ -481,6 +483,8 @@ class Matcher:
             if queue.size and width <= slots and space >= width and (not ends or self._finishes(bag, rules)):
                 left = space if width == 1 else space // width
                 left = left if left < most else most
+                if rules.container and not self.host.has_containers:
+                    continue
                 if rules.needs:
                     # None ahead: units would be kept from others before the task begins.
                     left = min(left, (slots - self.held - used) // width)

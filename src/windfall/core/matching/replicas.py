@@ -106,6 +106,8 @@ def replicas_for(
             # The newest counts: a replica gets as long as the first had before there is another.
             continue
         rules = bag.classes[bag.class_of(task)]
+        if rules.container and not host.has_containers:
+            continue
         number = bag.columns.attempts[task] + 1
         if not room.fits(rules, bag.memory_for(task, number)):
             continue
@@ -136,6 +138,8 @@ def queued_for(
         if bag.rules.quorum and not may_try(state, bag, task, host):
             continue
         rules = bag.classes[bag.class_of(task)]
+        if rules.container and not host.has_containers:
+            continue
         number = bag.columns.attempts[task] + 1
         if any(attempt.host == host.number for attempt in attempts) or not room.fits(
             rules, bag.memory_for(task, number)

@@ -95,6 +95,8 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
         if bag.rules.paused or bag.stopped:
             continue
         rules = bag.classes[bag.class_of(task)]
+        if rules.container and not host.has_containers:
+            continue
         number = bag.columns.attempts[task] + 1
         width, need = max(1, ceil(rules.cpus)), bag.memory_for(task, number)
         if used + width > room or (host.memory_bytes and need > memory_free) or bag.is_held(task):

@@ -93,6 +93,7 @@ def classes_of(spec: JobSpec) -> list[TaskClass]:
             fixed_memory=spec.fixed_memory,
             checkpoint_auto=spec.checkpoint_auto,
             needs=needs_of(dict(needs.resources)),
+            container=bool(spec.image),
         )
         for needs in spec.task_classes()
     ]

@@ -99,6 +99,11 @@ class Devices:
     def vendors(self) -> list[str]:
         return sorted({gpu.vendor for gpu in self._gpus})
 
+    def nvidia_ids(self, units: Units) -> list[str]:
+        """The NVIDIA cards among these units, as their driver calls them."""
+        mine = [self._gpus[index] for name, index, _ in units if name == GPUS and 0 <= index < len(self._gpus)]
+        return [gpu.id for gpu in mine if gpu.vendor == NVIDIA]
+
     def environment(self, units: Units) -> dict[str, str]:
         """Variables of a task that has these units: all of them as JSON, its GPUs as their drivers want them named."""
         shares: dict[str, dict[str, Any]] = {}

@@ -20,6 +20,7 @@ from typing import Any
 from windfall.wire import messages as m
 from windfall.worker.running import limits, system, workdir
 from windfall.worker.running.channel import Inbox, Line
+from windfall.worker.running.containers import KILLED, Container, NoImage
 from windfall.worker.running.window import OutputWindow
 
 _READ_BYTES = 1 << 16
@@ -55,6 +56,11 @@ class Spec:
         if fields["checkpoint_s"] is not None:
             self.env[b"WINDFALL_CHECKPOINT_EVERY_S"] = f"{fields['checkpoint_s']:g}".encode()
         self.programs: dict[str, str] = {}
+        settings = fields.get("container")
+        self.container = Container(settings) if settings else None
+        if self.container is not None:
+            self.memory_bytes = None  # the engine limits it: its own memory does not count
+        self.own_variables = [*fields["env"], "WINDFALL_JOB", "WINDFALL_HOST", "WINDFALL_TASK", "WINDFALL_ATTEMPT"]
 
 
 def _signal_named(name: str) -> int:
@@ -210,6 +216,10 @@ class Runner:
                 env[b"WINDFALL_CHECKPOINT"] = os.fsencode(f"{spec.checkpoints}.{task}")
             if folder:
                 env[b"WINDFALL_DIR"] = os.fsencode(folder)
+            contained = ""
+            if spec.container is not None:
+                contained = f"windfall-{os.getpid()}-{ident}"
+                argv, env = self._contain(spec, spec.container, contained, argv, folder)
             running = self._start(ident, spec, argv, env, stdin)
         except NotStarted as failure:
             self._line.send(("r", ident, failure.cause, None, 0.0, 0.0, 0, b"", b"", b"", {"text": failure.text}))
@@ -219,9 +229,35 @@ class Runner:
             if stdin:
                 os.close(stdin)
         self._watch(running)
+        if contained and spec.container is not None:
+            self._clear_container(running, spec.container, contained)
         self._report(running, folder)
         if folder:
             self._own.leave(started_ns)
+
+    def _contain(
+        self, spec: Spec, container: Container, name: str, argv: list[str], folder: str | None
+    ) -> tuple[list[str], dict[bytes, bytes]]:
+        """The command line of the engine that runs a task in its image, and the environment of the engine."""
+        try:
+            container.fetch()
+        except (NoImage, OSError) as error:
+            raise NotStarted(m.INPUTS, str(error)) from None
+        names, mounts = spec.own_variables, []
+        if folder:
+            names = [*names, "WINDFALL_DIR"]
+        if spec.checkpoints is not None:
+            names = [*names, "WINDFALL_CHECKPOINT", "WINDFALL_CHECKPOINT_EVERY_S"]
+            mounts = [os.path.dirname(spec.checkpoints)]
+        made = container.argv(name, argv, folder or os.getcwd(), names, mounts)
+        return made, container.environment(spec.env, names)
+
+    def _clear_container(self, running: Attempt, container: Container, name: str) -> None:
+        if running.cause is not None or running.exit_code < 0:
+            # The engine was killed, and may have left its container running.
+            container.remove(name)
+        elif container.memory_bytes and running.exit_code == KILLED:
+            running.cause, running.text = m.OOM, _memory_text(container.memory_bytes)
 
     def _enter(self, spec: Spec) -> str | None:
         """Change to the attempt's directory; return it if it is the attempt's own, else None."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from windfall.wire import messages as m
 from windfall.worker import pace
-from windfall.worker.running import system, workdir
+from windfall.worker.running import containers, system, workdir
 from windfall.worker.running.cores import Cores, nodes
 from windfall.worker.running.devices import Devices, conflict
 from windfall.worker.running.slots import Held, JobSpec, Slot, Warm
@@ -46,6 +46,7 @@ class SlotPool:
         transfers: Transfers,
         on_result: Callable[[Result], None],
         resources: Devices | None = None,
+        engine: str | None = None,
     ) -> None:
         self._host = host
         self._folder = folder
@@ -55,6 +56,8 @@ class SlotPool:
         self._transfers = transfers
         self._on_result = on_result
         self._resources = resources or Devices({}, [])
+        self._engine, self._images = engine, f"{folder}-images"
+        """The engine of containers that this host has, and where locks and images are kept."""
         self._cores = Cores(slots, nodes())
         self._has_pinned = False
         """Whether a slot was ever pinned: until then nothing is said of cores."""
@@ -134,6 +137,8 @@ class SlotPool:
         if overrides and "env" in overrides:
             whole["env"] = {**(fields.get("env") or {}), **overrides["env"]}
         units = whole.get("units") or ()
+        if whole.get("image"):
+            whole = {**whole, "container": self._container(whole, units)}
         spec = JobSpec(
             self._count, job, self._host, whole, sys.executable, self._resources.environment(units) if units else {}
         )
@@ -141,6 +146,10 @@ class SlotPool:
             spec.fields["checkpoints"] = os.path.join(self.checkpoints.folder, str(job))
         self._specs[key] = (fields, spec)
         return spec
+
+    def _container(self, fields: dict[str, Any], units: Any) -> dict[str, Any]:
+        gpus = self._resources.nvidia_ids(units)
+        return containers.settings_of(self._engine, fields["image"], self._images, fields.get("memory_bytes"), gpus)
 
     def _stage(self, held: Held) -> None:
         """Fetch the inputs first; the attempt is queued when all have arrived."""

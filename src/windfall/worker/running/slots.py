@@ -59,6 +59,7 @@ class JobSpec:
             "output_cap_bytes": int(fields.get("output_cap_bytes", 1 << 20)),
             "checkpoints": None,
             "checkpoint_s": self.checkpoint_s,
+            "container": fields.get("container"),
         }
         # A library that has seen a GPU keeps it: calls with other GPUs get another process.
         key = (fields.get("python") or python, fields.get("memory_bytes"), *sorted(share.items()))

@@ -91,6 +91,11 @@ class Host(Struct, array_like=True, gc=False):
         """The volunteer to whom it belongs; empty: it is trusted."""
         return self.ad.get("owner") or ""
 
+    @property
+    def has_containers(self) -> bool:
+        """Whether it has an engine for containers."""
+        return bool(self.ad.get("containers"))
+
     @classmethod
     def new(cls, number: int, name: str, t: float) -> Host:
         return cls(number, name, Times(t, t, t, t))
