@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-fast test-snakemake test-kubernetes test-outage takeovers calibration check bench docs screens system format clean
+.PHONY: demo test test-fast test-snakemake test-kubernetes test-outage takeovers faults calibration check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -42,6 +42,11 @@ test-outage: $(STAMP)
 # 200 take-overs of real servers on PostgreSQL, about half an hour: `make test` has two.
 takeovers: $(STAMP)
 	$(BIN)/python -m tests.e2e.server.takeovers 200
+
+# 10,000 whole servers in virtual time with crashes, torn writes and a bad network, about an hour of a core: `make test`
+# has 80. A seed that fails is printed with the command that runs it again.
+faults: $(STAMP)
+	$(BIN)/python -m tests.simulation.server.faults 1 10000
 
 # Promises against what happens in 2,000 random worlds: about an hour of a core. `make test` has a few.
 calibration: $(STAMP)
