@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Generic, TypeVar
 
 import msgspec
@@ -32,7 +33,12 @@ class RecordOf(Struct, Generic[E, D], array_like=True, gc=False):
 Record = RecordOf[AnyEvent, AnyDecision]
 """A record of any event."""
 _encode = msgspec.msgpack.Encoder().encode
-_decode: Callable[[bytes], Record] = msgspec.msgpack.Decoder(Record).decode
+
+
+@cache
+def _decoder() -> Callable[[bytes], Record]:
+    """Made when the first record is read: a state that was left in good order has a snapshot and needs none."""
+    return msgspec.msgpack.Decoder(Record).decode
 
 
 def _short(plain: Decision, last: str) -> tuple[tuple[str], int, tuple[object, ...]]:
@@ -61,4 +67,4 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    return _decode(data)
+    return _decoder()(data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,7 +66,11 @@ def fitted(line: str, columns: int | None) -> list[str]:
 
 def columns_here() -> int | None:
     """The columns of the terminal on standard output; None if it is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    import shutil  # not above: it loads every way to compress, and only a terminal needs it
+
+    return shutil.get_terminal_size().columns
 
 
 def echo(line: str) -> None:
