@@ -37,5 +37,5 @@ class AccountWork:
         return {
             "hosts": len(hosts),
             "done": sum(host.record.done for host in hosts),
-            "credit": round(sum(map(credit_of, hosts)), 3),
+            "credit": round(sum(map(credit_of, hosts)), 6),
         }

@@ -64,7 +64,7 @@ def grouped(keys: Iterable[Key], most: int) -> list[Bundle]:
         if (
             last is not None
             and (last.job, last.attempt, last.first + last.count) == (job, attempt, task)
-            and last.count < min(most, MAX_BUNDLE)
+            and last.count < most
         ):
             found[-1] = Bundle(job, last.first, last.count + 1, attempt)
         else:

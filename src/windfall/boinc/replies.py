@@ -74,8 +74,8 @@ def scheduler_reply(reply: Reply, signed: Signed, download_url: str, upload_url:
         parts.append(f'<message priority="low">{xml_text(reply.message)}</message>')
     if reply.user:
         parts += [
-            _tag("user_name", reply.user), f"<user_total_credit>{reply.user_credit:.3f}</user_total_credit>",
-            f"<host_total_credit>{reply.host_credit:.3f}</host_total_credit>",
+            _tag("user_name", reply.user), f"<user_total_credit>{reply.user_credit:.6f}</user_total_credit>",
+            f"<host_total_credit>{reply.host_credit:.6f}</host_total_credit>",
         ]  # fmt: skip
     if reply.hostid:
         parts.append(f"<hostid>{reply.hostid}</hostid>")

@@ -102,7 +102,8 @@ class Scheduler:
             lost = [key for key in host.held if key not in held.attempts and key not in fresh and self._is_live(key)]
             free = max(1, ceil(request.idle) or host.slots)
             new = [bundle for piece in assigned for bundle in _split(piece, free)]
-            bundles = [*grouped(lost, names.MAX_BUNDLE), *new]
+            again = [part for bundle in grouped(lost, MAX_ROOM) for part in _split(bundle, free)]
+            bundles = [*again, *new]
             reply.work = await self._work(bundles[: self._front.settings.most_results])
         return reply
 
@@ -383,8 +384,11 @@ def _keys(piece: Assigned) -> list[Key]:
     return [(piece.job, task, piece.attempt) for task in range(piece.first, piece.first + piece.count)]
 
 
-def _split(piece: Assigned, parts: int) -> list[Bundle]:
-    """A range of tasks as workunits: one for each processor that is free, unless they would be too long."""
+def _split(piece: Assigned | Bundle, parts: int) -> list[Bundle]:
+    """A range of tasks as workunits: one for each processor that is free, unless they would be too long.
+
+    What was lost on the way is split in the same way, and has the same names then.
+    """
     size = min(names.MAX_BUNDLE, ceil(piece.count / parts))
     ends = range(piece.first, piece.first + piece.count, size)
     last = piece.first + piece.count

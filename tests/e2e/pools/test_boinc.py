@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterator
@@ -81,29 +82,50 @@ def table(task: int) -> bytes:
     return b"".join(b"%d %d\n" % (task, number) for number in range(300))
 
 
-def test_fifty_tasks_come_back_byte_for_byte_while_client_and_server_are_killed(world, tmp_path):
+def test_fifty_tasks_come_back_byte_for_byte_whatever_happens_to_clients_and_server(world, tmp_path):
+    """Beside them a task is cancelled at a client, one is suspended past its deadline; client and server are killed."""
     program = tmp_path / "program.sh"
     program.write_text(PROGRAM)
     program.chmod(0o755)
-    first, second = world.volunteer("ada"), world.volunteer("bob")
+    volunteers = [world.volunteer("ada"), world.volunteer("bob")]
+    script = f"touch {tmp_path}/{{}}.began; while [ ! -e {tmp_path}/{{}}.go ]; do sleep 0.2; done; echo went on"
+    held, endless = (world.client.submit(["sh", "-c", script], [name], quorum=1) for name in ("held", "endless"))
     job = world.client.submit(
-        ["./program.sh", "{}"],
-        range(50),
-        inputs=[f"program.sh={program}"],
-        outputs=["table-{}.txt"],
-        max_losses=100,
+        ["./program.sh", "{}"], range(50), inputs=[f"program.sh={program}"], outputs=["table-{}.txt"], max_losses=100,
         quorum=1,
-    )
+    )  # fmt: skip
+    until(lambda: (tmp_path / "held.began").exists() and (tmp_path / "endless.began").exists(), "both tasks have begun")
+    name = f"w{held.id}_0_1_1"
+    holder = next(one for one in volunteers if f"Starting task {name}" in one.log())
+    other = next(one for one in volunteers if one is not holder)
+    holder.tell("--task", world.url, name, "suspend")
+    endless.cancel()
+    until(lambda: "T" in running(f"{tmp_path}/held.go"), "the suspended task stands still")
+    (tmp_path / "held.go").touch()
     until(lambda: job.status()["tasks"]["done"] >= 2, "two tasks are done")
     world.cluster.kill_server()
-    first.kill()
+    other.kill()
     world.cluster.start_server()
-    first.start()
+    other.start()
     job.wait(PATIENCE_S)
     results = list(job.results())
     assert [task.stdout for task in results] == [f"line {n} of program.sh\n" for n in range(50)], world.logs()
     for number, task in enumerate(results):
         files = {file[0]: file for file in task.outputs}
-        name, sha, size, _ = files[f"table-{number}.txt"]
-        assert (sha, size) == (hashlib.sha256(table(number)).hexdigest(), len(table(number))), name
-    assert second.process is not None and second.process.poll() is None
+        _, sha, size, _ = files[f"table-{number}.txt"]
+        assert (sha, size) == (hashlib.sha256(table(number)).hexdigest(), len(table(number)))
+    held.wait(PATIENCE_S)
+    (result,) = held.results()
+    assert (result.stdout, result.attempt) == ("went on\n", 2), world.logs()
+    until(lambda: not running(f"{tmp_path}/endless.go"), "the cancelled task has ended at its client")
+    assert endless.status()["state"] == "cancelled"
+
+
+def running(words: str) -> list[str]:
+    """States of the processes with these words in their command lines."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if words.encode() in (path / "cmdline").read_bytes():
+                found.append((path / "stat").read_text().rpartition(")")[2].split()[0])
+    return found
