@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-fast test-snakemake test-kubernetes test-outage takeovers faults calibration check bench docs screens system format clean
+.PHONY: demo test test-fast test-snakemake test-kubernetes test-boinc test-outage takeovers faults calibration check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -47,6 +47,9 @@ takeovers: $(STAMP)
 # has 80. A seed that fails is printed with the command that runs it again.
 faults: $(STAMP)
 	$(BIN)/python -m tests.simulation.server.faults 1 10000
+# The real client of volunteers, and ten times as many mutated messages as `make test` sends.
+test-boinc: system $(STAMP)
+	WINDFALL_BOINC_MUTATIONS=10000 $(BIN)/python -m pytest tests/unit/boinc tests/e2e/pools/test_boinc.py tests/e2e/pools/test_boinc_protocol.py -q
 
 # Promises against what happens in 2,000 random worlds: about an hour of a core. `make test` has a few.
 calibration: $(STAMP)

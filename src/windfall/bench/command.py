@@ -13,6 +13,7 @@ BENCHES: dict[str, tuple[str, str, str]] = {
     "noop": ("windfall.bench.live.noop", "command", "Python calls through the executor, beside ProcessPoolExecutor."),
     "queue": ("windfall.bench.live.queue", "command", "A million queued tasks: time, memory, restart, dispatch."),
     "exchange": ("windfall.bench.live.exchange", "command", "25,000 workers over real HTTP."),
+    "boinc": ("windfall.bench.live.boinc", "command", "10,000 volunteers' BOINC clients, beside GridBot's rate."),
     "console": ("windfall.bench.in_process.console", "command", "Pages of the console for a million tasks."),
     "simulate": ("windfall.bench.in_process.simulate", "command", "2.2 million tasks on 25,000 hosts in virtual time."),
     "match": (

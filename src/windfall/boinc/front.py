@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 STRANGER_S = 3600.0
 """How long a client with an unknown key waits before it asks again."""
 TROUBLE_S = 60.0
+SUMMED_FOR_S = 60.0
 UPLOAD, SCHEDULER, DOWNLOAD = "file_upload_handler", "cgi", "download/"
 XML = "text/xml"
 
@@ -57,6 +58,7 @@ class Front:
         self.accounts = Accounts(folder)
         self.uploads = uploads.Uploads(folder / "uploads", self.accounts.secret)
         self.scheduler = Scheduler(self)
+        self._summed: tuple[float, AccountWork] | None = None
         self._app = Starlette(routes=self._routes())
 
     def _routes(self) -> list[Route]:
@@ -102,8 +104,15 @@ class Front:
     def empty_reply(self, account: Account | None = None) -> Reply:
         reply = Reply(self.settings.project, self._base, self.settings.ask_again_s)
         if account is not None:
-            reply.user = account.name
+            reply.user, reply.user_credit = account.name, self._work_done().of(account)["credit"]
         return reply
+
+    def _work_done(self) -> AccountWork:
+        """What accounts have done, as it was a minute ago: summing up takes a look at every host."""
+        now = self.service.driver.clock()
+        if self._summed is None or not self._summed[0] <= now < self._summed[0] + SUMMED_FOR_S:
+            self._summed = now, AccountWork(self.service.state)
+        return self._summed[1]
 
     def serves(self, platform: str) -> bool:
         return platform == PLATFORM

@@ -5,6 +5,7 @@ from __future__ import annotations
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench": ("windfall bench start", "windfall bench all --json > bench.ndjson"),
     "bench all": ("windfall bench all", "windfall bench all --json > bench.ndjson"),
+    "bench boinc": ("windfall bench boinc", "windfall bench boinc --hosts 500 --seconds 3 --json"),
     "bench exchange": ("windfall bench exchange", "windfall bench exchange --hosts 1000 --seconds 5"),
     "bench match": ("windfall bench match", "windfall bench match --bags 20 --hosts 1000 --json"),
     "bench noop": ("windfall bench noop", "windfall bench noop --n 10000 --json"),

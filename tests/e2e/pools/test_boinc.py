@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from tests.support.pools import boinc
 from tests.support.pools.boinc import BoincClient
+from tests.support.pools.slurm import cluster as slurm_cluster
 from tests.support.server.cluster import Cluster
 
 pytestmark = pytest.mark.slow
@@ -40,7 +42,7 @@ class World:
         self.volunteers: list[BoincClient] = []
         entry = {
             "name": "boinc", "kind": "boinc", "limit": 1000, "url": self.url, "project": f"Test {self.cluster.port}",
-            "ask_again": "1s", "deadline": "10m", "least_deadline": "20s",
+            "ask_again": "1s", "deadline": "25s", "least_deadline": "20s",
         }  # fmt: skip
         self.client.add_pools([entry])
 
@@ -88,25 +90,32 @@ def test_fifty_tasks_come_back_byte_for_byte_whatever_happens_to_clients_and_ser
     program.write_text(PROGRAM)
     program.chmod(0o755)
     volunteers = [world.volunteer("ada"), world.volunteer("bob")]
-    script = f"touch {tmp_path}/{{}}.began; while [ ! -e {tmp_path}/{{}}.go ]; do sleep 0.2; done; echo went on"
-    held, endless = (world.client.submit(["sh", "-c", script], [name], quorum=1) for name in ("held", "endless"))
+    script = 'touch "$1.began"; while [ ! -e "$1.go" ]; do sleep 0.2; done; echo went on'
+    command = ["sh", "-c", script, "sh", f"{tmp_path}/{{}}"]
+    held, endless = (world.client.submit(command, [name], quorum=1) for name in ("held", "endless"))
     job = world.client.submit(
         ["./program.sh", "{}"], range(50), inputs=[f"program.sh={program}"], outputs=["table-{}.txt"], max_losses=100,
         quorum=1,
     )  # fmt: skip
     until(lambda: (tmp_path / "held.began").exists() and (tmp_path / "endless.began").exists(), "both tasks have begun")
+    assert running(f"{tmp_path}/held") and running(f"{tmp_path}/endless")
     name = f"w{held.id}_0_1_1"
     holder = next(one for one in volunteers if f"Starting task {name}" in one.log())
     other = next(one for one in volunteers if one is not holder)
     holder.tell("--task", world.url, name, "suspend")
     endless.cancel()
-    until(lambda: "T" in running(f"{tmp_path}/held.go"), "the suspended task stands still")
+    # By their preferences clients stop a suspended program, or end it and begin anew later.
+    until(lambda: set(running(f"{tmp_path}/held")) <= {"T"}, "the suspended task stands still")
     (tmp_path / "held.go").touch()
     until(lambda: job.status()["tasks"]["done"] >= 2, "two tasks are done")
     world.cluster.kill_server()
     other.kill()
     world.cluster.start_server()
     other.start()
+    held.wait(PATIENCE_S)
+    (result,) = held.results()
+    assert (result.stdout, result.attempt) == ("went on\n", 2), world.logs()
+    holder.tell("--task", world.url, name, "resume")
     job.wait(PATIENCE_S)
     results = list(job.results())
     assert [task.stdout for task in results] == [f"line {n} of program.sh\n" for n in range(50)], world.logs()
@@ -114,10 +123,7 @@ def test_fifty_tasks_come_back_byte_for_byte_whatever_happens_to_clients_and_ser
         files = {file[0]: file for file in task.outputs}
         _, sha, size, _ = files[f"table-{number}.txt"]
         assert (sha, size) == (hashlib.sha256(table(number)).hexdigest(), len(table(number)))
-    held.wait(PATIENCE_S)
-    (result,) = held.results()
-    assert (result.stdout, result.attempt) == ("went on\n", 2), world.logs()
-    until(lambda: not running(f"{tmp_path}/endless.go"), "the cancelled task has ended at its client")
+    until(lambda: not running(f"{tmp_path}/endless"), "the cancelled task has ended at its client")
     assert endless.status()["state"] == "cancelled"
 
 
@@ -129,3 +135,30 @@ def running(words: str) -> list[str]:
             if words.encode() in (path / "cmdline").read_bytes():
                 found.append((path / "stat").read_text().rpartition(")")[2].split()[0])
     return found
+
+
+def test_one_bag_runs_on_volunteers_local_workers_and_slurm_at_once(tmp_path):
+    boinc.require()
+    with slurm_cluster(tmp_path / "slurm"):
+        world = World(tmp_path)
+        try:
+            cluster = {"name": "cluster", "kind": "slurm", "walltime": "10m", "interval": "0.5s"}
+            here = {"name": "here", "kind": "local", "limit": 1}
+            world.client.add_pools([here, {**cluster, "limit": 1, "python": sys.executable}])
+            world.volunteer("ada")
+            gate = f"while [ ! -e {tmp_path}/go ]; do sleep 0.2; done; echo task {{}}"
+            # More than one round of the slots, so that no pool is left out.
+            job = world.client.submit(["sh", "-c", gate], range(12), quorum=1)
+            until(lambda: {"boinc", "cluster", "here"} <= pools_of(world), "a host of each pool runs a task")
+            (tmp_path / "go").touch()
+            job.wait(PATIENCE_S)
+            assert [task.stdout for task in job.results()] == [f"task {n}\n" for n in range(12)], world.logs()
+            rows = {row["host"]: row["pool"] for row in world.client.hosts()}
+            assert {rows[task.host] for task in job.results()} == {"boinc", "cluster", "here"}
+        finally:
+            world.close()
+
+
+def pools_of(world: World) -> set[str]:
+    """Pools whose hosts hold a task."""
+    return {row["pool"] for row in world.client.hosts() if row["held"]}
