@@ -196,6 +196,19 @@ class EngineMachine(RuleBasedStateMachine):
                 self.accepted_twice |= key[:2] in self.accepted
                 self.accepted.add(key[:2])
 
+    @rule(index=st.integers(0, 2), cause=st.sampled_from(CAUSES))
+    def report_of_what_another_holds(self, index, cause):
+        """Any worker may say anything; an attempt that is out on another host stays there."""
+        other = self.hosts[index - 1]
+        known = self.state.host(other.name)
+        key = other.held[0] if other.held else None
+        if known is None or key not in known.held or self.state.host(self.hosts[index].name) is None:
+            return
+        code = 0 if cause == "done" else 1
+        result = Result(*key, CAUSES.index(cause), code, self.t, self.t)
+        self.step(ResultsReported(self.t, self.hosts[index].name, [result]))
+        assert key in known.held
+
     @rule(index=st.integers(0, 2))
     def end_what_was_cancelled(self, index):
         host = self.hosts[index]

@@ -267,7 +267,7 @@ def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: i
         return
     if verdict in (STALE, WASTE, DROPPED):
         bag.tally.waste += verdict == WASTE
-        if 0 <= task < bag.total:
+        if 0 <= task < bag.total and _holds(bag, host, result):
             attempts.release(state, bag, task, result.attempt)
         return
     attempts.release(state, bag, task, result.attempt)
@@ -301,6 +301,13 @@ def _vote(state: State, bag: Bag, host: Host | None, result: Result) -> None:
     bag.progress.votes.setdefault(task, []).append(vote)
     if bag.columns.state[task] == HELD and task not in bag.attempts.live:
         attempts.requeue(state, bag, task)
+
+
+def _holds(bag: Bag, host: Host | None, result: Result) -> bool:
+    """Whether the attempt is the reporter's own; one that is out on another host stays there, whoever reports of it."""
+    task, number = result.task, result.attempt
+    attempt = bag.attempts.find(task, number) or attempts.given_up(bag, task, number)
+    return attempt is None or (host is not None and attempt.host == host.number)
 
 
 def charge(bag: Bag, host: Host | None, result: Result, verdict: int) -> None:
