@@ -9,11 +9,14 @@ from msgspec import Struct
 from windfall.core.sites.instances import SiteRules
 from windfall.core.sites.site import COSTS
 from windfall.errors import BadInput
+from windfall.placement.hosts.weighers import WEIGHER_NAMES
 from windfall.placement.model import LARGEST_AMOUNT
 from windfall.pools.kinds import INSTANCES, Kind, PoolConfig
 from windfall.units import parse_duration
 
 MOST_RESOURCES = 64
+MOST_TAGS, LONGEST_TAG = 64, 256
+LARGEST_MULTIPLIER = 1e9
 
 
 class SiteSettings(Struct, forbid_unknown_fields=True):
@@ -23,6 +26,10 @@ class SiteSettings(Struct, forbid_unknown_fields=True):
     """Resources of one preemptible instance."""
     grace: str | float = "10s"
     cost: str = "work"
+    weighers: dict[str, float] = {}
+    """How hosts are ranked: names and multipliers, as in { pack = 1, overcommit = 2 }."""
+    only_tags: list[str] = []
+    """Tags that a host must have to run preemptible instances, as in ["disk=ssd"]."""
 
 
 def site_rules(pool: PoolConfig) -> SiteRules:
@@ -36,6 +43,8 @@ def site_rules(pool: PoolConfig) -> SiteRules:
         pool.idle_exit_s,
         float(pool.price),
         float(pool.per_minute),
+        dict(settings.weighers),
+        list(settings.only_tags),
     )
 
 
@@ -56,6 +65,9 @@ def check_site(rules: SiteRules, where: str) -> SiteRules:
     check_amounts(rules.instance, f"{where}: instance")
     if rules.cost not in COSTS:
         raise BadInput(f"{where}: there is no cost '{rules.cost}'", hint=f"costs are: {', '.join(COSTS)}")
+    _check_weighers(rules.weighers, where)
+    if len(rules.only_tags) > MOST_TAGS or not all(0 < len(tag) <= LONGEST_TAG for tag in rules.only_tags):
+        raise BadInput(f"{where}: only_tags", hint=f"at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters")
     for name, value, least, most in (
         ("limit", rules.limit, 1, 100_000),
         ("grace", rules.grace_s, 0, 86_400),
@@ -66,6 +78,15 @@ def check_site(rules: SiteRules, where: str) -> SiteRules:
         if not least <= value <= most:
             raise BadInput(f"{where}: {name} = {value:g}", hint=f"it is a number from {least:g} to {most:g}")
     return rules
+
+
+def _check_weighers(weighers: dict[str, float], where: str) -> None:
+    for name, multiplier in weighers.items():
+        if name not in WEIGHER_NAMES:
+            raise BadInput(f"{where}: there is no weigher '{name}'", hint=f"weighers are: {', '.join(WEIGHER_NAMES)}")
+        if not abs(multiplier) <= LARGEST_MULTIPLIER:
+            hint = f"a number from -{LARGEST_MULTIPLIER:g} to {LARGEST_MULTIPLIER:g}"
+            raise BadInput(f"{where}: the weigher {name} = {multiplier:g}", hint=hint)
 
 
 def _check(pool: PoolConfig, where: str) -> None:

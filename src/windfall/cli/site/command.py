@@ -16,8 +16,10 @@ import click
 
 from windfall.cli.options import BehindDashes, Place, json_option, place_options
 from windfall.cli.show.output import moment, plural, print_json, print_table
+from windfall.cli.site.place import multipliers
 from windfall.client import Client
 from windfall.errors import BadInput
+from windfall.placement.hosts.weighers import WEIGHER_NAMES
 from windfall.units import parse_duration, show_duration
 
 Json = dict[str, Any]
@@ -55,6 +57,16 @@ def site() -> None:
     "--idle-exit", default="1m", show_default=True, metavar="TIME", help="Instances end after this idle time."
 )
 @click.option("--price", type=float, default=0.0, metavar="USD", help="What an instance costs per hour.")
+@click.option(
+    "--weigher",
+    "weighers",
+    multiple=True,
+    metavar="NAME[=N]",
+    help=f"How hosts are ranked: {', '.join(WEIGHER_NAMES)}. Repeatable.  [default: cheapest=1]",
+)
+@click.option(
+    "--only-tag", "only_tags", multiple=True, metavar="K=V", help="Preemptible instances on hosts with it. Repeatable."
+)
 @place_options
 @json_option
 def create(name: str, place: Place, as_json: bool, **rules: Any) -> None:
@@ -73,6 +85,8 @@ def create(name: str, place: Place, as_json: bool, **rules: Any) -> None:
         "cost": rules["cost"],
         "idle_exit": rules["idle_exit"],
         "price_usd": rules["price"],
+        "weighers": multipliers(rules["weighers"]),
+        "only_tags": list(rules["only_tags"]),
     }
     with place.open() as client:
         row = client.transport.post("/v1/sites", body)

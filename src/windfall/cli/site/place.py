@@ -15,14 +15,13 @@ from windfall.placement import GROUPS, Cost, Count, Period, Request, Revenue, Sc
 from windfall.placement import parse as reading
 from windfall.placement.evictions.costs import MICRO
 from windfall.placement.explain import per_host, shown_cost, why
-from windfall.placement.hosts.weighers import CHEAPEST, WEIGHERS
+from windfall.placement.hosts.weighers import CHEAPEST, WEIGHER_NAMES
 from windfall.placement.scheduler import Weighed
 from windfall.units import show_duration
 
 EXAMPLE = 'for example: Host.Free.ram_mb > 4000 && member("ssd", Host.Tags)'
 # `decide` needs the best host only; to weigh all of a large site for the runners-up could take many times longer.
 FULLY_WEIGHED = 256
-WEIGHER_NAMES = (CHEAPEST, *sorted(WEIGHERS))
 
 
 def costs(period_s: float, search_limit: int) -> Mapping[str, Cost | SetCost]:
@@ -267,12 +266,12 @@ def _weigh(
 
     hosts = reading.hosts(_document(hosts_file), hosts_file)
     request = reading.request(_document(request_file), hosts, request_file)
-    multipliers = _multipliers(weighers)
-    if cost == "revenue" or "revenue" in multipliers:
+    ranked = multipliers(weighers) or {CHEAPEST: 1.0}
+    if cost == "revenue" or "revenue" in ranked:
         reading.require_prices(hosts, hosts_file)
     predicate = _compiled(request.expression, request_file) if request.expression else None
     function = costs(period_s, search_limit)[cost]
-    scheduler = Scheduler(Site(hosts), function, multipliers, np.random.default_rng(seed))
+    scheduler = Scheduler(Site(hosts), function, ranked, np.random.default_rng(seed))
     lay_open = scheduler.weigh if len(hosts) <= weights_up_to else scheduler.outline
     return scheduler, request, lay_open(request, predicate=predicate)
 
@@ -291,7 +290,8 @@ def _document(file: str) -> Any:
     return reading.document(text, file)
 
 
-def _multipliers(given: tuple[str, ...]) -> dict[str, float]:
+def multipliers(given: tuple[str, ...]) -> dict[str, float]:
+    """Weighers as they are typed, NAME or NAME=NUMBER."""
     result: dict[str, float] = {}
     for item in given:
         name, _, factor = item.partition("=")
@@ -305,7 +305,7 @@ def _multipliers(given: tuple[str, ...]) -> dict[str, float]:
             result[name] = float("nan")
         if not abs(result[name]) < 1e9:
             raise BadInput(f"--weigher {item}: the multiplier must be a number", hint=f"for example: {name}=2.5")
-    return result or {CHEAPEST: 1.0}
+    return result
 
 
 def _compiled(expression: str, file: str) -> Callable[[Mapping[str, object]], str]:

@@ -33,6 +33,10 @@ class SiteRules(Struct, frozen=True, array_like=True):
     idle_exit_s: float = 60.0
     price_usd: float = 0.0
     per_minute: float = 600.0
+    weighers: dict[str, float] = {}
+    """How hosts are ranked, by names of `placement`; empty: the cheapest victims decide."""
+    only_tags: list[str] = []
+    """Preemptible instances go only to hosts with all of these tags."""
 
     @property
     def slots(self) -> int:

@@ -63,7 +63,8 @@ class Scratch:
         self._view.sync(state, site, t, hosts, ended)
         self.library = self._view.library
         # Ties are broken by the place in the log: no generator whose state would have to be saved.
-        self.scheduler = Scheduler(self.library, COSTS[site.rules.cost], rng=np.random.default_rng(state.seq))
+        rng = np.random.default_rng(state.seq)
+        self.scheduler = Scheduler(self.library, COSTS[site.rules.cost], site.rules.weighers or None, rng)
 
     def place(self, number: int, request: Request) -> Placement:
         """Find a host and take the room. `host` is empty where there is none."""
@@ -119,7 +120,7 @@ def on_instances_wanted(state: State, event: InstancesWanted, policies: Policies
     scratch = Scratch(state, site, policies.sites, event.t, site.hosts)
     settled = SiteSettled()
     for number in range(site.next, site.next + event.count):
-        found = scratch.place(number, Request(True, site.rules.instance))
+        found = scratch.place(number, Request(True, site.rules.instance, tuple(site.rules.only_tags)))
         if not found.host:
             settled.denied.append((number, found.why))
             break

@@ -56,6 +56,7 @@ WEIGHERS: Mapping[str, Weigher] = {
     "revenue": revenue,
     "spread": spread,
 }
+WEIGHER_NAMES = (CHEAPEST, *sorted(WEIGHERS))
 
 
 def _minus_all(site: Site, cost: Cost, now_us: int) -> Floats:

@@ -41,6 +41,8 @@ class SiteBody(Struct, forbid_unknown_fields=True):
     cost: Name = "work"
     idle_exit: Name | Seconds = "1m"
     price_usd: Amount = 0.0
+    weighers: dict[Name, float] = {}
+    only_tags: Annotated[list[Name], Meta(max_length=MAX_ATTRIBUTES)] = []
 
 
 class RequestBody(Struct, forbid_unknown_fields=True):
@@ -76,7 +78,7 @@ async def create(service: Service, request: Request) -> tuple[int, Json]:
         raise BadInput(f"a pool of kind {pool.rules.kind} is called '{body.name}'", hint="choose another name")
     rules = SiteRules(
         body.name, body.instance, body.limit, parse_duration(body.grace, "grace"), body.cost,
-        parse_duration(body.idle_exit, "idle_exit"), body.price_usd,
+        parse_duration(body.idle_exit, "idle_exit"), body.price_usd, weighers=body.weighers, only_tags=body.only_tags,
     )  # fmt: skip
     check_site(rules, f"site '{body.name}'")
     await service.owned.create(rules)
@@ -136,6 +138,8 @@ def site_row(service: Service, owned: SiteState) -> Json:
         "cost": rules.cost,
         "idle_exit_s": rules.idle_exit_s,
         "price_usd": rules.price_usd,
+        "weighers": rules.weighers,
+        "only_tags": rules.only_tags,
         "preemptible": sum(one.preemptible for one in here),
         "normal": sum(not one.preemptible for one in here),
         "leaving": sum(one.state == LEAVING for one in here),

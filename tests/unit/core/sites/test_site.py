@@ -23,7 +23,7 @@ from windfall.core.sites.site import GIVEN_UP, OVERTAKEN, why_now
 from windfall.core.supply.pools import outlook
 from windfall.errors import BadInput
 from windfall.pools.config import read_pools
-from windfall.pools.site import site_rules
+from windfall.pools.site import check_site, site_rules
 from windfall.server.sites.exchange import order, version_of
 
 WORKER = {"vcpu": 1.0, "ram_mb": 1000.0}
@@ -246,3 +246,30 @@ def test_a_site_of_a_pools_file_has_instances_and_nothing_else_has(tmp_path: Pat
         file.write_text(f"[[pool]]\n{text}\n")
         with pytest.raises(BadInput, match=what):
             read_pools(file)
+
+
+def test_weighers_of_a_site_rank_its_hosts():
+    packed, spread = (SiteHand(weighers={name: 1.0, "overcommit": 10.0}).want(2) for name in ("pack", "spread"))
+    assert len(set(packed)) == 1 and len(set(spread)) == 2
+
+
+def test_preemptible_instances_run_only_on_hosts_with_the_tags_of_the_site():
+    hand = SiteHand(only_tags=["disk=ssd"])
+    assert hand.want(1) == []
+    hand.report("z", boot="b", tags=["disk=ssd"], vcpu=2.0, ram_mb=4000.0)
+    placed = hand.step(InstancesWanted(hand.t, "lab", 3)).decided
+    assert [one.host for one in placed.placed] == ["z", "z"]
+    assert placed.denied
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"weighers": {"pck": 1.0}}, "no weigher 'pck'"),
+        ({"weighers": {"pack": float("nan")}}, "pack"),
+        ({"only_tags": [""]}, "only_tags"),
+    ],
+)
+def test_wrong_weighers_and_tags_of_a_site_are_refused(wrong, word):
+    with pytest.raises(BadInput, match=word):
+        check_site(SiteRules("lab", WORKER, **wrong), "site lab")
