@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 import weakref
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property
 from pathlib import Path
@@ -369,6 +370,10 @@ class Client:
     def fleet_cost(self, name: str) -> Json:
         """The bill of a fleet, by machine and by job."""
         return dict(self._transport.get(f"/v1/fleets/{quote(name, safe='')}/cost"))
+
+    def fleet_snapshot(self, name: str) -> bytes:
+        """What the planner of a fleet would be shown now, as MessagePack of `planning.contract.Snapshot`."""
+        return b64decode(self._transport.get(f"/v1/fleets/{quote(name, safe='')}/snapshot")["snapshot"])
 
     def tell_fleet(self, name: str, action: str) -> Json:
         """`pause`, `resume` or `drain` a fleet."""

@@ -53,8 +53,9 @@ def test_jobs_share_machines_through_a_killed_server_and_the_bill_is_split_to_th
             submit(made, 1, **share)
 
 
-def test_what_a_fleet_cannot_do_is_said_before_anything_is_rented(tmp_path):
+def test_what_a_fleet_cannot_do_is_said_before_anything_is_rented(tmp_path, monkeypatch, capsys):
     with served(tmp_path, pool()) as made:
+        monkeypatch.setenv("WINDFALL_STATE", str(made.state))
         client = made.client()
         with pytest.raises(BadInput, match="no pool 'nowhere'"):
             client.create_fleet("night", ["nowhere"])
@@ -76,3 +77,14 @@ def test_what_a_fleet_cannot_do_is_said_before_anything_is_rented(tmp_path):
             with pytest.raises(BadInput, match=said):
                 submit(made, 1, **({"pools": [], "fleet": "night"} | settings))
         assert client.fleets()[0]["jobs_ever"] == 0 and machines(made) == []
+        words = ("submit", "--range", "1-3", "--fleet", "night", "--deadline", "10s", "--estimate", "1h")
+        refused = windfall(monkeypatch, capsys, *words, "--reject", "--", "true")
+        assert refused.code == 4 and "would not keep a deadline" in refused.err and "earliest" in refused.err
+        both = windfall(monkeypatch, capsys, *words, "--reject", "--accept-late", "--", "true")
+        assert both.code == 2 and "exclude each other" in both.err
+        alone = windfall(monkeypatch, capsys, "submit", "--range", "1-3", "--reject", "--", "true")
+        assert alone.code == 2 and "goes with --fleet" in alone.err
+        assert client.fleets()[0]["jobs_ever"] == 0 and machines(made) == []
+        told = windfall(monkeypatch, capsys, *words, "--", "true")
+        assert told.code == 0 and "would not keep a deadline" in told.err
+        assert client.fleets()[0]["jobs_ever"] == 1

@@ -156,9 +156,11 @@ def run_bag(
 
 @click.command(cls=BehindDashes)
 @bag_options
+@click.option("--reject", is_flag=True, help="Submit nothing if the fleet would not keep the deadline (exit code 4).")
+@click.option("--accept-late", is_flag=True, help="Submit in any case, and do not ask whether the fleet is in time.")
 @staying_place_options
 @json_option
-def submit(request: Request, place: Place, as_json: bool) -> None:
+def submit(request: Request, place: Place, as_json: bool, reject: bool, accept_late: bool) -> None:
     """Submit a bag of tasks to a server and return at once; takes what `windfall run` takes.
 
     Tasks run in a fresh directory of their own unless --cwd says otherwise. Prints the number of the job.
@@ -176,6 +178,7 @@ def submit(request: Request, place: Place, as_json: bool) -> None:
     _refuse_missing_directory(read, (), place)
     with _client_for(place, state) as client:
         bag = _of_class(client, read)
+        _check_fleet(client, bag, reject, accept_late)
         bag.spec = msgspec.structs.replace(bag.spec, key=f"submit-{secrets.token_hex(12)}")
         sent = _send(client, bag)
     if as_json:
@@ -191,6 +194,18 @@ def submit(request: Request, place: Place, as_json: bool) -> None:
         due = "" if bag.spec.deadline_s is None else f", deadline {deadline_words(time.time() + bag.spec.deadline_s)}"
         note(f"job {sent.id} '{sent.name}', {plural(bag.count, 'task')}{due}")
         note(f"  try: windfall status {sent.id}{place.words}")
+
+
+def _check_fleet(client: Client, bag: Submission, reject: bool, accept_late: bool) -> None:
+    if (reject or accept_late) and not bag.spec.fleet:
+        option = "--reject" if reject else "--accept-late"
+        raise BadInput(f"{option} goes with --fleet", hint="try: windfall submit ... --fleet NAME --deadline 2h")
+    if reject and accept_late:
+        raise BadInput("--reject and --accept-late exclude each other", hint="leave one of them out")
+    if bag.spec.fleet:
+        from windfall.cli.run.admit import check_fleet  # not above: it loads the planners
+
+        check_fleet(client, bag, reject, accept_late)
 
 
 def _client_for(place: Place, state: StateLocation | None) -> Client:

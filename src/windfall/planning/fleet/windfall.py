@@ -50,13 +50,15 @@ def plan(work: Work) -> Plan:
 class Layout:
     """Machines with what is put into their queues."""
 
-    def __init__(self, work: Work, mix: Mix, wishes: dict[int, Wish]) -> None:
-        self.work, self.mix, self.wishes = work, mix, wishes
+    def __init__(self, work: Work, mix: Mix, wishes: dict[int, Wish], gathers: bool = True) -> None:
+        """`gathers`: whether tasks wait for paid time; else what they need is ordered at once."""
+        self.work, self.mix, self.wishes, self.gathers = work, mix, wishes, gathers
         self.slots, self.room = work.slots(), work.room()
         self.ends = dict(work.running_until_t)
         self.found = Plan()
         self.margin_s = ORDER_MARGIN_PERIODS * work.period_s
-        self.horizon_t = work.t + HORIZON_PERIODS * work.period_s
+        boot_s = max((offer.lag_s for offer in work.offers), default=0.0)
+        self.horizon_t = work.t + max(HORIZON_PERIODS * work.period_s, boot_s + work.period_s)
         self.order_t = math.inf
         self.paid_t = {each.label: each.paid_until_t for each in self.slots}
         self.last_t: dict[int, float] = {}
@@ -160,7 +162,7 @@ class Layout:
         work, latest_t = self.work, self.latest_t[wait.id]
         margin_s = self.margin_s + self.step_s[wait.task.job]
         order_t = latest_t - work.run_s[wait.kind][place] - work.offers[place].lag_s - margin_s
-        if order_t > work.t:
+        if self.gathers and order_t > work.t:
             self.ends[wait.id] = latest_t
             self.order_t = min(self.order_t, order_t)
             self.waits += 1
@@ -255,6 +257,15 @@ class Layout:
         self.slots.append(new)
         self.paid_t[label] = work.t + offer.cycle_s
         return new
+
+    def to_pay_usd(self) -> float:
+        """Dollars for the cycles that begin after those that are paid, of all tasks that are laid out."""
+        total = 0.0
+        for each in self.slots:
+            offer, from_t = self.work.offers[each.offer], self.work.t if each.machine is None else each.paid_until_t
+            if from_t < math.inf:
+                total += offer.price_usd * round((self.paid_t[each.label] - from_t) / offer.cycle_s)
+        return total
 
     def written(self) -> Plan:
         work, found = self.work, self.found

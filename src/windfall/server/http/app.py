@@ -273,6 +273,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/fleets/{fleet}", "GET", fleets.one, "read", False),
     ("/v1/fleets/{fleet}", "DELETE", fleets.delete, "admin", True),
     ("/v1/fleets/{fleet}/cost", "GET", fleets.cost, "read", False),
+    ("/v1/fleets/{fleet}/snapshot", "GET", fleets.snapshot, "read", False),
     ("/v1/fleets/{fleet}/{action}", "POST", fleets.switch, "admin", True),
     ("/v1/machines", "GET", machines.machines, "read", False),
     ("/v1/machines/pictures", "GET", pictures.of_machines, "read", False),

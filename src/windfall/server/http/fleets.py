@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from base64 import b64encode
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, msgpack
 from starlette.requests import Request
 
 from windfall.bags.spec import JobSpec
 from windfall.bounds import MAX_MICROUSD, Name
 from windfall.core import events as ev
 from windfall.core.decisions import FleetSettled
-from windfall.core.renting import money, shares
+from windfall.core.renting import money, plans, shares
 from windfall.core.renting.fleets import jobs_in
 from windfall.core.renting.machines import machines_of
 from windfall.core.state.renting.budgets import limit_of
@@ -206,6 +207,13 @@ async def cost(service: Service, request: Request) -> tuple[int, Json]:
     }
 
 
+async def snapshot(service: Service, request: Request) -> tuple[int, Json]:
+    """What the planner of a fleet would be shown now, as MessagePack in base64: to ask what one more job would mean."""
+    fleet = found(service, request.path_params["fleet"])
+    shown = plans.view(service.state, fleet.number, service.driver.clock(), math.inf)
+    return 200, {"fleet": fleet.rules.name, "snapshot": b64encode(msgpack.encode(shown)).decode()}
+
+
 def check_fleet(service: Service, spec: JobSpec) -> None:
     """Refuse a job whose fleet would not take it."""
     if not spec.fleet:
@@ -225,4 +233,4 @@ def check_fleet(service: Service, spec: JobSpec) -> None:
             )
 
 
-__all__ = ["check_fleet", "cost", "create", "delete", "fleets", "one", "switch"]
+__all__ = ["check_fleet", "cost", "create", "delete", "fleets", "one", "snapshot", "switch"]
