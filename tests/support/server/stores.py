@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from windfall.store import open_store
-from windfall.store.contract import Store
+from windfall.store.contract import Batch, Record, Store
 
 
 class Kit:
@@ -155,3 +155,18 @@ class PostgresKit(Kit):
 
     def make_read_only(self) -> None:
         self.store._writer.execute("SET default_transaction_read_only = on")  # type: ignore[attr-defined]
+
+
+def record(seq, job=None, kind="event", data=None):
+    """A record of the log."""
+    return Record(seq, seq / 2, job, kind, b"record %d" % seq if data is None else data)
+
+
+def append(store, *seqs, **fields):
+    """Write records of these numbers, alike but for that."""
+    store.append(Batch(records=[record(seq, **fields) for seq in seqs]))
+
+
+def seqs(loaded):
+    """The numbers of the records that a store has loaded."""
+    return [seq for seq, _ in loaded.records]

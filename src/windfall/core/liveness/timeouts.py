@@ -33,7 +33,7 @@ WELL_KNOWN, LEARN_EVERY = 2000, 8
 SILENT_LOOKED_AT = 5000
 """Running tasks of a bag that one decision about a timeout looks at, the longest running first."""
 SENT_LATER = 64
-"""Attempts in a row that are too young to count as silent, behind which no older ones are looked for."""
+"""Tasks in a row whose attempts are all too young to count as silent, behind which no older ones are looked for."""
 CLASS_LEAST = 5
 """Results of a class of a workflow's tasks before its run times count."""
 LONGEST_FACTOR = 2.0
@@ -145,16 +145,12 @@ def _sent_before(bag: Bag, t: float) -> list[Attempt]:
     Tasks stand in the order of their first attempts: behind many in a row that were sent later, none is looked for.
     """
     found: list[Attempt] = []
-    later = 0
-    for attempts in islice(bag.attempts.live.values(), SILENT_LOOKED_AT):
-        for attempt in attempts:
-            if attempt.sent < t:
-                found.append(attempt)
-                later = 0
-            else:
-                later += 1
-        if later > SENT_LATER:
+    tasks = islice(bag.attempts.live.values(), SILENT_LOOKED_AT)
+    while block := list(islice(tasks, SENT_LATER)):
+        silent = [attempt for attempts in block for attempt in attempts if attempt.sent < t]
+        if not silent:
             break
+        found += silent
     return found
 
 
