@@ -66,9 +66,9 @@ def test_a_workflow_names_what_no_offer_has():
 def test_planners_of_fleets_rent_only_machines_with_the_gpus(name):
     from windfall.planning.contract import Job
 
-    tasks = {number: Task(number, 600.0, job=1, deadline_t=7200.0, resources=NEEDS) for number in range(3)}
+    tasks = {number: Task(number, 600.0, job=1, deadline_t=601.0, resources=NEEDS) for number in range(3)}
     snapshot = Snapshot(
-        t=0.0, deadline_t=7200.0, tasks=tasks, machines=(), offers=(CHEAP, GPU), jobs=(Job(1, 7200.0, total=3),),
+        t=0.0, deadline_t=601.0, tasks=tasks, machines=(), offers=(CHEAP, GPU), jobs=(Job(1, 601.0, total=3),),
         is_fleet=True, total=3,
     )  # fmt: skip
     plan = FLEET_PLANNERS[name](snapshot)
