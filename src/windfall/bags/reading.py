@@ -18,6 +18,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from windfall.bags.chunks import CHUNK_TASKS, MAX_TEXT_BYTES, Chunker, Parameters
+from windfall.bags.remote_files import check_address, is_address, split_digest, split_named
 from windfall.bags.shell import first_unbalanced
 from windfall.bags.spec import InputFile, Source, check_range, check_relative
 from windfall.bounds import MAX_TASKS
@@ -230,7 +231,12 @@ def read_range(text: str, where: str = "--range") -> Parameters:
 
 
 def place_input(text: str, base: Path) -> str:
-    """`PATH` or `NAME=PATH` as `NAME=PATH`, the path seen from `base`. A file keeps its relative path as its name."""
+    """`PATH` or `NAME=PATH` as `NAME=PATH`, the path seen from `base`. A file keeps its relative path as its name.
+
+    Addresses (`s3://bucket/file`, `NAME=https://...`) stay as they are.
+    """
+    if (remote := split_named(text)) is not None:
+        return f"{remote[0]}={remote[1]}"
     name, equals, path = text.partition("=")
     if not equals:
         path = text
@@ -246,6 +252,12 @@ def read_inputs(placed: list[str], where: str) -> tuple[list[InputFile], dict[st
     found: dict[str, Path] = {}
     for text in placed:
         name, _, path = text.partition("=")
+        if is_address(path):
+            address, digest = split_digest(path, f"{where}: input")
+            check_address(address, f"{where}: input")
+            check_relative(name, f"{where}: input")
+            files.append(InputFile(name, digest, 0, url=address))
+            continue
         for part, file in _files_below(name, Path(path)):
             check_relative(part, f"{where}: input")
             files.append(hash_file(file, part))

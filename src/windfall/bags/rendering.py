@@ -54,7 +54,7 @@ def job_spec_for_worker(spec: JobSpec) -> dict[str, Any]:
         "name": spec.name,
         "env": spec.env,
         "cwd": spec.cwd,
-        "inputs": [[file.name, file.sha256, file.size, file.mode] for file in spec.inputs],
+        "inputs": [file.row for file in spec.inputs],
         "outputs": spec.outputs,
         "wall_s": spec.wall_s,
         "memory_bytes": spec.memory.of_attempt(1) if spec.memory else None,
@@ -121,7 +121,7 @@ class Renderer:
         self.spec = spec
         self.rows = rows or Rows()
         self._made = made
-        self._files = {file.name: [file.name, file.sha256, file.size, file.mode] for file in spec.files}
+        self._files = {file.name: file.row for file in spec.files}
         self._classes = spec.task_classes()
         scope = scope_of(spec)
         self._argv = compile_texts(spec.command, scope) if spec.command else None
@@ -215,7 +215,7 @@ class Renderer:
             changed["cwd"] = row.cwd
         if row.inputs or row.takes:
             files = (*self.spec.inputs, *(row.inputs or ()))
-            changed["inputs"] = [[f.name, f.sha256, f.size, f.mode] for f in files] + self._taken(row)
+            changed["inputs"] = [file.row for file in files] + self._taken(row)
         outputs = self._outputs.fill(index, None) if self._outputs else []
         if row.outputs or (self._outputs and self._outputs.has_placeholders):
             changed["outputs"] = [*outputs, *(row.outputs or [])]

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from windfall import resources
+from windfall.bags.remote_files import check_address, destination
 from windfall.bounds import (
     BROKEN,
     MAX_AMOUNT,
@@ -79,12 +80,23 @@ MAX_QUORUM = 10
 
 
 class InputFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A file that is sent along: its name below the attempt's directory, its content by hash."""
+    """A file of a task: its name below the attempt's directory, and its content by hash.
+
+    With `url` hosts fetch it from there, and the hash may be unknown ("").
+    """
 
     name: str
     sha256: str
     size: int
     mode: int = 0o644
+    url: str = ""
+
+    @property
+    def row(self) -> list[object]:
+        """As a worker gets it: name, hash or address, size, mode."""
+        if not self.url:
+            return [self.name, self.sha256, self.size, self.mode]
+        return [self.name, f"{self.url}#sha256={self.sha256}" if self.sha256 else self.url, self.size, self.mode]
 
 
 class TaskClass(Struct, frozen=True, forbid_unknown_fields=True):
@@ -399,10 +411,16 @@ def check_files(inputs: list[InputFile], outputs: list[str], where: str) -> None
         if file.name in seen:
             raise BadInput(f"{where}: two inputs are named '{file.name}'", hint="give one another name: NAME=PATH")
         seen.add(file.name)
-        if not _SHA256.match(file.sha256) or not 0 <= file.size <= MAX_INTEGER or not 0 <= file.mode <= 0o777:
+        if file.url:
+            check_address(file.url, f"{where}: input '{file.name}'")
+        hashed = _SHA256.match(file.sha256) or (file.url and not file.sha256)
+        if not hashed or not 0 <= file.size <= MAX_INTEGER or not 0 <= file.mode <= 0o777:
             raise BadInput(f"{where}: input '{file.name}' has a wrong sha256, size or mode")
     for output in outputs:
-        check_relative(output, f"{where}: output")
+        name, address = destination(output)
+        check_relative(name, f"{where}: output")
+        if address:
+            check_address(address, f"{where}: output '{name}'", output=True)
     if len(set(outputs)) < len(outputs):
         raise BadInput(f"{where}: an output is declared twice: {next(o for o in outputs if outputs.count(o) > 1)}")
 

@@ -203,8 +203,9 @@ class Client:
 
         if params is not None and not isinstance(params, list | range):
             params = list(params)
-        if self.is_local:
-            # On this host a task sees what the program that submitted it sees.
+        if self.is_local and not settings.get("inputs"):
+            # On this host a task sees what the program that submitted it sees; with inputs it has a directory of its
+            # own, as with `windfall run`: tasks side by side would place them over each other.
             settings.setdefault("cwd", str(here()))
         if callable(command):
             bag = call_bag(command, params, settings, self._calls)

@@ -75,6 +75,7 @@ class Task:
         "state",
         "stderr_bytes",
         "stdout_bytes",
+        "stored",
         "task",
         "text",
         "value_bytes",
@@ -85,6 +86,7 @@ class Task:
         more = row[11] or {}
         self.name: str | None = row[12] if len(row) > 12 else None  # of a workflow's task
         self.outputs: list[list[Any]] = more.get("outputs") or []
+        self.stored: list[list[Any]] = more.get("stored") or []  # [name, address, size, sha256] of outputs in stores
         self.text: str | None = more.get("text")  # one line of the worker on why it ended
         self.stdout_bytes, self.stderr_bytes, self.value_bytes = stdout, stderr, value
         self.params = params

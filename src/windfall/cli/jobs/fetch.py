@@ -246,6 +246,9 @@ def result_line(task: Task) -> Json:
         "outputs": [
             {"name": name, "sha256": sha256, "bytes": size, "mode": mode} for name, sha256, size, mode in task.outputs
         ],
+        "stored": [
+            {"name": name, "url": url, "bytes": size, "sha256": sha256} for name, url, size, sha256 in task.stored
+        ],
         "cause": task.cause,
         "text": task.text,
     }

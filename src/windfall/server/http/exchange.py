@@ -5,13 +5,14 @@ Decides nothing: it turns the message into events, waits until their records are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
+from windfall.bags.remote_files import MOST_CHARACTERS
 from windfall.bounds import (
     BROKEN,
     MAX_HELD,
@@ -55,11 +56,16 @@ CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES) if cause not in 
 """What a worker may report."""
 
 
+Address = Annotated[str, Meta(max_length=MOST_CHARACTERS)]
+
+
 class More(Struct, omit_defaults=True):
     """What a result says beside its numbers."""
 
     outputs: Annotated[list[tuple[FileName, Sha256, Count, Mode]], Meta(max_length=MAX_OUTPUT_FILES)] | None = None
     dropped: tuple[Count, Count] | None = None
+    # Outputs that went to a store: name, address, size, digest.
+    stored: Annotated[list[tuple[FileName, Address, Count, Sha256]], Meta(max_length=MAX_OUTPUT_FILES)] | None = None
     text: str | None = None
 
 
@@ -263,7 +269,7 @@ def digests_of(service: Service, ask: Ask, outputs: list[tuple[Key, bytes]]) -> 
         if row[0] in jobs and row[3] == DONE:
             stdout, _, _, more = msgspec.msgpack.decode(packed[row[:3]]) if row[:3] in packed else (b"", b"", b"", None)
             said = more or {}
-            found[row[:3]] = fingerprint(stdout, (said.get("dropped") or (0, 0))[0], said.get("outputs") or ())
+            found[row[:3]] = fingerprint(stdout, (said.get("dropped") or (0, 0))[0], files_of(said))
     return found
 
 
@@ -294,6 +300,12 @@ def _each_task_once(results: list[Result]) -> list[list[Result]]:
             rounds.append([])
         rounds[place].append(result)
     return rounds
+
+
+def files_of(said: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Name and digest of the files of an attempt, wherever they went."""
+    kept = [(name, sha256) for name, sha256, *_ in said.get("outputs") or ()]
+    return kept + [(name, sha256) for name, _, _, sha256 in said.get("stored") or ()]
 
 
 def output_rows(records: list[Record], outputs: list[tuple[Key, bytes]]) -> list[OutputRow]:

@@ -165,7 +165,7 @@ class SlotPool:
 
     def _fetched(self, spec: JobSpec, sha256: str, found: str | Failed) -> None:
         if isinstance(found, Failed):
-            spec.failure = f"input {sha256[:12]}: {found}"
+            spec.failure = f"input: {found}" if "://" in sha256 else f"input {sha256[:12]}: {found}"
         else:
             spec.fields["inputs"] += [(name, found, mode) for name, sha, mode in spec.inputs if sha == sha256]
         spec.missing.discard(sha256)
@@ -369,7 +369,9 @@ class SlotPool:
         if more and "files" in more:
             files, folder = more.pop("files"), more.pop("folder")
             held.slot = None
-            self._transfers.send(files, lambda sent: self._sent_outputs(held, result, folder, sent))
+            self._transfers.send(
+                files, lambda sent: self._sent_outputs(held, result, folder, sent), held.spec.destinations
+            )
         elif cause == m.PREEMPTED and held.spec.checkpoint_s is not None:
             # The checkpoint written in the grace time holds the most progress.
             held.slot = None
@@ -392,7 +394,9 @@ class SlotPool:
             more["text"] = f"a declared output could not be sent: {sent}"
             result = result._replace(cause=m.OUTPUTS)
         else:
-            more["outputs"] = sent
+            more["outputs"] = [row for row in sent if len(row) == 4]
+            if stored := [row for row in sent if len(row) > 4]:
+                more["stored"] = [[name, url, size, sha256] for name, sha256, size, _, url in stored]
         self._finish(held, result._replace(more=more))
 
     def _finish(self, held: Held, result: Result) -> None:

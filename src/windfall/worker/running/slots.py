@@ -42,6 +42,10 @@ class JobSpec:
         self.grace_s = float(fields.get("grace_s", 10))
         self.checkpoint_s: float | None = fields.get("checkpoint_s")
         self.inputs: list[tuple[str, str, int]] = [(row[0], row[1], row[3]) for row in fields.get("inputs") or []]
+        outputs: list[str] = fields.get("outputs") or []
+        going = {output for output in outputs if "://" in output.partition("=")[2][:16]}
+        self.destinations = [(name, url) for name, _, url in (output.partition("=") for output in sorted(going))]
+        """Patterns of outputs that go to a store, each with its address."""
         self.units: list[tuple[str, int, int]] = [(row[0], row[1], row[2]) for row in fields.get("units") or ()]
         self.share = share
         own = fields.get("env") or {}
@@ -52,7 +56,7 @@ class JobSpec:
             "env": {**threads, **own, **share},
             "cwd": fields.get("cwd"),
             "inputs": [],
-            "outputs": fields.get("outputs") or [],
+            "outputs": [output.partition("=")[0] if output in going else output for output in outputs],
             "wall_s": self.wall_s,
             "memory_bytes": fields.get("memory_bytes"),
             "grace_s": self.grace_s,

@@ -7,6 +7,7 @@ it fails only on an answer that will not change (missing, too large, not allowed
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import hashlib
 import http.client
 import os
@@ -15,13 +16,16 @@ import random
 import re
 import threading
 from collections.abc import Callable
-from typing import Any, List
+from functools import partial
+from typing import Any, List, Sequence
 
-from windfall.worker.transport import link
+from windfall.worker.transport import link, stores
 
 _THREADS = 3
 _CHUNK_BYTES = 1 << 20
 _CACHE_BYTES = 20 << 30
+_MOST_INTERRUPTIONS = 6
+"""Broken connections to a store after which an attempt is given up: another host may reach it."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 Outputs = List[List[Any]]  # evaluated when imported, and Python 3.8 has no list[...]
@@ -51,19 +55,32 @@ class Transfers:
         return self._wake_read
 
     def fetch(self, sha256: str, callback: Callable[[str | Failed], None]) -> None:
-        """Fetch a blob; the callback gets its path, or the error."""
-        if not _SHA256.fullmatch(sha256):
+        """Fetch a blob, or a file by its address; the callback gets its path, or the error."""
+        if not _SHA256.fullmatch(sha256) and not stores.is_address(sha256):
             callback(Failed(f"{sha256[:80]!r} is not a SHA-256"))
             return
         waiting = self._fetching.setdefault(sha256, [])
         waiting.append(callback)
         if len(waiting) == 1:
             path = self._path(sha256)
-            self._start(lambda carrier: carrier.fetch(sha256, path), lambda found: self._fetched(sha256, found))
+            if stores.is_address(sha256):
+                self._start(lambda carrier: carrier.fetch_address(sha256, self._cache), partial(self._fetched, sha256))
+            else:
+                self._start(lambda carrier: carrier.fetch(sha256, path), partial(self._fetched, sha256))
 
-    def send(self, files: list[tuple[str, str, int]], callback: Callable[[Outputs | Failed], None]) -> None:
-        """Send the outputs `(name, path, mode)`; the callback gets their rows, or the error."""
-        self._start(lambda carrier: [carrier.send(*file) for file in files], callback)
+    def send(
+        self,
+        files: list[tuple[str, str, int]],
+        callback: Callable[[Outputs | Failed], None],
+        destinations: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Send the outputs `(name, path, mode)`; the callback gets their rows, or the error.
+
+        `destinations`: patterns of those that go to a store, with its address, which is the fifth field of their rows.
+        """
+        self._start(
+            lambda carrier: [carrier.send(*file, destination_of(file[0], destinations)) for file in files], callback
+        )
 
     def finish(self) -> None:
         """Call back for everything that has ended since the last time."""
@@ -135,19 +152,45 @@ class _Carrier:
             os.utime(path)
         return path
 
-    def send(self, name: str, path: str, mode: int) -> list[Any]:
+    def fetch_address(self, address: str, cache: str) -> str:
+        """Fetch a file from a store or the web; once for each version of it."""
+        found: list[str] = []
+
+        def attempt() -> None:
+            version = stores.look(address)
+            path = os.path.join(cache, stores.cache_key(address, version))
+            if os.path.exists(path):
+                os.utime(path)
+            else:
+                # Two addresses may name one content: each is read into a file of its own.
+                partial_path = f"{path}.{hashlib.sha256(address.encode()).hexdigest()[:8]}"
+                stores.fetch(address, version, partial_path)
+                os.replace(partial_path, path)
+            found.append(path)
+
+        self._insist(attempt)
+        return found[0]
+
+    def send(self, name: str, path: str, mode: int, address: str = "") -> list[Any]:
+        if address:
+            sent: list[tuple[str, int]] = []
+            self._insist(lambda: sent.append(stores.put(address, path)))
+            return [name, *sent[0], mode, address]
         sha256, size = _digest(path)
         self._insist(lambda: self._send_once(sha256, path, size))
         return [name, sha256, size, mode]
 
     def _insist(self, attempt: Callable[[], None]) -> None:
         """Repeat until the transfer succeeds or cannot succeed."""
-        backoff, wrong = self._address.backoff(random.Random()), 0
+        backoff, wrong, broken = self._address.backoff(random.Random()), 0, 0
         while True:
-            pause_s, asked = 0.0, self._address.current
+            pause_s, asked, at_store = 0.0, self._address.current, False
             try:
                 return attempt()
-            except _Damaged as damage:
+            except stores.Missing as missing:
+                raise Failed(str(missing)) from None
+            except (_Damaged, stores.Changed) as damage:
+                at_store = isinstance(damage, stores.Changed)
                 wrong += 1
                 if wrong >= 3:
                     raise Failed(str(damage)) from None
@@ -160,11 +203,18 @@ class _Carrier:
             except link.Unavailable as unavailable:
                 # What the server asks for is the least; the rest spreads the senders out.
                 pause_s = unavailable.retry_after_s
+            except stores.Interrupted as interruption:
+                at_store = True
+                broken += 1
+                if broken >= _MOST_INTERRUPTIONS:
+                    raise Failed(f"{interruption}, {broken} times") from None
             except (http.client.HTTPException, ConnectionError, TimeoutError):
                 pass
-            self._drop()
-            if self._address.move_on(asked):
-                continue
+            # What is wrong with a store is no reason to leave the server.
+            if not at_store:
+                self._drop()
+                if self._address.move_on(asked):
+                    continue
             if self._closed.wait(pause_s + backoff.next_s()):
                 raise Failed("the worker left before the transfer was over")
 
@@ -218,6 +268,15 @@ class _Carrier:
         connection, self._connection = self._connection, None
         if connection:
             connection.close()
+
+
+def destination_of(name: str, destinations: Sequence[tuple[str, str]]) -> str:
+    """The address that an output goes to: that of its pattern, with its name behind a `/`; "" if to the server."""
+    for pattern, address in destinations:
+        below = pattern.rstrip("/") + "/"
+        if name == pattern or name.startswith(below) or fnmatch.fnmatchcase(name, pattern):
+            return address + name if address.endswith("/") else address
+    return ""
 
 
 class _Damaged(Exception):
