@@ -47,6 +47,7 @@ takeovers: $(STAMP)
 # has 80. A seed that fails is printed with the command that runs it again.
 faults: $(STAMP)
 	$(BIN)/python -m tests.simulation.server.faults 1 10000
+
 # The real client of volunteers, and ten times as many mutated messages as `make test` sends.
 test-boinc: system $(STAMP)
 	WINDFALL_BOINC_MUTATIONS=10000 $(BIN)/python -m pytest tests/unit/boinc tests/e2e/pools/test_boinc.py tests/e2e/pools/test_boinc_protocol.py -q

@@ -118,10 +118,12 @@ class Scheduler:
 
     def _ad(self, request: SchedulerRequest, account: Account) -> dict[str, Any]:
         machine = request.host
+        # Everybody who may look at hosts sees the ad: names of people and of their machines only if they agreed.
+        names_ = {"name": machine.name, "volunteer": account.name} if account.shows_name else {}
         return {
-            "pool": self._front.pool, "name": machine.name, "cpus": float(machine.cpus), "slots": machine.cpus,
+            "pool": self._front.pool, "cpus": float(machine.cpus), "slots": machine.cpus,
             "memory_mb": machine.memory_bytes >> 20, "os": "linux", "arch": "x86_64", "owner": str(account.id),
-            "round_trip_s": ROUND_TRIP_S, "client": f"BOINC {request.version}", "model": machine.model,
+            "round_trip_s": ROUND_TRIP_S, "client": f"BOINC {request.version}", "model": machine.model, **names_,
         }  # fmt: skip
 
     async def _ask(

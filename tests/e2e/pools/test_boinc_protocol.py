@@ -221,6 +221,14 @@ def _get(url: str) -> str:
         return str(answer.read().decode())
 
 
+def test_names_are_shown_only_of_those_who_agreed(world):
+    world.volunteer("Rita").call(wants=0.0)
+    key = world.client.tell_front("boinc", "add-account", name="Sam", shows_name=True)["key"]
+    FakeVolunteer(world.url, key, "e" * 32).call(wants=0.0)
+    ads = [row["ad"] for row in world.client.hosts() if row["pool"] == "boinc"]
+    assert {ad.get("volunteer") for ad in ads} == {None, "Sam"} and {ad.get("name") for ad in ads} == {None, "fake"}
+
+
 def test_a_stranger_gets_nothing(world):
     world.submit(1)
     stranger = FakeVolunteer(world.url, "0" * 32, "f" * 32)
