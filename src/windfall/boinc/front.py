@@ -59,7 +59,15 @@ class Front:
         self.uploads = uploads.Uploads(folder / "uploads", self.accounts.secret)
         self.scheduler = Scheduler(self)
         self._summed: tuple[float, AccountWork] | None = None
+        self._clear_uploads()
         self._app = Starlette(routes=self._routes())
+
+    def _clear_uploads(self) -> None:
+        """At a start: outputs that nobody waits for any more, of jobs that were cancelled for instance, are removed."""
+        for name in self.uploads.names():
+            bundle = read_output(name)
+            if bundle is None or not self.scheduler.is_awaited(bundle):
+                self.uploads.forget(name)
 
     def _routes(self) -> list[Route]:
         def at(path: str, handler: Callable[..., Any], method: str = "GET") -> Route:

@@ -312,6 +312,11 @@ def test_the_key_changes_and_clients_are_told(world):
 
 
 def test_the_server_comes_back_with_all_that_it_acknowledged(world):
+    cancelled, other = world.submit(1), world.volunteer("Tom")
+    other.call()
+    (dropped,) = other.held
+    other.finish(dropped)
+    cancelled.cancel()
     job = world.submit(2)
     volunteer = world.volunteer("Quin")
     volunteer.call()
@@ -319,6 +324,8 @@ def test_the_server_comes_back_with_all_that_it_acknowledged(world):
     volunteer.finish(names[0])
     world.cluster.kill_server()
     world.cluster.start_server()
+    left = [path.name for path in (world.cluster.state / "pools" / "boinc" / "uploads").iterdir()]
+    assert f"{names[0]}_0" in left and f"{dropped}_0" not in left
     volunteer.call(wants=0.0)
     while volunteer.work():
         pass
