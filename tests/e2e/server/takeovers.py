@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,14 @@ class Load(threading.Thread):
             raise self.error
 
     def gap_s(self, since_s: float) -> float:
-        """Seconds from the last acknowledgement before a time to the first one after it."""
-        eventually(lambda: self.error is not None or self.acknowledged_s[-1] > since_s, 120, "jobs are taken again")
+        """The longest time between two acknowledgements, from the last one before a time to the first one from now."""
+        now_s = time.monotonic()
+        eventually(lambda: self.error is not None or self.acknowledged_s[-1] > now_s, 120, "jobs are taken again")
         if self.error is not None:
             raise self.error
-        after = next(t for t in self.acknowledged_s if t > since_s)
-        return after - since_s
+        seen = list(self.acknowledged_s)
+        first = max(index for index, t in enumerate(seen) if t <= since_s)
+        return max(after - before for before, after in pairwise(seen[first:]))
 
 
 def one_round(made: Pair, load: Load, fault: str, chance: random.Random) -> dict[str, Any]:

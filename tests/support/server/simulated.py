@@ -112,14 +112,14 @@ class Life:
         self.dead = self.serving = False
         self.store = FaultyStore(store, world)
         self.driver = Realtime(self.store, Engine(known_policies), Settings(lease_s=LEASE_S), None, 60)  # type: ignore[arg-type]
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: dict[asyncio.Task[Any], None] = {}  # in order: a set would not be the same each time
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         context = contextvars.copy_context()
         context.run(_life.set, self)
         task = asyncio.get_running_loop().create_task(work, context=context)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.tasks[task] = None
+        task.add_done_callback(lambda task: self.tasks.pop(task, None))
         return task
 
     def begin_late(self, method: str, path: str, body: bytes) -> None:
@@ -156,7 +156,7 @@ class Life:
         self.driver._stopping = True
         if self.driver._timer is not None:
             self.driver._timer.cancel()
-        for task in [*self.tasks, *self.driver._tasks]:
+        for task in [*self.tasks, *sorted(self.driver._tasks, key=asyncio.Task.get_name)]:
             task.cancel()
 
     async def answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:

@@ -153,9 +153,9 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
     submitted = ev.JobSubmitted(now, rules_of(spec, replication=service.state.settings.replication), classes_of(spec))
     known = service.state.bags.by_key.get(spec.key) if spec.key else None
     if known is not None:
-        total = service.state.bags[known].total
-        await service.driver.submit([submitted])
-        return 201, {"job": known, "known": True, "total": total}
+        bag = service.state.bags[known]
+        await service.driver.submit([submitted, *_missing(bag, count, body.seal, now)])
+        return 201, {"job": known, "known": True, "total": bag.total}
     following: list[ev.AnyEvent] = [ev.TasksAdded(now, job, count)] if count else []
     if shape is not None:
         following = workflows.shaped(service.state, job, shape, now) + workflows.estimated(
@@ -170,6 +170,14 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
     records = await service.driver.submit([submitted, *following], lambda made: Batch(jobs=[row]))
     assert isinstance(records[0].decided, JobTaken) and records[0].decided.job == job
     return 201, {"job": job, "known": False, "total": count}
+
+
+def _missing(bag: Bag, count: int, seal: bool, now: float) -> list[ev.AnyEvent]:
+    """What a repeated submission of a range still has to do: a damaged end of the log may have been dropped since."""
+    if bag.sealed or not count or bag.total not in (0, count):
+        return []
+    added: list[ev.AnyEvent] = [] if bag.total else [ev.TasksAdded(now, bag.number, count)]
+    return [*added, ev.JobSealed(now, bag.number)] if seal else added
 
 
 class ChunkNote(Struct, forbid_unknown_fields=True):
