@@ -121,7 +121,7 @@ DOCUMENT = {
 }  # fmt: skip
 RESULT = {
     "task", "state", "attempt", "exit_code", "stdout", "stderr", "value", "host", "start_s", "end_s", "outputs",
-    "cause", "text", "command", "params", "cpu_s", "peak_memory_bytes",
+    "cause", "text", "command", "params", "cpu_s", "peak_memory_bytes", "stored",
 }  # fmt: skip
 
 
