@@ -21,7 +21,7 @@ from windfall.timeouts.arrays import Array, as_array
 from windfall.timeouts.laws.steps import Fitted, Steps
 
 # Grid: locations and widths of each law, and how many standard errors it reaches to either side.
-POINTS, REACH, MOVES = 9, 3.2, 6
+POINTS, REACH, MOVES = 9, 3.2, 3
 # Shares of attempts that never come back.
 LOST = (0.0025, 0.005, 0.01, 0.02, 0.035, 0.055, 0.085, 0.13, 0.2, 0.3, 0.45)
 # sqrt(n) sup |F - F_n| above which a law is refused: the 5 % point where the parameters come from the same attempts

@@ -44,8 +44,8 @@ LEAST = 20
 EXPLORE_EVERY, EXPLORE_FASTER, EXPLORE_FACTOR = 50, 16, 3.0
 # Above this share of lost attempts the pool is bad or the timeout too short: attempts wait longer more often.
 SUSPICIOUS_LOSS, EXPLORE_SUSPICIOUS = 0.25, 10
-# Results below which laws are fitted beside the curve; above, the curve alone knows enough and needs no law.
-FITTED_BELOW = 500
+# Attempts below which laws are fitted beside the curve; above, the curve alone knows enough and needs no law.
+FITTED_BELOW = 150
 # A decision is made again after this share of attempts more.
 MORE_ATTEMPTS = 0.05
 
@@ -130,7 +130,7 @@ class Sketch(Counts):
         overhead = run_s + submit_cost_s
         law = None
         # Where even the longest latency lies below the floor, the floor holds whatever a law says.
-        if seen < FITTED_BELOW and float(steps.times[-1]) + run_s > floor_s:
+        if self.samples - self.drifted_at < FITTED_BELOW and float(steps.times[-1]) + run_s > floor_s:
             law = fitted(self._latencies(rules), steps, overhead)
         choice = choose(steps, overhead, law=law)
         wanted = edge_above(choice.wait_s, rules) + run_s
