@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from windfall.core.decisions import Assigned, Stop
+from windfall.core.events import Key
 from windfall.core.state.hosts.hosts import Host
-from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.bags import FINAL, Attempt, Bag
 from windfall.core.state.jobs.columns import CANCELLED, HELD, WAITING
 from windfall.core.state.renting.fleet import held_at, machine_of
 from windfall.core.state.renting.fleets import Use, named
@@ -64,6 +65,22 @@ def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
     if host is not None and host.units:
         state.hosts.free_units(host, (bag.number, task, number))
     return attempt
+
+
+def let_go(state: State, host: Host, except_: frozenset[Key] = frozenset()) -> None:
+    """The host has none of what it held, except these: its process or its machine ended. It may still have results."""
+    for key in [key for key in host.held if key not in except_]:
+        job, task, number = key
+        bag = state.bags[job]
+        attempt = release(state, bag, task, number)
+        if attempt is not None and bag.columns.state[task] not in FINAL:
+            bag.attempts.released.setdefault(task, {})[number] = attempt.host
+
+
+def holder(bag: Bag, task: int, number: int) -> int | None:
+    """The number of the host that has this attempt or had it last; None if it has said how it ended."""
+    attempt = given_up(bag, task, number) if bag.attempts.given_up else None
+    return bag.attempts.released.get(task, {}).get(number) if attempt is None else attempt.host
 
 
 def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:

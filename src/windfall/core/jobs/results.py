@@ -110,10 +110,9 @@ def judge(state: State, result: Result, reporter: int, t: float) -> int:
     if columns.state[task] in FINAL:
         return WASTE if result.cause == SUCCESS else DROPPED
     live = bag.attempts.find(task, number)
-    known = live or (attempts.given_up(bag, task, number) if bag.attempts.given_up else None)
-    # Only its holder may say how an attempt ended, or the server. Of one that is not out any more, because its host was
-    # restarted or has left, the holder is not known.
-    if known is not None and known.host != reporter and reporter != SERVER:
+    holder = live.host if live is not None else attempts.holder(bag, task, number)
+    # Only the host that has an attempt, or had it until it restarted or left, may say how it ended; or the server.
+    if holder != reporter and reporter != SERVER:
         return STALE
     if result.cause == SUCCESS:
         return _judge_success(state, bag, result, reporter) if bag.rules.quorum else ACCEPTED

@@ -44,8 +44,7 @@ def apply_hosts_ended(state: State, event: HostsEnded, decided: TimeJudged) -> N
     why = dict(event.hosts)
     for number in decided.lost_hosts:
         host = state.hosts[number]
-        for key in list(host.held):
-            attempts.release(state, state.bags[key[0]], key[1], key[2])
+        attempts.let_go(state, host)
         leave(state, host, why[host.name] or "its pool says that it has ended")
 
 

@@ -121,8 +121,7 @@ def _come_alive(state: State, host: Host, event: HostAsked) -> None:
 
 def _forget_held(state: State, host: Host, except_: frozenset[Key] = frozenset()) -> None:
     """The host has none of what we believe it has, except these: a new process knows nothing of the old one's."""
-    for key in [key for key in host.held if key not in except_]:
-        attempts.release(state, state.bags[key[0]], key[1], key[2])
+    attempts.let_go(state, host, except_)
     state.hosts.free_all_units(host, except_)
     host.session.to_cancel, host.session.to_hand_back = [], []
     state.hosts.to_tell.pop(host.number, None)

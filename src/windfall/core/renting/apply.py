@@ -295,8 +295,7 @@ def apply_machine_ended(state: State, event: MachineEnded, decided: MachineSettl
         attempts.stop_jobs(state, decided.stopped, event.t)
     host = state.hosts.get(machine.host)
     if host is not None and host.state != GONE:
-        for key in list(host.held):
-            attempts.release(state, state.bags[key[0]], key[1], key[2])
+        attempts.let_go(state, host)
         leave(state, host, f"its machine ended: {cause}")
 
 

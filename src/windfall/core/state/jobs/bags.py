@@ -177,6 +177,8 @@ class Attempts(Struct, array_like=True):
 
     Ordered dicts: a plain one that is emptied from its front walks over the removed entries at every look.
     """
+    released: dict[int, dict[int, int]] = field(default_factory=dict)
+    """Attempts of unfinished tasks that went with their host, by task and number: a success counts from it alone."""
 
     def find(self, task: int, number: int) -> Attempt | None:
         """The live attempt of this number; None if it has ended or was given up."""
@@ -475,6 +477,8 @@ class Bag(Struct, array_like=True, dict=True):
             self.queues.replicas.pop(task, None)
         if to >= DONE:
             self.columns.order.append(task)
+            if self.attempts.released:
+                self.attempts.released.pop(task, None)
 
     def stop(self, reason: str) -> None:
         """No further attempts: what waits is cancelled here, attempts that are out by the caller."""
@@ -495,6 +499,9 @@ class Bag(Struct, array_like=True, dict=True):
             order.extend(held)
             queues.held = queues.reserved_ready = 0
         queues.reserved.clear()
+        released = self.attempts.released
+        for task in [task for task in released if state[task] == CANCELLED]:
+            del released[task]
         self.counts[CANCELLED] += self.counts[WAITING]
         self.counts[WAITING] = 0
 
