@@ -430,8 +430,14 @@ class Client:
 
     # -- tokens ------------------------------------------------------------------------------------------------------
 
-    def create_token(self, role: str, name: str = "") -> Json:
-        return dict(self._transport.post("/v1/tokens", {"role": role, "name": name}))
+    def create_token(self, role: str, name: str = "", user: str = "", life_s: float | None = None) -> Json:
+        """A token: good for `life_s` seconds or until it is revoked, for the jobs of one user or for all."""
+        body = {"role": role, "name": name, "user": user, "life_s": life_s}
+        return dict(self._transport.post("/v1/tokens", body))
+
+    def rotate_token(self, ident: str, grace_s: float = 0.0) -> Json:
+        """A token in the place of another one, which ends after `grace_s` seconds."""
+        return dict(self._transport.post(f"/v1/tokens/{quote(ident, safe='')}/rotate", {"grace_s": grace_s}))
 
     def tokens(self) -> list[Json]:
         return list(self._transport.get("/v1/tokens")["tokens"])

@@ -31,13 +31,17 @@ def _hashed(secret: str) -> str:
     return sha256(secret.encode()).hexdigest() if secret else ""
 
 
+def hashed(secret: str) -> str:
+    """What is remembered of a secret. A worker's own is not longer: others may not fill the memory."""
+    return _hashed(secret) if len(secret) <= MAX_REMEMBERED_CHARS else _hashed.__wrapped__(secret)
+
+
 def newly_shown(host: Host | None, name: str, secret: str) -> str:
     """The hash to remember for a host of this name; empty if it is known. HostInUse if it belongs to another worker."""
     known = "" if host is None else host.access.secret
     if not secret and not known:
         return ""
-    # A worker's own is not longer: others may not fill the memory.
-    shown = _hashed(secret) if len(secret) <= MAX_REMEMBERED_CHARS else _hashed.__wrapped__(secret)
+    shown = hashed(secret)
     if shown == known:
         return ""
     if known and host is not None and host.state != GONE:

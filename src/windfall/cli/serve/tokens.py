@@ -8,6 +8,7 @@ from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import moment, note, print_json, print_table
 from windfall.client import Client
 from windfall.client.local import LocalServer, state_location
+from windfall.units import parse_duration
 
 ROLES = ("submit", "worker", "read", "admin")
 
@@ -31,9 +32,11 @@ def token() -> None:
     help="worker, submit, read or admin; see above.",
 )
 @click.option("--name", default="", help="Whose it is.")
+@click.option("--user", default="", metavar="NAME", help="It sees and changes the jobs of this user alone.")
+@click.option("--expires", metavar="TIME", help="Good for so long: 90d.  [default: until it is revoked]")
 @place_options
 @json_option
-def create(role: str, name: str, place: Place, as_json: bool) -> None:
+def create(role: str, name: str, user: str, expires: str | None, place: Place, as_json: bool) -> None:
     """Make a token. It is printed this once, alone, on standard output.
 
     \b
@@ -43,15 +46,39 @@ def create(role: str, name: str, place: Place, as_json: bool) -> None:
       read     for dashboards: look at everything, change nothing
       admin    for the operator: all of this, tokens, hosts and sites
 
+    With --user, roles submit and read see one user's jobs; jobs that it submits are that user's.
+
     Works before the first start of a server too: a server that others can reach wants a token to be there.
     """
     with _client(place) as client:
-        made = client.create_token(role, name)
+        made = client.create_token(role, name, user, None if expires is None else parse_duration(expires, "--expires"))
     if as_json:
         print_json({**made, "role": role, "name": name})
         return
     click.echo(made["token"])
     note(f"role {role}, id {made['id']}; keep it: it is not shown again")
+
+
+@token.command()
+@click.argument("ident", metavar="ID")
+@click.option("--grace", default="0s", show_default=True, metavar="TIME", help="How long the old token is good still.")
+@place_options
+@json_option
+def rotate(ident: str, grace: str, place: Place, as_json: bool) -> None:
+    """Make a token in the place of another one, which ends. It is printed this once, alone, on standard output.
+
+    \b
+    Examples:
+      windfall token rotate 1f0c9a3e > laptop.token
+      windfall token rotate 1f0c9a3e --grace 1h > worker.token
+    """
+    with place.open() as client:
+        made = client.rotate_token(ident, parse_duration(grace, "--grace"))
+    if as_json:
+        print_json(made)
+        return
+    click.echo(made["token"])
+    note(f"id {made['id']} stands for {ident}; keep it: it is not shown again")
 
 
 def _client(place: Place) -> Client:
@@ -71,9 +98,15 @@ def list_(place: Place, as_json: bool) -> None:
         print_json({"tokens": tokens})
     else:
         print_table(
-            ["id", "role", "name", "created"],
-            ([row["id"], row["role"], row["name"] or "-", moment(row["created_s"])] for row in tokens),
-        )
+            ["id", "role", "name", "user", "created", "expires"],
+            (
+                [
+                    row["id"], row["role"], row["name"] or "-", row["user"] or "-", moment(row["created_s"]),
+                    "-" if row["expires_s"] is None else moment(row["expires_s"]),
+                ]
+                for row in tokens
+            ),
+        )  # fmt: skip
 
 
 @token.command()

@@ -35,6 +35,7 @@ from windfall.server.http import (
     market,
     openapi,
     pools,
+    scoped,
     sessions,
     submission,
     workflows,
@@ -113,7 +114,7 @@ def handled(service: Service, handler: Handler, role: str, writes: bool) -> Call
     async def endpoint(request: Request) -> Response:
         try:
             if role and not (handler is metrics and service.open_metrics):
-                sessions.require(service, request, role)
+                scoped.admit(service, request, sessions.require(service, request, role))
             length = request.headers.get("content-length", "")
             if handler is not blobs.put and length.isdecimal() and int(length[:18]) > MAX_BODY_BYTES:
                 raise TooLarge(f"a body of {length[:18]} bytes")
@@ -170,13 +171,29 @@ class TokenBody(Struct):
 
     role: Name
     name: Name = ""
+    user: Name = ""
+    life_s: Seconds | None = None
+
+
+class RotateBody(Struct):
+    """`POST /v1/tokens/ID/rotate`."""
+
+    grace_s: Seconds = 0.0
 
 
 async def create_token(service: Service, request: Request) -> Answer:
     body = await typed_body(request, TokenBody)
-    if not body.name.isprintable():
-        raise BadInput("the name of a token has only printable characters")
-    token = service.tokens.create(body.role, body.name, service.driver.clock())
+    if not body.name.isprintable() or not body.user.isprintable():
+        raise BadInput("the name and the user of a token have only printable characters")
+    token = service.tokens.create(body.role, body.name, service.driver.clock(), body.life_s, body.user)
+    return 201, {"token": token, "id": token.split("_")[1]}
+
+
+async def rotate_token(service: Service, request: Request) -> Answer:
+    body, ident = await typed_body(request, RotateBody), request.path_params["id"]
+    token = service.tokens.rotate(ident, service.driver.clock(), body.grace_s)
+    if token is None:
+        raise NotFound(f"there is no token '{ident}'", hint="see them: windfall token list", code="no-such-token")
     return 201, {"token": token, "id": token.split("_")[1]}
 
 
@@ -217,7 +234,7 @@ async def host_action(service: Service, request: Request) -> Answer:
     return await queries.host(service, request)
 
 
-TOKEN_BODIES: dict[Handler, type] = {create_token: TokenBody, host_action: HostBody}
+TOKEN_BODIES: dict[Handler, type] = {create_token: TokenBody, rotate_token: RotateBody, host_action: HostBody}
 
 # path, method, handler, role ("" for none), does it write
 ROUTES: list[tuple[str, str, Handler, str, bool]] = [
@@ -299,6 +316,7 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/tokens", "POST", create_token, "admin", True),
     ("/v1/tokens", "GET", list_tokens, "admin", False),
     ("/v1/tokens/{id}", "DELETE", revoke_token, "admin", True),
+    ("/v1/tokens/{id}/rotate", "POST", rotate_token, "admin", True),
     ("/v1/blobs/{sha}", "HEAD", blobs.head, "blobs", False),
     ("/v1/blobs/{sha}", "GET", blobs.get, "blobs", False),
     ("/v1/blobs/{sha}", "PUT", blobs.put, "blobs", True),

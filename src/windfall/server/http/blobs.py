@@ -9,7 +9,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from windfall.drivers.following import Following
 from windfall.errors import BadInput
+from windfall.server.http import scoped
 from windfall.server.http.bodies import TooLarge
 from windfall.server.http.uploads import PIECE_BYTES
 from windfall.server.service import NotFound, Service
@@ -24,14 +26,23 @@ def _sha(request: Request) -> str:
     return sha
 
 
+def _size(service: Service, request: Request, sha: str) -> int | None:
+    """Bytes of a blob that whoever asks may read; None if there is none."""
+    if scoped.may_read(service, request, sha):
+        return service.store.blob_size(sha)
+    if isinstance(service.driver, Following):
+        raise service.driver.refusal()  # it may not know yet what the host was given
+    return None
+
+
 async def head(service: Service, request: Request) -> Response:
-    size = service.store.blob_size(_sha(request))
+    size = _size(service, request, _sha(request))
     return Response(status_code=404) if size is None else Response(headers={"x-blob-bytes": str(size)})
 
 
 async def get(service: Service, request: Request) -> Response:
     sha = _sha(request)
-    size = service.store.blob_size(sha)
+    size = _size(service, request, sha)
     if size is None:
         raise NotFound(f"there is no blob {sha[:12]}", code="no-such-blob")
     headers = {"content-length": str(size)}
@@ -45,12 +56,12 @@ def pieces_of(service: Service, sha: str) -> Iterator[bytes]:
 
 
 async def put(service: Service, request: Request) -> tuple[int, dict[str, Any]]:
-    """Written while it arrives; a wrong hash leaves nothing behind."""
+    """Written while it arrives; a wrong hash leaves nothing behind. Who may not read a blob has to send all of it."""
     sha, uploads = _sha(request), service.uploads
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:18]) > uploads.max_bytes:
         raise TooLarge(f"a blob of {length[:18]} bytes", limit=uploads.max_bytes)
-    size = service.store.blob_size(sha)
+    size = _size(service, request, sha)
     if size is not None:
         return 200, {"sha256": sha, "bytes": size}
     async with uploads.turn():

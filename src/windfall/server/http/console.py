@@ -89,13 +89,16 @@ async def _news(service: Service, request: Request) -> AsyncIterator[bytes]:
             if service.stopping:
                 return
             try:
-                sessions.require(service, request, "read")
+                user = sessions.require(service, request, "read").user
             except BadCredentials:
                 yield _message("signed-out", {})
                 return
             now_seq = service.committed
             if now_seq > seq:
                 changed = [job for job, version in service.versions.items() if version > seq]
+                if user:
+                    own = service.state.bags
+                    changed = [job for job in changed if job in own and own[job].rules.owner == user]
                 yield _message("change", {"seq": now_seq, "jobs": changed if len(changed) <= MOST_NAMED else None})
                 seq = now_seq
                 await asyncio.sleep(PAUSE_S)

@@ -53,7 +53,7 @@ def read_cookie(tokens: Tokens, value: str, now: float) -> tuple[str, Bearer]:
         raise BadCredentials("you are not signed in", hint="sign in again", code="signed-out")
     if now >= int(ends):
         raise BadCredentials("your sign-in has ended", hint="sign in again", code="expired-token")
-    return ident, Bearer(row.role)
+    return ident, tokens.bearer_by_id(ident)
 
 
 def cookie_of(request: Request) -> str:
@@ -109,6 +109,8 @@ async def sign_in(service: Service, request: Request) -> Response | tuple[int, d
     else:
         raise BadInput("a token is needed", hint="make one: windfall token create --role read")
     row = service.tokens.row(ident)
+    if row is not None:
+        service.tokens.bearer_by_id(ident)
     if row is None:
         raise BadCredentials("the token of this link is gone", hint="make another one: windfall console")
     if row.role not in ALLOWED["read"]:

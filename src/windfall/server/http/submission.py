@@ -37,7 +37,8 @@ from windfall.core.records import Record
 from windfall.core.state.jobs.bags import Bag
 from windfall.errors import BadInput
 from windfall.resources import needs_of
-from windfall.server.http import workflows
+from windfall.server.auth import Forbidden
+from windfall.server.http import scoped, workflows
 from windfall.server.http.bodies import limited_body, typed_body
 from windfall.server.http.fleets import check_fleet
 from windfall.server.http.machines import check_rented
@@ -135,7 +136,7 @@ class SubmitBody(Struct):
 
 async def submit(service: Service, request: Request) -> tuple[int, Json]:
     body = await typed_body(request, SubmitBody)
-    spec = specs.decode(bytes(body.spec))
+    spec = _owned(service, specs.decode(bytes(body.spec)), scoped.user_of(request))
     Renderer(spec)  # compiles the templates, and refuses what does not compile
     compile_policies(spec.policies, [*spec.tags, *spec.attributes])
     count = body.count
@@ -170,6 +171,19 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
     records = await service.driver.submit([submitted, *following], lambda made: Batch(jobs=[row]))
     assert isinstance(records[0].decided, JobTaken) and records[0].decided.job == job
     return 201, {"job": job, "known": False, "total": count}
+
+
+def _owned(service: Service, spec: JobSpec, user: str) -> JobSpec:
+    """A job that a user's own token submits is that user's."""
+    if not user:
+        return spec
+    if spec.owner not in ("", user):
+        raise Forbidden(f"a token of user '{user}' submits no jobs of '{spec.owner}'", hint="leave the owner out")
+    known = service.state.bags.by_key.get(spec.key, 0) if spec.key else 0
+    for number in (spec.like, known):
+        if number in service.state.bags and service.state.bags[number].rules.owner != user:
+            raise BadInput("its key or class belongs to a job of another user", hint="choose another", code="used-key")
+    return msgspec.structs.replace(spec, owner=user)
 
 
 def _missing(bag: Bag, count: int, seal: bool, now: float) -> list[ev.AnyEvent]:

@@ -17,9 +17,11 @@ class NotFound(BadInput):
     code = "not-found"
 
 
-def bag_of(state: State, reference: str) -> Bag:
-    """A job by number, by name (the newest of that name), or `last`. NotFound if there is none."""
+def bag_of(state: State, reference: str, user: str = "") -> Bag:
+    """A job by number, by name (the newest of that name), or `last`, of one user or of all. NotFound: there is none."""
     bags = state.bags
+    if user:
+        return _of_user(state, reference, user)
     if reference == "last" and bags:
         return bags[max(bags)]
     if (number := decimal(reference)) is not None and number in bags:
@@ -31,6 +33,19 @@ def bag_of(state: State, reference: str) -> Bag:
         return named[-1]
     what = "there are no jobs" + " yet" * (bags.next == 1) if not bags else f"there is no job '{reference}'"
     raise NotFound(what, hint="see the jobs: windfall status", code="no-such-job")
+
+
+def _of_user(state: State, reference: str, user: str) -> Bag:
+    """As if there were no other user: neither number nor name tells of others' jobs."""
+    own = [bag for bag in state.bags.values() if bag.rules.owner == user]
+    number = decimal(reference)
+    found = [bag for bag in own if bag.number == number] or [bag for bag in own if bag.rules.name == reference]
+    if reference == "last":
+        found = own
+    if not found:
+        what = f"there is no job '{reference}' of user '{user}'"
+        raise NotFound(what, hint="see the jobs: windfall status", code="no-such-job")
+    return found[-1]
 
 
 def decimal(text: str) -> int | None:

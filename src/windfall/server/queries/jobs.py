@@ -23,8 +23,9 @@ from windfall.core.records import Record, decode_record
 from windfall.core.state.jobs.bags import FINAL, Bag
 from windfall.core.state.jobs.columns import FAILED, STATE_NAMES
 from windfall.errors import BadInput, WindfallError
-from windfall.server.http import workflows
+from windfall.server.http import scoped, workflows
 from windfall.server.queries import failures, money
+from windfall.server.queries.by_reference import bag_of
 from windfall.server.queries.one_job import job_status
 from windfall.server.queries.status import exit_code, host_row, recovered, task_row, tasks_in
 from windfall.server.service import NotFound, Service, decimal, output_rows
@@ -68,11 +69,12 @@ def whole(request: Request, name: str, default: int, most: float = MAX_INTEGER) 
 async def jobs(service: Service, request: Request) -> tuple[int, Json]:
     wanted = request.query_params.get("state")
     before, limit = whole(request, "before", MAX_INTEGER), whole(request, "limit", MAX_INTEGER)
-    bags = (bag for bag in reversed(service.state.bags.values()) if bag.number < before)
+    seen = [bag for bag in service.state.bags.values() if scoped.sees(request, bag)]
+    bags = (bag for bag in reversed(seen) if bag.number < before)
     found = list(islice((bag for bag in bags if not wanted or bag.state == wanted), limit + 1))
     following = found[limit - 1].number if 0 < limit < len(found) else None
     told = [job_status(service, bag) for bag in found[:limit]]
-    return 200, {"jobs": told, "next": following, "total": len(service.state.bags)}
+    return 200, {"jobs": told, "next": following, "total": len(seen)}
 
 
 async def job(service: Service, request: Request) -> tuple[int, Json]:
@@ -373,7 +375,7 @@ async def events(service: Service, request: Request) -> tuple[int, Json]:
     after = whole(request, "after", 0)
     limit = whole(request, "limit", 1000, MAX_ROWS)
     reference = request.query_params.get("job")
-    job_number = service.bag(reference).number if reference else None
+    job_number = bag_of(service.state, reference, scoped.user_of(request)).number if reference else None
     wait_s = from_query(request, "wait_s", 0.0)
     if wait_s > 0:
         await service.change(lambda: service.state.seq > after, wait_s)

@@ -1,0 +1,93 @@
+"""What a request may see: all jobs, or those of one user; and the blobs that a worker may read. Decides nothing else.
+
+A token of one user (`windfall token create --user`) reaches the routes below alone. A job of another user is not there
+for it: neither by number, nor by name, nor as `last`.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from windfall.bags.rendering import Renderer
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.bags import Bag
+from windfall.errors import WindfallError
+from windfall.server.auth import Bearer, Forbidden
+from windfall.server.host_secrets import hashed
+from windfall.server.queries.by_reference import bag_of
+from windfall.server.service import Service
+from windfall.store.contract import StoreError
+from windfall.wire import HOST_SECRET
+
+JOB = "/v1/jobs/{job}"
+WITHOUT_JOB = frozenset(
+    {
+        "/v1/jobs", "/v1/events", "/v1/hosts", "/v1/pools", "/v1/stream", "/v1/blobs/{sha}", "/v1/console/links",
+        "/v1/console/session",
+    }
+)  # fmt: skip
+"""Routes that show nothing of other users' jobs, by themselves or because they ask `sees`."""
+WORKERS = frozenset({"worker", "pool"})
+
+
+def admit(service: Service, request: Request, bearer: Bearer) -> None:
+    """Remember who asks; of a token of one user, refuse what is not that user's."""
+    request.state.bearer = bearer
+    if not bearer.user:
+        return
+    path = request.scope["route"].path
+    if path == JOB or path.startswith(JOB + "/"):
+        request.path_params["job"] = str(bag_of(service.state, request.path_params["job"], bearer.user).number)
+    elif path not in WITHOUT_JOB or (path == "/v1/events" and not request.query_params.get("job")):
+        raise Forbidden(
+            f"a token of user '{bearer.user}' sees the jobs of that user alone",
+            hint="ask the operator for a token without --user",
+        )
+
+
+def user_of(request: Request) -> str:
+    """The only user whose jobs this request sees; empty if it sees all."""
+    bearer: Bearer | None = getattr(request.state, "bearer", None)
+    return "" if bearer is None else bearer.user
+
+
+def sees(request: Request, bag: Bag) -> bool:
+    user = user_of(request)
+    return not user or bag.rules.owner == user
+
+
+def may_read(service: Service, request: Request, sha256: str) -> bool:
+    """Whether whoever asks may have a blob: a worker only if its host holds a task that takes it."""
+    bearer: Bearer = request.state.bearer
+    if bearer.role not in WORKERS:
+        return True
+    shown = hashed(request.headers.get(HOST_SECRET, ""))
+    hosts = service.state.hosts.values()
+    return any(_takes(service, host, sha256) for host in hosts if host.held and host.access.secret == shown)
+
+
+def _takes(service: Service, host: Host, sha256: str) -> bool:
+    """Whether a task that the host holds has the blob as an input or as its checkpoint."""
+    seen: set[int] = set()
+    for job, task, attempt in host.held:
+        bag, renderer = service.state.bags[job], service.renderer(job)
+        if bag.progress.checkpoints.get(task) == sha256:
+            return True
+        if job not in seen:
+            seen.add(job)
+            if any(file.sha256 == sha256 for file in renderer.spec.inputs):
+                return True
+        if renderer.spec.source.kind == "tasks" and sha256 in _inputs(renderer, task, attempt):
+            return True
+    return False
+
+
+def _inputs(renderer: Renderer, task: int, attempt: int) -> set[str]:
+    """The blobs that a task of a workflow takes; none of one that cannot be rendered."""
+    try:
+        overrides = renderer.task(task, attempt).overrides or {}
+    except (WindfallError, LookupError, ValueError, TypeError) as error:
+        if isinstance(error, StoreError):
+            raise
+        return set()
+    return {file[1] for file in overrides.get("inputs") or ()}
