@@ -59,6 +59,7 @@ class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
     replication: Literal["idle-slots", "queued"] | None = None
     max_replicas: int | None = None
     quorum: int | None = None
+    validator: str | None = None
     deadline: Text | None = None
     budget: Text | None = None
     pools: list[str] = []
@@ -101,7 +102,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
     }
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
                  "planner", "fleet", "confidence", "replication", "max_replicas", "fixed_memory", "pin",
-                 "quorum", "image"):  # fmt: skip
+                 "quorum", "validator", "image"):  # fmt: skip
         said[name] = getattr(settings, name)
     converted: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
         "memory": ("memory", parse_memory),

@@ -161,6 +161,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     replication: Literal["", "idle-slots", "queued"] = ""  # where replicas come from; empty: as the server says
     max_replicas: int | None = None  # of one task at a time; None: as the server says
     quorum: int = 0  # owners of volunteers' hosts that must agree on a result; 0: it is not for volunteers
+    validator: str = ""  # a command of the volunteers' pool that says what must agree; empty: all bytes
     deadline_s: float | None = None  # from submission
     budget_microusd: int | None = None
     pools: list[str] = []  # whose offers may be rented for it
@@ -369,6 +370,8 @@ def _check_numbers(spec: JobSpec, where: str) -> None:
         raise BadInput(f"{where}: max_replicas must be 1 to {MAX_REPLICAS:,}, not {_short(spec.max_replicas)}")
     if not 0 <= spec.quorum <= MAX_QUORUM:
         raise BadInput(f"{where}: quorum must be 0 to {MAX_QUORUM}, not {_short(spec.quorum)}")
+    if spec.validator and not spec.quorum:
+        raise BadInput(f"{where}: a validator judges results of volunteers, and there is no quorum", hint="--quorum 2")
     if spec.quorum and spec.kind == "call":
         raise BadInput(f"{where}: Python calls cannot be run by volunteers", hint="leave quorum out, or give a command")
     if spec.quorum and (spec.cwd is not None or spec.task_cwd is not None):

@@ -30,6 +30,7 @@ from windfall.boinc.names import Bundle, read_name, read_output
 from windfall.boinc.replies import Reply
 from windfall.boinc.requests import MAX_REQUEST_BYTES, read_request
 from windfall.boinc.scheduler import Scheduler
+from windfall.boinc.validators import CannotJudge, argv_of
 from windfall.errors import BadInput, WindfallError
 from windfall.pools.kinds import PoolConfig
 from windfall.server.http.blobs import pieces_of
@@ -52,7 +53,7 @@ class Front:
     def __init__(self, pool: PoolConfig, folder: Path, service: object) -> None:
         assert isinstance(service, Service) and isinstance(pool.settings, BoincSettings)
         self.pool, self.settings, self.service = pool.name, pool.settings, service
-        self.path = self.settings.path
+        self.path, self.validators = self.settings.path, self.settings.validators
         self.keys = Keys(folder)
         self.signed = self.keys.open()
         self.accounts = Accounts(folder)
@@ -128,6 +129,14 @@ class Front:
     def output_cap(self, job: int) -> int:
         """Bytes of standard output of one task that are taken."""
         return self.service.spec(job).output_cap_bytes
+
+    def validator(self, job: int) -> list[str]:
+        """The command that judges the results of a job; empty if their bytes must agree."""
+        name = self.service.spec(job).validator
+        try:
+            return argv_of(self.validators.get(name, ""), f"validator {name}") if name else []
+        except BadInput as error:
+            raise CannotJudge(error.message) from None
 
     def tell_key(self, held: str, reply: Reply) -> bool:
         """Give the client the signing key, if it has none or an old one; whether it can check the launcher then."""
@@ -257,6 +266,7 @@ class Front:
             "url": self.settings.url, "project": self.settings.project, "pool": self.pool,
             "launcher": {"version": self.signed.version, "file": self.signed.file, "md5": self.signed.md5},
             "key": self.signed.public.text(), "key_is_here": (self.keys.folder / "code_sign.key").exists(),
+            "validators": self.validators,
             "accounts": [{**self._told(account), **work.of(account)} for account in self.accounts.by_id.values()],
         }  # fmt: skip
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from windfall.boinc.validators import argv_of
 from windfall.errors import BadInput
 from windfall.pools.kinds import NOTHING, Kind, Place, PoolConfig
 from windfall.units import parse_bytes, parse_duration
@@ -15,6 +16,7 @@ from windfall.units import parse_bytes, parse_duration
 if TYPE_CHECKING:
     from windfall.boinc.front import Front
 
+_VALIDATOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")
 _PATH = re.compile(r"/[A-Za-z0-9][A-Za-z0-9_-]{0,39}/\Z")
 TAKEN = ("/v1/", "/console/", "/healthz/", "/readyz/", "/metrics/")
 """Paths of the server itself."""
@@ -37,6 +39,8 @@ class BoincSettings(Struct, forbid_unknown_fields=True):
     """Bytes of the outputs of one workunit."""
     most_results: int = 100
     """Workunits that one answer brings."""
+    validators: dict[str, str] = {}
+    """Commands on the server's host that judge results, by the names under which jobs ask for them."""
 
     @property
     def path(self) -> str:
@@ -86,6 +90,10 @@ def check(pool: PoolConfig, where: str) -> None:
         raise BadInput(f"{where}: most_upload is 1 KiB to 2 GB", hint="clients count the bytes of a request in 32 bits")
     if not 1 <= settings.most_results <= 1000:
         raise BadInput(f"{where}: most_results is 1 to 1000")
+    for name, command in settings.validators.items():
+        if not _VALIDATOR.match(name):
+            raise BadInput(f"{where}: a validator is called {name!r}", hint="1 to 40 letters, digits, _ and -")
+        argv_of(command, f"{where}: validator {name}")
 
 
 def _front(pool: PoolConfig, place: Place, service: object) -> Front:

@@ -23,6 +23,7 @@ from windfall.boinc.credit import credit_of, owner_of
 from windfall.boinc.names import Bundle, grouped, read_name
 from windfall.boinc.replies import Reply, SentFile, SentWork
 from windfall.boinc.requests import ABORTED, FINISHED, Report, SchedulerRequest
+from windfall.boinc.validators import CannotJudge, judged
 from windfall.bounds import MAX_WANT
 from windfall.core.decisions import Assigned, HostAnswered
 from windfall.core.events import HostAsked, Key, Result, ResultsReported
@@ -34,7 +35,7 @@ from windfall.server.http.exchange import output_rows
 from windfall.server.http.fingerprints import fingerprint
 from windfall.server.http.handing_out import fail, hand_out
 from windfall.store.contract import Batch
-from windfall.wire.messages import CANCELLED, CAUSES, DONE, INPUTS, LOST, OOM, PREEMPTED, TIME
+from windfall.wire.messages import CANCELLED, CAUSES, DISAGREED, DONE, INPUTS, LOST, OOM, PREEMPTED, TIME
 
 if TYPE_CHECKING:
     from windfall.boinc.front import Front
@@ -88,8 +89,8 @@ class Scheduler:
 
     async def _answer(self, request: SchedulerRequest, account: Account, name: str) -> Reply:
         reply = self._front.empty_reply(account)
-        await self._take_reports(request.reports, account)
-        reply.acks = [report.name for report in request.reports]
+        unjudged = await self._take_reports(request.reports, account)
+        reply.acks = [report.name for report in request.reports if report.name not in unjudged]
         held = self._held(request.held, account)
         host, assigned = await self._ask(request, account, name, held)
         if request.hostid != host.number:
@@ -195,13 +196,21 @@ class Scheduler:
 
     # --- reports ---
 
-    async def _take_reports(self, reports: list[Report], account: Account) -> None:
-        """Report what has ended to the engine. Everything is acknowledged; what nobody waits for changes nothing."""
-        ended = Ended()
+    async def _take_reports(self, reports: list[Report], account: Account) -> set[str]:
+        """Report what has ended to the engine; what nobody waits for changes nothing.
+
+        Everything is acknowledged but what is returned: reports that the validator could not judge come again.
+        """
+        ended, unjudged = Ended(), set[str]()
         for report in reports:
             bundle = read_name(report.name)
-            if bundle is not None:
+            if bundle is None:
+                continue
+            try:
                 await self._take(report, bundle, account, ended)
+            except CannotJudge as error:
+                log.error("the validator of job %d did not work, its results wait: %s", bundle.job, error)
+                unjudged.add(report.name)
         if ended.results:
             now = self._service.driver.clock()
             events = [ResultsReported(now, host, results) for host, results in ended.results.items()]
@@ -209,6 +218,7 @@ class Scheduler:
             await self._service.driver.submit(list(events), lambda made: Batch(outputs=output_rows(made, outputs)))
         for name in ended.names:
             self._front.uploads.forget(name)
+        return unjudged
 
     async def _take(self, report: Report, bundle: Bundle, account: Account, ended: Ended) -> None:
         holders: dict[int, tuple[Host, Attempt]] = {}
@@ -218,9 +228,10 @@ class Scheduler:
                 holders[key[1]] = host, attempt
         if not holders:
             return
+        validator = self._front.validator(bundle.job)
+        ends = await asyncio.to_thread(self._unpacked, report, bundle, holders.keys(), validator)
         ended.names.append(bundle.output)
         now = self._service.driver.clock()
-        ends = await asyncio.to_thread(self._unpacked, report, bundle, holders.keys())
         for task, (host, attempt) in holders.items():
             key = (bundle.job, task, bundle.attempt)
             results = ended.results.setdefault(host.name, [])
@@ -233,14 +244,15 @@ class Scheduler:
             else:
                 end, row, digest = ends[task]
                 run = min(end.run_s, max(0.0, now - attempt.sent))
-                code = end.exit if end.cause != DONE else 0
                 cpu_s = min(end.cpu_s, run * host.slots)
-                number = CAUSES.index(end.cause)
+                # A success without a fingerprint was found wrong by the validator.
+                is_wrong = end.cause == DONE and not digest
+                number, code = CAUSES.index(DISAGREED if is_wrong else end.cause), end.exit if end.cause != DONE else 0
                 results.append(Result(*key, number, code, now - run, now, cpu_s, end.rss_bytes, digest))
                 ended.outputs.append((key, row))
 
     def _unpacked(
-        self, report: Report, bundle: Bundle, wanted: Iterable[int]
+        self, report: Report, bundle: Bundle, wanted: Iterable[int], validator: list[str]
     ) -> dict[int, tuple[TaskEnd, bytes, str]] | None:
         """The end of each task with the row that is kept of it and its fingerprint; None if the report is no success.
 
@@ -259,9 +271,9 @@ class Scheduler:
             except BadArchive as error:
                 log.warning("the output of %s is refused: %s", report.name, error)
                 return None
-            return {end.task: (end, *self._kept(end, archive)) for end in ends if end.task in set(wanted)}
+            return {end.task: (end, *self._kept(end, archive, validator)) for end in ends if end.task in set(wanted)}
 
-    def _kept(self, end: TaskEnd, archive: BinaryIO) -> tuple[bytes, str]:
+    def _kept(self, end: TaskEnd, archive: BinaryIO, validator: list[str]) -> tuple[bytes, str]:
         """What is kept of a task, and its fingerprint; its files become blobs."""
         files: list[tuple[str, str, int, int]] = []
         for name, mode, at, size in end.files:
@@ -276,7 +288,11 @@ class Scheduler:
             more["outputs"] = sorted(files)
         if any(end.dropped):
             more["dropped"] = end.dropped
-        digest = fingerprint(end.stdout, end.dropped[0], files) if end.cause == DONE else ""
+        digest = ""
+        if end.cause == DONE and validator:
+            digest = judged(validator, end.stdout, [(name, at, size) for name, _, at, size in end.files], archive)
+        elif end.cause == DONE:
+            digest = fingerprint(end.stdout, end.dropped[0], files)
         return _pack([end.stdout, end.stderr, b"", more or None]), digest
 
     # --- work ---

@@ -203,7 +203,7 @@ class BehindDashes(SectionedCommand):
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
         "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "fleet", "reject",
                                "accept_late", "planner", "confidence"),
-        "Policies": ("priority", *POLICY_NAMES, "replication", "max_replicas", "quorum", "attributes"),
+        "Policies": ("priority", *POLICY_NAMES, "replication", "max_replicas", "quorum", "validator", "attributes"),
         "Server and output": ("server", "token", "token_file", "cafile", "patience_s", "directory", "listen", "tail",
                               "max_wait_s", "as_json", "help"),
     }  # fmt: skip
@@ -336,6 +336,7 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     click.option(
         "--quorum", type=int, metavar="N", help="Volunteers may run it; N of them must agree.  [default: not for them]"
     ),
+    click.option("--validator", metavar="NAME", help="What of volunteers' results must agree.  [default: all bytes]"),
     click.option("--grace", metavar="TIME", help="Time from SIGTERM to SIGKILL.  [default: 10s]"),
     click.option("--output-cap", metavar="SIZE", help="Output kept per task.  [default: 1M]"),
     *POLICY_OPTIONS,
@@ -365,7 +366,7 @@ _BAG_NAMES = [
     "fleet", "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd",
     "stdin_text", "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "gpus", "resources", "pin", "image",
     "max_failures", "max_losses",
-    "max_failed_tasks", "quorum",
+    "max_failed_tasks", "quorum", "validator",
     "priority", "replication", "max_replicas", "grace", "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip
 

@@ -117,6 +117,8 @@ class Front(Protocol):
     """An application below a path of the server's address."""
 
     path: str
+    validators: dict[str, str]
+    """Commands that judge results, by the names that jobs say."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
 

@@ -10,6 +10,7 @@ from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import moment, note, print_json, print_table
 from windfall.client import Client
 from windfall.client.local import LocalServer, state_location
+from windfall.errors import BadInput
 
 Json = dict[str, Any]
 POOL = "boinc"
@@ -43,17 +44,21 @@ def _client(place: Place) -> Client:
 @click.option("--deadline", default="7d", show_default=True, metavar="TIME", help="Of reports, until more is known.")
 @click.option("--least-deadline", default="1d", show_default=True, metavar="TIME", help="No deadline is shorter.")
 @click.option("--most-upload", default="256M", show_default=True, metavar="SIZE", help="Outputs of one workunit.")
+@click.option(
+    "--validator", "validators", multiple=True, metavar="NAME=COMMAND", help="Judges results of jobs that say NAME."
+)
 @_pool_option
 @place_options
 @json_option
 def enable(
-    url: str, project: str, ask_again: str, deadline: str, least_deadline: str, most_upload: str, pool: str,
-    place: Place, as_json: bool,
+    url: str, project: str, ask_again: str, deadline: str, least_deadline: str, most_upload: str,
+    validators: tuple[str, ...], pool: str, place: Place, as_json: bool,
 ) -> None:  # fmt: skip
     """Give the server a front for BOINC clients, on a path of its own. Makes the signing key and the launcher."""
     entry = {
         "name": pool, "kind": "boinc", "limit": 100_000, "url": url, "project": project, "ask_again": ask_again,
         "deadline": deadline, "least_deadline": least_deadline, "most_upload": most_upload,
+        "validators": dict(_pair(text) for text in validators),
     }  # fmt: skip
     with _client(place) as client:
         client.add_pools([entry])
@@ -64,6 +69,13 @@ def enable(
     click.echo(f"volunteers attach to {url}")
     note(f"  let one in:  windfall boinc add-account NAME{place.words}")
     note(f"  jobs for them: windfall submit --quorum 2 ...   end it: windfall pool remove {pool}{place.words}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, command = text.partition("=")
+    if not equals:
+        raise BadInput(f"--validator {text}: there is no '='", hint="as in --validator round=/opt/grid/round.py")
+    return name, command
 
 
 @boinc.command()

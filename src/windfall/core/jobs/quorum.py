@@ -7,12 +7,14 @@ result that others contradict.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
-from windfall.core.decisions import ACCEPTED, Checked
+from windfall.core.decisions import ACCEPTED, DROPPED, STALE, Checked
 from windfall.core.events import Result
 from windfall.core.state.hosts.hosts import Host
-from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.causes import DISAGREEMENT
 from windfall.core.state.state import State
 
 VALID_IN_A_ROW = 10
@@ -39,6 +41,18 @@ def may_try(state: State, bag: Bag, task: int, host: Host) -> bool:
         return True
     running = (state.hosts.get(attempt.host) for attempt in bag.attempts.live.get(task, ()))
     return not any(other is not None and other.owner == owner for other in running)
+
+
+def lacks_voters(state: State, bag: Bag, task: int, attempts: Iterable[Attempt]) -> bool:
+    """Whether a running task needs another owner's result, even if all who run it agree with those who have voted."""
+    hosts = [state.hosts.get(attempt.host) for attempt in attempts]
+    owners: set[str] = set()
+    for host in hosts:
+        if host is None or not host.owner or host.record.valid >= VALID_IN_A_ROW:
+            return False
+        owners.add(host.owner)
+    votes = Counter(vote.digest for vote in bag.progress.votes.get(task, ()))
+    return len(owners) + max(votes.values(), default=0) < bag.rules.quorum
 
 
 def needed(state: State, bag: Bag, task: int, host: Host) -> int:
@@ -73,6 +87,9 @@ def checks(state: State, host: Host | None, results: Iterable[Result], verdicts:
     found: list[Checked] = []
     for result, verdict in zip(results, verdicts, strict=True):
         bag = state.bags.get(result.job)
+        if result.cause == DISAGREEMENT and host is not None and host.owner and verdict not in (STALE, DROPPED):
+            # A validator has found it wrong.
+            found.append(Checked(host.number, CONTRADICTED))
         if verdict != ACCEPTED or bag is None:
             continue
         votes = bag.progress.votes.get(result.task, ())

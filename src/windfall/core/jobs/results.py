@@ -27,7 +27,15 @@ from windfall.core.jobs import attempts, quorum, stops
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes
 from windfall.core.state.jobs.bags import FINAL, Bag
-from windfall.core.state.jobs.causes import CANCEL, LOSS_CODES, NO_DIRECTORY, OUT_OF_MEMORY, SUCCESS, UNRENDERED
+from windfall.core.state.jobs.causes import (
+    CANCEL,
+    DISAGREEMENT,
+    LOSS_CODES,
+    NO_DIRECTORY,
+    OUT_OF_MEMORY,
+    SUCCESS,
+    UNRENDERED,
+)
 from windfall.core.state.state import State
 
 DIRECTORY_ATTEMPTS = 3
@@ -64,6 +72,8 @@ def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> Non
             judged.ran, judged.replan = runtimes.lessons_of_results(state, host, event.results, verdicts)
         if len(verdicts) == 1:
             return
+    if not judged.checked and any(result.cause == DISAGREEMENT for result in event.results):
+        judged.checked = quorum.checks(state, state.hosts.by_name.get(event.host), event.results, verdicts)
     if RETRIED in verdicts:
         judged.memory = _more_memory(state, event, verdicts)
     if FAILED_FOR_GOOD in verdicts or LOST_FOR_GOOD in verdicts:

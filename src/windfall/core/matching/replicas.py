@@ -1,7 +1,8 @@
 """Speculative replicas (GridBot, algorithm 2): at a bag's end, idle hosts run again what is slow elsewhere. Pure.
 
 Of a bag with `replication = "idle-slots"` a replica is made for a host that asks, only when few unsent tasks of the bag
-remain, of the tasks with the fewest replicas first. With `"queued"` replicas wait in the queue (replica_queue.py).
+remain, of the tasks with the fewest replicas first. A task on whose result volunteers must agree does not wait for
+slowness: as many of them as must agree get it. With `"queued"` replicas wait in the queue (replica_queue.py).
 Never two of a task on one host, and at most `max_replicas` at a time.
 """
 
@@ -16,7 +17,7 @@ from msgspec import Struct
 
 from windfall.core.decisions import TAIL_REPLICA, Assigned, Units
 from windfall.core.events import TaskClass
-from windfall.core.jobs.quorum import may_try
+from windfall.core.jobs.quorum import lacks_voters, may_try
 from windfall.core.matching.ads import Ad, bag_ad, job_ad
 from windfall.core.matching.bundles import is_ahead
 from windfall.core.matching.policy import BagPolicy
@@ -89,10 +90,11 @@ def replicas_for(
     picked: list[Assigned] = []
     explicit = "ReplicationRequirements" in policy.expressions
     patience_s = None if explicit else slow_after_s(state, bag)
-    if not explicit and patience_s is None:
+    votes = bag.rules.quorum > 1 and bool(host.owner)
+    if not explicit and patience_s is None and not votes:
         return picked
-    bag_ = bag_ad(bag, t)
-    for task, attempts in _candidates(bag, bag.rules.max_replicas or state.settings.max_replicas):
+    bag_, cap = bag_ad(bag, t), bag.rules.max_replicas or state.settings.max_replicas
+    for task, attempts in _candidates(bag, max(cap, bag.rules.quorum)):
         if room.tasks <= 0 or room.slots <= 0 or room.looks <= 0:
             break
         room.looks -= 1
@@ -102,8 +104,9 @@ def replicas_for(
             continue
         if state.hosts.bundled and _comes_back(state, bag, task, attempts):
             continue
-        if patience_s is not None and t - attempts[-1].sent < patience_s:
-            # The newest counts: a replica gets as long as the first had before there is another.
+        # What several volunteers must do anyway, they do at the same time.
+        is_vote = votes and lacks_voters(state, bag, task, attempts)
+        if not is_vote and (len(attempts) >= cap or not (explicit or _is_slow(attempts, t, patience_s))):
             continue
         rules = bag.classes[bag.class_of(task)]
         if rules.container and not host.has_containers:
@@ -112,7 +115,11 @@ def replicas_for(
         if not room.fits(rules, bag.memory_for(task, number)):
             continue
         job = job_ad(state, bag, task, attempts, t)
-        if policy.match_replica(host_, job, bag_, queue, pool, t):
+        if is_vote:
+            matches = policy.match(host_, bag_, queue, pool, t, job).matches
+        else:
+            matches = policy.match_replica(host_, job, bag_, queue, pool, t)
+        if matches:
             units = room.take(rules, bag.memory_for(task, number))
             if units is None:
                 continue
@@ -154,6 +161,11 @@ def queued_for(
             due_t = None if seconds is None else t + seconds
             picked.append(Assigned(bag.number, task, 1, number, due_t, TAIL_REPLICA, None, units))
     return picked
+
+
+def _is_slow(attempts: list[Attempt], t: float, patience_s: float | None) -> bool:
+    """The newest attempt counts: a replica gets as long as the first had before there is another."""
+    return patience_s is not None and t - attempts[-1].sent >= patience_s
 
 
 def _comes_back(state: State, bag: Bag, task: int, attempts: list[Attempt]) -> bool:

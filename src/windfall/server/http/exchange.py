@@ -263,6 +263,8 @@ def digests_of(service: Service, ask: Ask, outputs: list[tuple[Key, bytes]]) -> 
     jobs = {row[0] for row in ask.results if (bag := bags.get(row[0])) is not None and bag.rules.quorum}
     if not jobs:
         return {}
+    # A validator looks at results of strangers only: one's own result ends the votes without judging them.
+    jobs = {job for job in jobs if not service.spec(job).validator}
     packed = dict(outputs)
     found: dict[Key, str] = {}
     for row in ask.results:

@@ -149,6 +149,7 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
         raise BadInput("a workflow is sealed when its tasks have been sent")
     check_rented(service, spec, shape is not None or bool(spec.like))
     check_fleet(service, spec)
+    _check_validator(service, spec)
     now = service.driver.clock()
     job = service.state.bags.next
     submitted = ev.JobSubmitted(now, rules_of(spec, replication=service.state.settings.replication), classes_of(spec))
@@ -184,6 +185,14 @@ def _owned(service: Service, spec: JobSpec, user: str) -> JobSpec:
         if number in service.state.bags and service.state.bags[number].rules.owner != user:
             raise BadInput("its key or class belongs to a job of another user", hint="choose another", code="used-key")
     return msgspec.structs.replace(spec, owner=user)
+
+
+def _check_validator(service: Service, spec: JobSpec) -> None:
+    known = sorted({name for front in service.fronts.values() for name in front.validators})
+    if spec.validator and spec.validator not in known:
+        adds = "windfall boinc enable --validator NAME=COMMAND adds one"
+        hint = f"there are: {', '.join(known)}" if known else adds
+        raise BadInput(f"there is no validator '{spec.validator}'", hint=hint)
 
 
 def _missing(bag: Bag, count: int, seal: bool, now: float) -> list[ev.AnyEvent]:

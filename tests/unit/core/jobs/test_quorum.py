@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.engine.hand import Hand
-from windfall.core.decisions import ACCEPTED, FAILED_FOR_GOOD, VOTED
+from windfall.core.decisions import ACCEPTED, FAILED_FOR_GOOD, RETRIED, VOTED
 from windfall.core.events import PoolsConfigured, TaskClass
 from windfall.core.jobs.quorum import VALID_IN_A_ROW
 from windfall.core.liveness.leases import VOLUNTEER_LEASE_S
@@ -134,3 +134,47 @@ def test_votes_survive_a_snapshot():
     assert hand.state.bags[bag.number].progress.votes == bag.progress.votes
     (key,) = volunteer(hand, "2")
     assert hand.report("host-2", key, digest="a") == [ACCEPTED]
+
+
+def test_a_result_that_a_validator_refused_costs_its_host_the_standing():
+    hand = Hand()
+    bag = hand.submit(1, [TaskClass(max_failures=3)], quorum=1)
+    hand.tasks("host-1", 0, pool="boinc", owner="1")
+    hand.state.host("host-1").record.valid = VALID_IN_A_ROW
+    (key,) = volunteer(hand, "1")
+    assert hand.report("host-1", key, cause="disagreed") == [RETRIED]
+    record = hand.state.host("host-1").record
+    assert (record.valid, record.invalid) == (0, 1) and bag.counts[WAITING] == 1
+
+
+def test_as_many_volunteers_as_must_agree_run_a_task_at_the_same_time():
+    hand = Hand()
+    bag = hand.submit(1, quorum=2)
+    (first,) = volunteer(hand, "1")
+    assert volunteer(hand, "1", name="other-host-of-1") == []
+    (second,) = volunteer(hand, "2")
+    assert second[:2] == first[:2]
+    # Two are enough while nobody disagrees.
+    assert volunteer(hand, "3") == []
+    assert hand.report("host-1", first, digest="a") == [VOTED]
+    assert volunteer(hand, "3") == [] and bag.counts[HELD] == 1
+    assert hand.report("host-2", second, digest="b") == [VOTED]
+    (third,) = volunteer(hand, "3")
+    assert hand.report("host-3", third, digest="a") == [ACCEPTED]
+
+
+def test_a_volunteer_with_a_record_is_not_doubled():
+    hand = Hand()
+    hand.submit(1, quorum=2)
+    hand.tasks("host-1", 0, pool="boinc", owner="1")
+    hand.state.host("host-1").record.valid = VALID_IN_A_ROW
+    assert len(volunteer(hand, "1")) == 1
+    assert volunteer(hand, "2") == []
+
+
+def test_what_is_unsent_goes_before_a_second_vote():
+    hand = Hand()
+    hand.submit(2, quorum=2)
+    (first,) = volunteer(hand, "1")
+    (second,) = volunteer(hand, "2")
+    assert first[1] != second[1]

@@ -1,0 +1,88 @@
+"""Validators: commands of the operator that judge what a volunteer's task left. Runs them in a folder of their own.
+
+A validator gets that folder as its last argument and as its working directory: `stdout` and the output files, below
+`files`. What it prints is what must agree; exit code 0 says that the result may be right, 1 to 125 that it is wrong.
+Anything else (it cannot be started, it takes too long, a signal) says nothing about the result: it is judged later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+from windfall.errors import BadInput
+
+LIMIT_S = 60.0
+MAX_SAID_BYTES = 16 << 20
+MAX_WRONG = 125
+"""The highest exit code of a command that ran; shells use those above for commands that could not."""
+PIECE = 1 << 20
+
+
+class CannotJudge(Exception):
+    """The validator did not work: the result is neither right nor wrong."""
+
+
+def argv_of(command: str, where: str) -> list[str]:
+    """The words of a command; BadInput unless its program is there."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise BadInput(f"{where}: {command!r} is not a command: {error}") from None
+    if not words or not Path(words[0]).is_absolute():
+        raise BadInput(f"{where}: {command!r} does not begin with a program's absolute path")
+    if not os.access(words[0], os.X_OK):
+        raise BadInput(f"{where}: there is no program {words[0]} on the server's host")
+    return words
+
+
+def judged(argv: list[str], stdout: bytes, files: Iterable[tuple[str, int, int]], archive: BinaryIO) -> str:
+    """A fingerprint that equal results share; empty if the result is wrong. `files`: name, offset, size."""
+    with tempfile.TemporaryDirectory(prefix="windfall-validate-") as name:
+        folder = Path(name)
+        (folder / "stdout").write_bytes(stdout)
+        (folder / "files").mkdir()
+        for file, at, size in files:
+            _copy(archive, at, size, folder / "files" / file)
+        said = folder / ".said"
+        with open(said, "wb") as out:
+            code = _run([*argv, name], folder, out)
+        if said.stat().st_size > MAX_SAID_BYTES:
+            raise CannotJudge(f"it has printed more than {MAX_SAID_BYTES:,} bytes")
+        if code:
+            return ""
+        with open(said, "rb") as printed:
+            return hashlib.file_digest(printed, "sha256").hexdigest()[:32]
+
+
+def _copy(archive: BinaryIO, at: int, size: int, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    archive.seek(at)
+    with open(path, "wb") as copy:
+        while size > 0:
+            piece = archive.read(min(PIECE, size))
+            copy.write(piece)
+            size -= len(piece) or size
+
+
+def _run(argv: list[str], folder: Path, out: BinaryIO) -> int:
+    """Its exit code, 0 to 125."""
+    env = {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": str(folder)}
+    try:
+        ended = subprocess.run(
+            argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, timeout=LIMIT_S,
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise CannotJudge(f"it took longer than {LIMIT_S:g} s") from None
+    except OSError as error:
+        raise CannotJudge(str(error)) from None
+    if not 0 <= ended.returncode <= MAX_WRONG:
+        raise CannotJudge(f"it ended with {ended.returncode}")
+    return ended.returncode
