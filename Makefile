@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-fast test-snakemake test-kubernetes test-boinc test-outage takeovers faults calibration check bench docs screens system format clean
+.PHONY: demo test test-fast test-snakemake test-kubernetes test-nova test-boinc test-outage takeovers faults calibration check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -34,6 +34,12 @@ test-kubernetes: $(STAMP)
 	@sh tools/kubernetes.sh >/dev/null
 	@$(BIN)/python -c 'import kubernetes' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[kubernetes,ec2]'
 	WINDFALL_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/contract tests/e2e/pools -q -m kubernetes
+
+# Against a real OpenStack Nova with fake computes. Installing it takes some minutes, once: it is kept in
+# ~/.cache/windfall/nova, or where WINDFALL_NOVA says.
+test-nova: $(STAMP)
+	@sh tools/nova.sh >/dev/null
+	WINDFALL_TEST_NOVA=1 $(BIN)/python -m pytest tests/unit/nova tests/e2e/pools/test_nova.py -q
 
 # Two minutes without the server, over a link of 300 ms: `make test` has the short version.
 test-outage: $(STAMP)

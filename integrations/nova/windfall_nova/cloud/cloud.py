@@ -1,0 +1,176 @@
+"""Nova on one machine: everything is real but the hypervisors, the image store, the network and the identity service,
+which are Nova's own fixtures. Touches this process: Nova keeps its state in globals, so there is one at a time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from importlib import import_module
+from typing import Any, ClassVar
+
+os.environ.setdefault("OS_NOVA_DISABLE_EVENTLET_PATCHING", "true")
+import_module("nova.tests.functional")  # chooses threads, and has to come before everything else of Nova
+
+from nova import context as nova_context  # noqa: E402
+from nova import objects  # noqa: E402
+from nova.compute import power_state  # noqa: E402
+from nova.tests.functional import integrated_helpers  # noqa: E402
+from nova.virt import fake  # noqa: E402
+from oslo_utils import timeutils  # noqa: E402
+
+from windfall_nova import command  # noqa: E402
+
+PATIENCE_S = 60.0
+
+
+class Hypervisor(fake.FakeDriver):  # type: ignore[misc]
+    """A fake compute of a given size. Servers in `stubborn` neither stop nor go."""
+
+    vcpus, memory_mb, local_gb = 8, 16000, 1000
+    nodes_by_host: Mapping[str, Sequence[str]] = {}
+    stubborn: ClassVar[set[str]] = set()
+    failing: ClassVar[set[str]] = set()
+    """Hosts on which every server fails to start."""
+
+    def init_host(self, host: str) -> None:
+        super().init_host(host)
+        if host in self.nodes_by_host:
+            self._set_nodes(list(self.nodes_by_host[host]))
+
+    def spawn(self, context: Any, instance: Any, *args: Any, **kwargs: Any) -> None:
+        if instance.host in self.failing:
+            raise RuntimeError("this host starts nothing")
+        super().spawn(context, instance, *args, **kwargs)
+
+    def power_off(self, instance: Any, timeout: int = 0, retry_interval: int = 0) -> None:
+        if instance.uuid in self.stubborn:
+            raise RuntimeError("the server does not react")
+        if instance.uuid in self.instances:
+            self.instances[instance.uuid].state = power_state.SHUTDOWN
+
+    def destroy(self, context: Any, instance: Any, *args: Any, **kwargs: Any) -> None:
+        if instance.uuid in self.stubborn:
+            raise RuntimeError("the server does not go")
+        super().destroy(context, instance, *args, **kwargs)
+
+
+fake.WindfallHypervisor = Hypervisor
+
+
+class _Nova(integrated_helpers.ProviderUsageBaseTestCase):  # type: ignore[misc]
+    """Nova's own base of functional tests, used for what it sets up."""
+
+    compute_driver = "fake.WindfallHypervisor"
+
+    def runTest(self) -> None:
+        """It is no test."""
+
+
+class Cloud:
+    """One Nova. `preempting`: with our scheduler. `settings`: by (group, option)."""
+
+    def __init__(self, preempting: bool = True, settings: Mapping[tuple[str, str], Any] | None = None) -> None:
+        from nova import service
+
+        self._managers = dict(service.SERVICE_MANAGERS)
+        if preempting:
+            command.install()
+            import windfall_nova.manager  # noqa: F401  (registers [windfall])
+        self.nova = _Nova("runTest")
+        Hypervisor.stubborn, Hypervisor.failing, Hypervisor.nodes_by_host = set(), set(), {}
+        plain = {
+            ("DEFAULT", "cpu_allocation_ratio"): 1.0,
+            ("DEFAULT", "ram_allocation_ratio"): 1.0,
+            ("DEFAULT", "disk_allocation_ratio"): 1.0,
+            ("DEFAULT", "reserved_host_memory_mb"): 0,
+            ("quota", "instances"): -1,
+            ("quota", "cores"): -1,
+            ("quota", "ram"): -1,
+        }
+        if preempting:
+            plain |= {("windfall", "grace"): 0.0, ("windfall", "poll_interval"): 0.02}
+        for (group, option), value in {**plain, **(settings or {})}.items():
+            self.nova.flags(**{option: value}, **({} if group == "DEFAULT" else {"group": group}))
+        self.nova.setUp()
+        self.api = self.nova.admin_api
+        self.flavors: dict[tuple[Any, ...], str] = {}
+
+    def close(self) -> None:
+        from nova import service
+
+        self.nova.doCleanups()
+        service.SERVICE_MANAGERS.update(self._managers)
+
+    @property
+    def scheduler(self) -> Any:
+        """The manager of the running scheduler."""
+        return self.nova.scheduler_service.manager
+
+    def host(self, name: str, nodes: Sequence[str] = ()) -> Any:
+        """Start a compute service; with `nodes`, one that stands for many hosts."""
+        if nodes:
+            Hypervisor.nodes_by_host = {**Hypervisor.nodes_by_host, name: nodes}
+        return self.nova.start_service("compute", host=name)
+
+    def flavor(self, size: Mapping[str, float], **extra_specs: str) -> str:
+        """The id of a flavor of this size; keys of extra specs have __ for a colon."""
+        specs = {key.replace("__", ":"): value for key, value in extra_specs.items()}
+        key = (size["vcpu"], size["ram_mb"], *sorted(specs.items()))
+        if key not in self.flavors:
+            self.flavors[key] = self.nova._create_flavor(
+                memory_mb=int(size["ram_mb"]), vcpu=int(size["vcpu"]), disk=0, ephemeral=0, swap=0, extra_spec=specs
+            )
+        return self.flavors[key]
+
+    def boot(
+        self, name: str, size: Mapping[str, float], preemptible: bool = False, host: str = "", hint: str = "",
+        api: Any = None, wait: bool = True, status: str = "ACTIVE",
+    ) -> dict[str, Any]:  # fmt: skip
+        """Boot through the API; on one host if one is named. A hint is used in place of a flavor if given."""
+        specs = {"windfall__preemptible": "true"} if preemptible and not hint else {}
+        server = self.nova._build_server(name=name, flavor_id=self.flavor(size, **specs), networks="none")
+        if host:
+            server["host"] = host
+        body: dict[str, Any] = {"server": server}
+        if hint:
+            body["os:scheduler_hints"] = {"windfall:preemptible": hint}
+        made: dict[str, Any] = (api or self.api).post_server(body)
+        return self.wait_for(made["id"], status) if wait else made
+
+    def wait_for(self, uuid: str, status: str) -> dict[str, Any]:
+        """The server when it has this status (and is not being changed)."""
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            server: dict[str, Any] = self.api.get_server(uuid)
+            if server["status"] == status and (server["OS-EXT-STS:task_state"] is None or status == "ERROR"):
+                return server
+            if time.monotonic() > until_s or (server["status"] == "ERROR" and status != "ERROR"):
+                raise AssertionError(f"server {server['name']} is {server['status']}: {server.get('fault')}")
+            time.sleep(0.02)
+
+    def names(self) -> dict[str, str]:
+        """Host by name of server, of all that exist."""
+        servers = self.api.get_servers(detail=True)
+        return {one["name"]: one["OS-EXT-SRV-ATTR:hypervisor_hostname"] for one in servers}
+
+    def age(self, uuid: str, run_s: float) -> None:
+        """Let a server have run for this long."""
+        admin = nova_context.get_admin_context()
+        mapping = objects.InstanceMapping.get_by_instance_uuid(admin, uuid)
+        with nova_context.target_cell(admin, mapping.cell_mapping) as targeted:
+            instance = objects.Instance.get_by_uuid(targeted, uuid)
+            instance.launched_at = timeutils.utcnow() - timedelta(seconds=run_s)
+            instance.save()
+        scheduler = self.scheduler
+        if hasattr(scheduler, "_facts"):
+            scheduler._facts.kept.servers.pop(uuid, None)
+
+    def used(self) -> dict[str, dict[str, int]]:
+        """What placement counts, by host."""
+        rows = self.nova.placement.get("/resource_providers").body["resource_providers"]
+        return {
+            row["name"]: self.nova.placement.get(f"/resource_providers/{row['uuid']}/usages").body["usages"]
+            for row in rows
+        }
