@@ -108,7 +108,7 @@ class PreemptingSchedulerManager(manager.SchedulerManager):
         said = request_says(context, spec, uuids[0])
         if said.preemptible:
             LOG.info(
-                "windfall: no room for preemptible server %s, which evicts nobody (by its %s)", uuids[0], said.source
+                "windfall: no room for %s, which is preemptible (by its %s) and evicts nobody", uuids[0], said.source
             )
             return False
         if any(self._facts.placement.of_consumer(context, uuid)["allocations"] for uuid in uuids):

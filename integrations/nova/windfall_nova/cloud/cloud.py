@@ -96,6 +96,7 @@ class Cloud:
         self.nova.setUp()
         self.api = self.nova.admin_api
         self.flavors: dict[tuple[Any, ...], str] = {}
+        self.computes: dict[str, Any] = {}
 
     def close(self) -> None:
         from nova import service
@@ -113,6 +114,43 @@ class Cloud:
         if nodes:
             Hypervisor.nodes_by_host = {**Hypervisor.nodes_by_host, name: nodes}
         return self.nova.start_service("compute", host=name)
+
+    def hosts(self, *names: str) -> None:
+        """Exactly these hosts are in service; computes that are new are started."""
+        for name in names:
+            if name not in self.computes:
+                self.computes[name] = self.host(name)
+        services = {one["host"]: one for one in self.api.get_services(binary="nova-compute")}
+        for name in self.computes:
+            wanted = "enabled" if name in names else "disabled"
+            if services[name]["status"] != wanted:
+                self.api.put_service(services[name]["id"], {"status": wanted})
+
+    def stage(self, hosts: Sequence[Any]) -> dict[str, str]:
+        """Boot the instances of `windfall.placement` hosts, as old as they are there; return their uuids by id."""
+        self.hosts(*(host.name for host in hosts))
+        placed = [(host.name, one) for host in hosts for one in host.instances]
+        made = {one.id: self.boot(one.id, one.resources, one.preemptible, host)["id"] for host, one in placed}
+        now = timeutils.utcnow()  # one moment for all: booting them takes minutes on a busy machine
+        for _, one in placed:
+            self.age(made[one.id], one.run_s, now)
+        return made
+
+    def clear(self) -> None:
+        """Delete all servers, and take back what tests have done to the hypervisors."""
+        Hypervisor.stubborn.clear()
+        Hypervisor.failing.clear()
+        for server in self.api.get_servers(detail=False):
+            self.api.delete_server(server["id"])
+        until_s = time.monotonic() + PATIENCE_S
+        while self.api.get_servers(detail=False):
+            if time.monotonic() > until_s:
+                raise AssertionError("servers are still there")
+            time.sleep(0.05)
+        while any(amount for used in self.used().values() for amount in used.values()):
+            if time.monotonic() > until_s:
+                raise AssertionError(f"placement still counts {self.used()}")
+            time.sleep(0.05)
 
     def flavor(self, size: Mapping[str, float], **extra_specs: str) -> str:
         """The id of a flavor of this size; keys of extra specs have __ for a colon."""
@@ -139,6 +177,14 @@ class Cloud:
         made: dict[str, Any] = (api or self.api).post_server(body)
         return self.wait_for(made["id"], status) if wait else made
 
+    def boot_many(self, name: str, size: Mapping[str, float], count: int, status: str = "ACTIVE") -> None:
+        """One request of several servers."""
+        server = self.nova._build_server(name=name, flavor_id=self.flavor(size), networks="none")
+        self.api.post_server({"server": {**server, "min_count": count, "max_count": count}})
+        for one in self.api.get_servers(detail=False):
+            if one["name"].startswith(f"{name}-"):
+                self.wait_for(one["id"], status)
+
     def wait_for(self, uuid: str, status: str) -> dict[str, Any]:
         """The server when it has this status (and is not being changed)."""
         until_s = time.monotonic() + PATIENCE_S
@@ -155,13 +201,13 @@ class Cloud:
         servers = self.api.get_servers(detail=True)
         return {one["name"]: one["OS-EXT-SRV-ATTR:hypervisor_hostname"] for one in servers}
 
-    def age(self, uuid: str, run_s: float) -> None:
+    def age(self, uuid: str, run_s: float, now: Any = None) -> None:
         """Let a server have run for this long."""
         admin = nova_context.get_admin_context()
         mapping = objects.InstanceMapping.get_by_instance_uuid(admin, uuid)
         with nova_context.target_cell(admin, mapping.cell_mapping) as targeted:
             instance = objects.Instance.get_by_uuid(targeted, uuid)
-            instance.launched_at = timeutils.utcnow() - timedelta(seconds=run_s)
+            instance.launched_at = (now or timeutils.utcnow()) - timedelta(seconds=run_s)
             instance.save()
         scheduler = self.scheduler
         if hasattr(scheduler, "_facts"):
