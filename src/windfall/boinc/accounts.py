@@ -37,6 +37,8 @@ class Account(Struct):
     created_s: float = 0.0
     invited_by: str = ""
     """Hash of the invitation that made it."""
+    while_busy: bool = False
+    """Whether its machines run tasks while they are busy with other things, too."""
 
 
 class Invitation(Struct):
@@ -112,8 +114,9 @@ class Accounts:
         return self.by_id.get(self._by_key.get(key, 0))
 
     def create(
-        self, name: str, now: float, email: str = "", passwd_hash: str = "", shows_name: bool = False, code: str = ""
-    ) -> Account:
+        self, name: str, now: float, email: str = "", passwd_hash: str = "", shows_name: bool = False, code: str = "",
+        while_busy: bool = False,
+    ) -> Account:  # fmt: skip
         """A new account; with a code, one use of its invitation is taken."""
         name = name.strip()
         if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
@@ -122,7 +125,7 @@ class Accounts:
             raise BadInput(f"there are {MAX_ACCOUNTS:,} accounts already")
         account = Account(
             max(self.by_id, default=0) + 1, name, self.email_hash(email), self.password_hash(email, passwd_hash),
-            shows_name, created_s=now,
+            shows_name, created_s=now, while_busy=while_busy,
         )  # fmt: skip
         lines = [Line(account=account)]
         if code:

@@ -113,6 +113,7 @@ class Front:
     def empty_reply(self, account: Account | None = None) -> Reply:
         reply = Reply(self.settings.project, self._base, self.settings.ask_again_s)
         if account is not None:
+            reply.while_busy = account.while_busy
             reply.user, reply.user_credit = account.name, self._work_done().of(account)["credit"]
         return reply
 
@@ -273,13 +274,14 @@ class Front:
     def _told(self, account: Account, with_key: bool = False) -> dict[str, Any]:
         told = {
             "account": account.id, "name": account.name, "shows_name": account.shows_name, "closed": account.closed,
-            "created_s": account.created_s,
+            "while_busy": account.while_busy, "created_s": account.created_s,
         }  # fmt: skip
         return {**told, "key": self.accounts.key_of(account), "url": self.settings.url} if with_key else told
 
     async def _add_account(self, body: FrontBody) -> dict[str, Any]:
         now = self.service.driver.clock()
-        return self._told(self.accounts.create(body.name, now, shows_name=body.shows_name), with_key=True)
+        made = self.accounts.create(body.name, now, shows_name=body.shows_name, while_busy=body.while_busy)
+        return self._told(made, with_key=True)
 
     async def _close(self, body: FrontBody) -> dict[str, Any]:
         return self._told(_there(self.accounts.close(body.account), body))

@@ -19,6 +19,16 @@ SHORTEST_LIMIT_S = 130.0
 """A shorter limit of the run time would be replaced by twelve hours."""
 
 
+WHILE_BUSY = [
+    "<global_preferences>", "    <run_on_batteries>1</run_on_batteries>",
+    "    <run_if_user_active>1</run_if_user_active>", "    <suspend_cpu_usage>0</suspend_cpu_usage>",
+    "    <max_ncpus_pct>100</max_ncpus_pct>", "    <cpu_usage_limit>100</cpu_usage_limit>",
+    "    <work_buf_min_days>0.01</work_buf_min_days>", "    <work_buf_additional_days>0</work_buf_additional_days>",
+    "</global_preferences>",
+]  # fmt: skip
+"""By default a client pauses all tasks while other programs use a quarter of the processors."""
+
+
 class SentFile(Struct):
     """A file that a workunit takes."""
 
@@ -61,6 +71,8 @@ class Reply(Struct):
     acks: list[str] = field(default_factory=list)
     aborts: list[str] = field(default_factory=list)
     work: list[SentWork] = field(default_factory=list)
+    while_busy: bool = False
+    """The volunteer has agreed that tasks run whatever else the machine does: replaces the client's preferences."""
 
 
 def scheduler_reply(reply: Reply, signed: Signed, download_url: str, upload_url: str) -> bytes:
@@ -77,6 +89,8 @@ def scheduler_reply(reply: Reply, signed: Signed, download_url: str, upload_url:
             _tag("user_name", reply.user), f"<user_total_credit>{reply.user_credit:.6f}</user_total_credit>",
             f"<host_total_credit>{reply.host_credit:.6f}</host_total_credit>",
         ]  # fmt: skip
+    if reply.while_busy:
+        parts += WHILE_BUSY
     if reply.hostid:
         parts.append(f"<hostid>{reply.hostid}</hostid>")
     if reply.key:

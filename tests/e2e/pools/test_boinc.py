@@ -165,3 +165,17 @@ def test_one_bag_runs_on_volunteers_local_workers_and_slurm_at_once(tmp_path):
 def pools_of(world: World) -> set[str]:
     """Pools whose hosts hold a task."""
     return {row["pool"] for row in world.client.hosts() if row["held"]}
+
+
+def test_a_real_client_that_sends_something_else_is_outvoted(world):
+    """Three owners; what the second one's machine does is spoilt, so that its uploads differ."""
+    look = 'd=.; for i in 1 2 3 4 5; do d=$d/..; if [ -e "$d/spoilt" ]; then echo lie; exit; fi; done; echo truth "$1"'
+    ada, eve = world.volunteer("ada"), world.volunteer("eve")
+    (eve.folder / "spoilt").touch()
+    job = world.client.submit(["sh", "-c", look, "sh", "{}"], range(2), quorum=2, estimate="1h")
+    until(lambda: all("Finished upload" in one.log() for one in (ada, eve)), "both owners have sent results")
+    world.volunteer("bob")
+    assert job.wait(120)["tasks"]["done"] == 2, world.logs()
+    assert [task.stdout for task in job.results()] == [f"truth {task}\n" for task in range(2)]
+    credit = {row["name"]: row["credit"] for row in world.client.tell_front("boinc", "show")["accounts"]}
+    assert credit["eve"] == 0, world.logs()

@@ -209,6 +209,13 @@ def test_two_clients_with_one_id_share_what_the_host_has(world):
     assert job.wait(30)["tasks"]["done"] == 4
 
 
+def test_preferences_are_replaced_only_for_who_agreed(world):
+    key = world.client.tell_front("boinc", "add-account", name="Una", while_busy=True)["key"]
+    agreed = FakeVolunteer(world.url, key, "a" * 32).call(wants=0.0)
+    assert tag(agreed, "suspend_cpu_usage") == ["0"]
+    assert "global_preferences" not in world.volunteer("Vic").call(wants=0.0)
+
+
 def test_what_was_cancelled_is_aborted(world):
     job = world.submit(1)
     volunteer = world.volunteer("Leo")

@@ -107,13 +107,14 @@ def show(pool: str, place: Place, as_json: bool) -> None:
 @boinc.command("add-account")
 @click.argument("name")
 @click.option("--show-name", is_flag=True, help="The volunteer agrees that the console shows this name.")
+@click.option("--while-busy", is_flag=True, help="The volunteer agrees that busy machines run tasks, too.")
 @_pool_option
 @place_options
 @json_option
-def add_account(name: str, show_name: bool, pool: str, place: Place, as_json: bool) -> None:
+def add_account(name: str, show_name: bool, while_busy: bool, pool: str, place: Place, as_json: bool) -> None:
     """Make an account for a volunteer, and print its key."""
     with place.open() as client:
-        made = client.tell_front(pool, "add-account", name=name, shows_name=show_name)
+        made = client.tell_front(pool, "add-account", name=name, shows_name=show_name, while_busy=while_busy)
     _print_key(made, as_json)
 
 

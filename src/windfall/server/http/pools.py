@@ -47,6 +47,7 @@ class FrontBody(Struct, forbid_unknown_fields=True):
     name: Name = ""
     uses: Annotated[int, Meta(ge=1, le=10_000)] = 1
     shows_name: bool = False
+    while_busy: bool = False
 
 
 async def listed(service: Service, request: Request) -> tuple[int, Json]:
