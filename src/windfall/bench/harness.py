@@ -73,6 +73,18 @@ class Live:
             time.sleep(0.02)
         client.close()
 
+    def cpu_s(self) -> dict[str, float]:
+        """Processor seconds so far of the server, the worker, its runners, and the tasks that have ended."""
+        worker = self.processes[-1].pid
+        runners = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+        spent = [cpu_of(int(pid)) for pid in runners]
+        return {
+            "server": cpu_of(self.server.pid)[0],
+            "worker": cpu_of(worker)[0],
+            "runners": sum(own for own, _ in spent),
+            "tasks": sum(children for _, children in spent),
+        }
+
     def resident_bytes(self) -> int:
         status = Path(f"/proc/{self.server.pid}/status").read_text()
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
@@ -91,6 +103,14 @@ class Live:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def cpu_of(pid: int) -> tuple[float, float]:
+    """Processor seconds of a process and of its children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system, children_user, children_system = (int(word) for word in fields[11:15])
+    per_s = os.sysconf("SC_CLK_TCK")
+    return (user + system) / per_s, (children_user + children_system) / per_s
 
 
 @contextmanager

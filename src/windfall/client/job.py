@@ -141,6 +141,11 @@ class Job:
 
     def watch(self, timeout_s: float | None = None) -> Iterator[Json]:
         """Its status now, and again whenever it has changed, until it has ended or the time is over."""
+        return self._statuses(timeout_s, only_end=False)
+
+    def _statuses(self, timeout_s: float | None, only_end: bool) -> Iterator[Json]:
+        """As `watch`; with `only_end` the server answers when the job has ended, not after every commit."""
+        about = {"ended": 1} if only_end else {}
         until = None if timeout_s is None else time.monotonic() + timeout_s
         status = self.status()
         yield status
@@ -149,12 +154,13 @@ class Job:
             if left_s <= 0:
                 return
             self.check()
-            status = self.status(newer_than=status["version"], wait_s=left_s)
+            query = {"version": status["version"], "wait_s": round(left_s, 3), **about}
+            status = self._see(dict(self.transport.get(self._path, **query)))
             yield status
 
     def wait(self, timeout: float | None = None) -> Json:
         """Wait until it has ended. Returns its status; `TimeoutError` if `timeout` seconds were not enough."""
-        status: Json = deque(self.watch(timeout), maxlen=1).pop()
+        status: Json = deque(self._statuses(timeout, only_end=True), maxlen=1).pop()
         if status["state"] not in ENDED:
             raise TimeoutError(f"job {self.id} '{self.name}' is {status['state']} after {timeout:g} s")
         return status

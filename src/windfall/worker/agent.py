@@ -168,7 +168,7 @@ class Agent:
             return 0.05
         if self._in_flight:
             return _TICK_S
-        return min(_TICK_S, max(0.0, self._sent_s + self._gap_s - time.monotonic()))
+        return min(_TICK_S, max(0.0, self._sent_s + self._least_gap_s() - time.monotonic()))
 
     def _turn(self) -> None:
         now_s = time.monotonic()
@@ -357,9 +357,14 @@ class Agent:
             if self._said_goodbye and not len(self._outbox):
                 self._exit_code = self._code if self._leaving == _RECLAIMED else 0
                 return
-        elif now_s - self._sent_s < (pace.GAP_S if self._outbox.waiting else self._gap_s):
+        elif now_s - self._sent_s < self._least_gap_s():
             return
         self._exchange(now_s)
+
+    def _least_gap_s(self) -> float:
+        """Least time between two exchanges: at least `_gap_s` if there is nothing to report."""
+        busy_s = pace.gap_s(self._options.slots, len(self._slots), self._slots.durations.mean_s())
+        return busy_s if self._outbox.waiting else max(busy_s, self._gap_s)
 
     def _exchange(self, now_s: float) -> None:
         self._n += 1

@@ -10,6 +10,8 @@ AHEAD_S = 0.6
 MAX_READY_PER_SLOT = 2048
 GAP_S = 0.04
 """Least time between two exchanges: results of this time are sent together."""
+BUSY_GAP_S = 0.15
+"""The same while enough tasks are held: an exchange costs the worker and the server as much as ten short tasks."""
 
 ROUND_TRIP_TOLD_S = 0.02
 """Shorter round trips are not told to the server: tasks of a second or more do not notice them."""
@@ -53,6 +55,13 @@ def room(slots: int, held: int) -> int:
     return max(0, slots * MAX_READY_PER_SLOT - held)
 
 
+def gap_s(slots: int, held: int, mean_s: float | None) -> float:
+    """Least time between two exchanges: a quarter of the time for which the held tasks last, within limits."""
+    if mean_s is None or mean_s >= 1.0:
+        return GAP_S
+    return max(GAP_S, min(BUSY_GAP_S, 0.25 * held * mean_s / slots))
+
+
 class RoundTrip:
     """The time of an exchange without waiting: the shortest of the last few, because a busy server answers late."""
 
@@ -79,17 +88,17 @@ class RoundTrip:
 
 
 def hand_ahead(mean_s: float | None) -> int:
-    """Tasks that a runner holds, the running one included: about 40 ms of work, so it does not wait for the agent."""
+    """Tasks that a runner holds, the running one included: about 100 ms of work, so it does not wait for the agent."""
     if mean_s is None or mean_s >= 0.1:
         return 1
-    return max(2, min(128, int(0.04 / max(mean_s, 1e-6))))
+    return max(2, min(128, int(0.1 / max(mean_s, 1e-6))))
 
 
 def pause_s(least_in_hand: int, mean_s: float | None) -> float:
     """How long the agent may pause so that results gather and no slot becomes idle."""
     if mean_s is None or least_in_hand < 2:
         return 0.0
-    return min(0.01, 0.4 * least_in_hand * max(mean_s, 30e-6))
+    return min(0.03, 0.4 * least_in_hand * max(mean_s, 30e-6))
 
 
 def wait_s(held: int, mean_s: float | None, next_s: float) -> float:

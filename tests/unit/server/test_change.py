@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from windfall.client import Client
@@ -35,3 +37,17 @@ def test_replication_and_memory_of_a_job_can_be_changed(tmp_path):
 def test_a_wrong_value_is_refused_with_its_name(tmp_path, change):
     with asking(tmp_path / "state") as client, pytest.raises(WindfallError, match=next(iter(change))):
         client.submit("true {}", range(5)).change(**change)
+
+
+def test_waiting_for_the_end_of_a_job_is_one_request_however_often_it_changes(tmp_path):
+    with asking(tmp_path / "state") as client:
+        job = client.submit("true {}", range(5))
+        asked, get = [], client.transport.get
+        client.transport.get = lambda path, **query: (asked.append(query), get(path, **query))[1]
+        with ThreadPoolExecutor(1) as waiting:
+            ended = waiting.submit(job.wait, 60)
+            for priority in range(20):
+                job.change(priority=priority)
+            job.cancel()
+            assert ended.result(60)["state"] == "cancelled"
+        assert [query.get("ended") for query in asked] in ([None, 1], [None])

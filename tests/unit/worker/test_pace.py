@@ -48,6 +48,13 @@ def test_no_slot_runs_dry_while_the_agent_looks_away(in_hand, mean_s):
     assert pace.pause_s(in_hand, mean_s) <= max(0.4 * in_hand * max(mean_s, 30e-6), 0)
 
 
+@given(slots=integers(1, 4096), held=integers(0, 10**6), mean_s=DURATIONS)
+def test_exchanges_are_at_most_a_quarter_of_the_held_work_apart(slots, held, mean_s):
+    gap_s = pace.gap_s(slots, held, mean_s)
+    assert pace.GAP_S <= gap_s <= max(pace.GAP_S, min(pace.BUSY_GAP_S, held * mean_s / slots / 4))
+    assert pace.gap_s(slots, held, None) == pace.GAP_S
+
+
 def test_a_task_that_outlasts_the_mean_changes_it_at_once():
     durations = pace.Durations()
     assert durations.mean_s(0.5) is None

@@ -34,7 +34,7 @@ FLAG: Json = {"type": "string", "enum": ["0", "1"]}
 PAGE = {"after": WHOLE, "limit": WHOLE}
 QUERIES: dict[str, dict[str, Json]] = {
     "/v1/jobs": {"state": TEXT, "limit": WHOLE, "before": WHOLE},
-    "/v1/jobs/{job}": {"wait_s": SECONDS, "version": WHOLE},
+    "/v1/jobs/{job}": {"wait_s": SECONDS, "version": WHOLE, "ended": FLAG},
     "/v1/jobs/{job}/parameters": {"tasks": WHOLE},
     "/v1/jobs/{job}/tasks": {"state": {"type": "string", "enum": [*STATE_NAMES]}, **PAGE, "name": TEXT},
     "/v1/jobs/{job}/commands": PAGE,

@@ -81,7 +81,9 @@ async def job(service: Service, request: Request) -> tuple[int, Json]:
     bag = service.bag(request.path_params["job"])
     version = int(from_query(request, "version", -1))
     wait_s = from_query(request, "wait_s", 0.0)
-    if wait_s > 0 and version >= 0:
+    if wait_s > 0 and request.query_params.get("ended") == "1":
+        await service.change(lambda: bag.finished_t is not None or bag.number not in service.state.bags, wait_s)
+    elif wait_s > 0 and version >= 0:
         await service.change(lambda: service.versions.get(bag.number, 0) != version, wait_s)
     await service.driver.settled()
     return 200, job_status(service, service.bag(str(bag.number)))  # it may have been forgotten meanwhile

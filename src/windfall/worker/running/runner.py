@@ -24,9 +24,9 @@ from windfall.worker.running.containers import KILLED, Container, NoImage
 from windfall.worker.running.window import OutputWindow
 
 _READ_BYTES = 1 << 16
-_MAX_POSTED = 16
-_POSTED_S = 0.005
-"""Results of short tasks are sent together: after 16 of them (`_MAX_POSTED`), after 5 ms, or before waiting."""
+_MAX_POSTED = 32
+_POSTED_S = 0.02
+"""Results of short tasks are sent together: after 32 of them (`_MAX_POSTED`), after 20 ms, or before waiting."""
 
 _LOOK_S = 1.0
 """Seconds between two checks of a process that is silent."""
@@ -171,6 +171,8 @@ class Runner:
         self._poll.register(self._wake, select.EPOLLIN | select.EPOLLET)
         self._poll.register(line.fileno(), select.EPOLLIN)
         self._wakes = 0
+        self._posted_s = 0.0
+        """When the oldest result that was not sent yet ended."""
         self._cores = tuple(os.sched_getaffinity(0))
         self._pipes: tuple[int, ...] = ()
         self._subreaper = system.become_subreaper()
@@ -460,7 +462,10 @@ class Runner:
             ("r", running.ident, cause, running.exit_code, running.run_s, running.cpu_s, running.rss_bytes,
              stdout, stderr, b"", more or None)
         )  # fmt: skip
-        if waiting >= _MAX_POSTED or running.run_s > _POSTED_S:
+        ended_s = running.started_s + running.run_s
+        if waiting == 1:
+            self._posted_s = ended_s
+        if waiting >= _MAX_POSTED or running.run_s > _POSTED_S or ended_s - self._posted_s > _POSTED_S:
             self._line.flush()
 
     def _judge(self, running: Attempt, stderr: bytes) -> tuple[str, str]:
