@@ -21,6 +21,7 @@ BENCHES: dict[str, tuple[str, str, str]] = {
         "command",
         "Hosts matched with bags, beside one ClassAd evaluation a bag.",
     ),
+    "view": ("windfall.bench.in_process.view", "command", "What a planner is shown of 16,000 running tasks."),
     "timeout": (
         "windfall.bench.in_process.timeout",
         "command",

@@ -38,7 +38,7 @@ class Phase(StrEnum):
     HIBERNATED = "hibernated"
 
 
-class Task(Struct, frozen=True):
+class Task(Struct, frozen=True, gc=False):
     """One task. `runtime_s` is the quantile of its run time at the job's confidence, `mean_s` the expected one.
 
     All seconds are on a machine of speed 1. `saved_s`: progress in its checkpoint.
@@ -78,7 +78,7 @@ class Group(Struct, frozen=True):
     count: int
 
 
-class Running(Struct, frozen=True):
+class Running(Struct, frozen=True, gc=False):
     """A task that runs, or is hibernated with its machine, and the seconds it still takes there."""
 
     task: int

@@ -187,7 +187,14 @@ def _running(state: State, bag: Bag, t: float, outlooks: list[Outlook], limits: 
     """
     tasks: list[int] = []
     at_work: dict[int, list[float]] = {}
+    rented: dict[int, bool] = {}
     for task, live in bag.attempts.live.items():
+        first = live[0].host
+        if first not in rented:
+            known = state.hosts.get(first)
+            rented[first] = known is not None and machine_of(state, known) is not None
+        if rented[first]:
+            continue
         hosts = [host for attempt in live if (host := state.hosts.get(attempt.host)) is not None]
         if any(machine_of(state, host) is not None for host in hosts):
             continue

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from windfall.core.decisions import ACCEPTED, CheckpointKept
 from windfall.core.events import CheckpointSaved, Result, TaskClass
 from windfall.core.state.hosts.hosts import Host
@@ -25,6 +27,7 @@ UNKNOWN_SHARE = 1 / 50
 SHORT, STEP = 0.5, 1.1
 """Below `SHORT` times the mean, the time that a task has run says nothing about it; above, it is rounded up to a power
 of `STEP`, so that many tasks are equal to a planner."""
+_LOG_STEP = math.log(STEP)
 RUNNING_FACTOR = 1.5
 """While nothing has ended, the estimate is this multiple of the longest running time so far."""
 
@@ -106,9 +109,34 @@ def ran_so_far(state: State, bag: Bag, t: float) -> dict[int, float]:
     if all(rules.estimate_is_exact for rules in bag.classes):
         return {}
     found = dict(bag.progress.interrupted_s)
+    speeds: dict[int, float | None] = {}
+    saved = bag.progress.saved
     for task, live in bag.attempts.live.items():
-        found[task] = max(found.get(task, 0.0), *(ran_s(state, bag, task, attempt, t) for attempt in live))
+        attempt = live[0]
+        if attempt.host not in speeds:
+            speeds[attempt.host] = _plain_speed(state, bag, attempt.host)
+        speed = speeds[attempt.host]
+        # Nearly all: one attempt, nothing saved before, a machine that was never hibernated.
+        if speed is not None and len(live) == 1 and task not in saved and task not in found and t >= attempt.sent:
+            found[task] = (t - attempt.sent) * speed
+        else:
+            found[task] = max(found.get(task, 0.0), *(ran_s(state, bag, task, attempt, t) for attempt in live))
     return found
+
+
+def _plain_speed(state: State, bag: Bag, number: int) -> float | None:
+    """What the seconds of every attempt on a host are multiplied with in `ran_s`; None: they differ by attempt."""
+    host = state.hosts.get(number)
+    machine = None if host is None else machine_of(state, host)
+    if host is None or machine is None:
+        return 0.0
+    if (
+        machine.sleeps
+        or len(host.held) > host.slots
+        or (len(bag.classes) > 1 and isinstance(machine.offer.speed, dict))
+    ):
+        return None
+    return machine.offer.speed_for(bag.classes[0].name)
 
 
 def ran_s(state: State, bag: Bag, task: int, attempt: Attempt, t: float) -> float:
@@ -136,7 +164,11 @@ def _running(bag: Bag, index: int, ran: dict[int, float]) -> list[float]:
 
     Of very many, some: as of those that have ended.
     """
-    found = [seconds / unit_of(bag, task) for task, seconds in ran.items() if seconds and bag.class_of(task) == index]
+    if len(bag.classes) == 1 and not bag.progress.estimates:
+        found = [seconds for seconds in ran.values() if seconds]
+    else:
+        units = ((task, seconds / unit_of(bag, task)) for task, seconds in ran.items() if seconds)
+        found = [seconds for task, seconds in units if bag.class_of(task) == index]
     return found[:: math.ceil(len(found) / MAX_SAMPLES) or 1]
 
 
@@ -156,6 +188,8 @@ class Outlook:
         first_s = 1.0 if bag.progress.estimates else self.rules.estimate_s
         self.is_unknown = False
         self._given: dict[int, tuple[float, float]] = {}
+        self.short_s = math.inf
+        """The time that an attempt has run changes the estimate from here on."""
         if self.rules.estimate_is_exact:
             self.runtime_s = self.mean_s = first_s or UNKNOWN_S
             return
@@ -174,13 +208,15 @@ class Outlook:
         self.runtime_s = (
             self.mean_s if self.is_unknown else self._estimates.quantile(self._key, self.quantile) or UNKNOWN_S
         )
+        if not self.is_unknown:
+            self.short_s = SHORT * self.mean_s
 
     def given(self, ran_s: float, unit_s: float = 1.0) -> tuple[float, float]:
         """Quantile and mean, in seconds, of a task of which an attempt has run this long without ending."""
         units = ran_s / unit_s
-        if self.rules.estimate_is_exact or self.is_unknown or units < SHORT * self.mean_s:
+        if units < self.short_s:
             return self.runtime_s * unit_s, self.mean_s * unit_s
-        step = math.ceil(math.log(units) / math.log(STEP))
+        step = math.ceil(math.log(units) / _LOG_STEP)
         if step not in self._given:
             sure, middle = (
                 self._estimates.quantile(self._key, q, 1.0, STEP**step) or 0.0 for q in (self.quantile, 0.5)
@@ -188,6 +224,19 @@ class Outlook:
             self._given[step] = sure, min(sure, max(self.mean_s, middle))
         sure, mean = self._given[step]
         return sure * unit_s, mean * unit_s
+
+    def given_each(self, ran_s: list[float]) -> list[tuple[float, float]]:
+        """The same for many tasks; the unit is a second."""
+        usual = self.runtime_s, self.mean_s
+        if self.short_s == math.inf:
+            return [usual] * len(ran_s)
+        seconds = np.asarray(ran_s)
+        long = seconds >= self.short_s
+        steps = np.full(len(ran_s), -1, np.int64)
+        steps[long] = np.ceil(np.log(seconds[long]) / _LOG_STEP)
+        _, firsts, kinds = np.unique(steps, return_index=True, return_inverse=True)
+        pairs = [self.given(ran_s[first]) for first in firsts.tolist()]
+        return [pairs[kind] for kind in kinds.tolist()]
 
     def left_s(self, elapsed_s: float, speed: float, unit_s: float = 1.0) -> float:
         """What is left, on a machine of this speed, of a task that has run this long there."""

@@ -1,0 +1,38 @@
+"""What a planner is shown of many tasks: the quick way and the way task by task show the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from windfall.bench.in_process.view import CORES, busy_state
+from windfall.core.engine import Engine
+from windfall.core.events import HostAsked, MachineHibernated, MachineResumed
+from windfall.core.renting import plans, runtimes
+from windfall.core.state.state import State
+
+
+def eventful(running: int) -> State:
+    """Machines that were hibernated, one that is, one that holds more than it has slots, one that says nothing."""
+    state, engine = busy_state(running), Engine()
+    first, second, third, *_ = state.fleet.machines.values()
+    for machine in (first, second):
+        engine.step(state, MachineHibernated(420.0, machine.number, 420.0))
+    engine.step(state, MachineResumed(460.0, first.number, 460.0))
+    engine.step(state, HostAsked(470.0, third.host_name, "b", 9, 2 * CORES, CORES))
+    engine.step(state, HostAsked(480.0, "other", "b", 1, 4, 4, {}))
+    return state
+
+
+@pytest.mark.parametrize("names_up_to", [100.0, 10_000.0])
+@pytest.mark.parametrize("t", [490.0, 700.0, 3_000.0, 85_000.0])
+def test_what_is_equal_for_all_tasks_is_asked_once_and_nothing_else_changes(
+    monkeypatch: Any, t: float, names_up_to: float
+) -> None:
+    state = eventful(320)
+    quick = plans.view(state, 1, t, names_up_to)
+    assert len(quick.tasks) > 300
+    monkeypatch.setattr(plans, "is_plain", lambda bag: False)
+    monkeypatch.setattr(runtimes, "_plain_speed", lambda state, bag, host: None)
+    assert plans.view(state, 1, t, names_up_to) == quick
