@@ -12,6 +12,8 @@ BENCHES: dict[str, tuple[str, str, str]] = {
     "spawn": ("windfall.bench.live.spawn", "command", "Real processes through the whole system, beside posix_spawn."),
     "noop": ("windfall.bench.live.noop", "command", "Python calls through the executor, beside ProcessPoolExecutor."),
     "queue": ("windfall.bench.live.queue", "command", "A million queued tasks: time, memory, restart, dispatch."),
+    "stored": ("windfall.bench.live.stored", "command", "Memory of queued tasks, log of finished ones, restarts."),
+    "bag": ("windfall.bench.live.bag", "command", "20,000 tasks of 50 ms on 64 slots, beside ProcessPoolExecutor."),
     "exchange": ("windfall.bench.live.exchange", "command", "25,000 workers over real HTTP."),
     "boinc": ("windfall.bench.live.boinc", "command", "10,000 volunteers' BOINC clients, beside GridBot's rate."),
     "console": ("windfall.bench.in_process.console", "command", "Pages of the console for a million tasks."),

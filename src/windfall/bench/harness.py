@@ -86,12 +86,24 @@ class Live:
         }
 
     def resident_bytes(self) -> int:
+        return self._memory_bytes("VmRSS")
+
+    def peak_bytes(self) -> int:
+        return self._memory_bytes("VmHWM")
+
+    def _memory_bytes(self, field: str) -> int:
         status = Path(f"/proc/{self.server.pid}/status").read_text()
-        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(field))
 
     def kill_server(self) -> None:
         server = self.processes.pop(0)
         server.kill()
+        server.wait()
+
+    def stop_server(self) -> None:
+        """End the server in good order: it takes a snapshot."""
+        server = self.processes.pop(0)
+        server.terminate()
         server.wait()
 
     def close(self) -> None:
