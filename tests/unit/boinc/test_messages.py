@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from windfall.boinc.names import Bundle, grouped, read_name, read_output
 from windfall.boinc.requests import BadRequest, read_request
 from windfall.boinc.uploads import NEVER, Refused, read_head, split
 
+CAPTURED = Path(__file__).parents[2] / "data" / "boinc"
 REQUEST = """<scheduler_request>
     <authenticator>0123456789abcdef0123456789abcdef</authenticator>
     <hostid>7</hostid>
@@ -94,6 +96,21 @@ def test_a_request_is_read_as_the_client_meant_it():
     assert (report.files[0].md5, report.files[0].size) == ("df2eede3abfb8525a142b06b3173facf", 119)
     assert report.stderr == "it said so"
     assert read.held == ["w1_1_1_1"]
+
+
+def test_requests_that_the_real_client_sent_are_read_whole():
+    """Captured from Debian's client 7.20.5 at this server's front; key and kernel were taken out."""
+    first = read_request((CAPTURED / "first_request.xml").read_bytes())
+    assert (first.hostid, first.seqno, first.platform, first.version) == (0, 0, "x86_64-pc-linux-gnu", "7.20.5")
+    assert first.key == "" and first.wants_s > 0 and not first.sends_none
+    assert first.host.cpus == 2 and first.host.memory_bytes > 1 << 30 and len(first.host.cpid) == 32
+    assert first.reports == [] == first.held
+    later = read_request((CAPTURED / "two_reports.xml").read_bytes())
+    assert later.hostid > 0 and later.key.startswith("1024\n") and later.key.endswith("\n.")
+    told = [(report.name, report.state, report.exit, [file.name for file in report.files]) for report in later.reports]
+    assert told == [("w1_1_1_1", 5, 0, ["w1_1_1_1_0"]), ("w1_0_1_1", 5, 0, ["w1_0_1_1_0"])]
+    assert [report.files[0].size for report in later.reports] == [113, 113]
+    assert later.held == ["w1_2_1_1"]
 
 
 def test_standard_error_on_one_line_forges_nothing():
