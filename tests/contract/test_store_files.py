@@ -44,6 +44,17 @@ def test_a_file_of_the_spool_becomes_a_blob(store):
         assert content.read() == b"received"
 
 
+def test_blobs_are_listed_and_removed(store):
+    for content in (b"one", b"three"):
+        store.put_blob(sha256(content), content)
+    for content in (b"one", b"never kept"):
+        store.remove_blob(sha256(content))
+    listed = dict(store.blobs())
+    assert listed.get(sha256(b"three")) == 5 and sha256(b"one") not in listed
+    assert store.blob_size(sha256(b"one")) is None
+    assert store.put_blob(sha256(b"one"), b"one") == 3
+
+
 def test_a_blob_may_be_put_twice_and_may_be_empty(kit):
     for content in (b"twice", b"twice", b""):
         assert kit.store.put_blob(sha256(content), content) == len(content)

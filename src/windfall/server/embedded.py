@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from windfall.bounds import MAX_BLOB_BYTES
 from windfall.core.engine import Engine
 from windfall.core.events import Settings
 from windfall.drivers.following import Following
@@ -34,10 +33,12 @@ from windfall.server.hooks.config import Hook
 from windfall.server.http.app import Application
 from windfall.server.http.submission import known_policies
 from windfall.server.http.uploads import Uploads
+from windfall.server.limits import Intake, Limits
 from windfall.server.pool_admin import PoolAdmin
 from windfall.server.pool_tokens import KEY_NAME, open_tokens, write_private
 from windfall.server.service import Service
 from windfall.server.standby import Front, stand_by
+from windfall.server.sweeping import Sweeper
 from windfall.server.watchdog import Watchdog
 from windfall.server.web import WebServer
 from windfall.store import holds_state, open_following, open_store
@@ -67,7 +68,7 @@ class Options:
     tls_key: str = ""
     settings: Settings = field(default_factory=Settings)
     pools: list[PoolConfig] = field(default_factory=list)
-    max_blob_bytes: int = MAX_BLOB_BYTES
+    limits: Limits = field(default_factory=Limits)
     open_metrics: bool = False
     hooks: list[Hook] = field(default_factory=list)
     standby_s: float | None = None
@@ -200,7 +201,7 @@ class Server:
     async def serve(self) -> None:
         """Serve until told to stop. ServerFailed: it could not go on; what it acknowledged is kept."""
         self._loop = asyncio.get_running_loop()
-        self._web = WebServer(self._front, self.options.tls_cert, self.options.tls_key)
+        self._web = WebServer(self._front, self.options.tls_cert, self.options.tls_key, self.options.limits)
         try:
             if self.options.standby_s is None:
                 driver = self._new_driver(Realtime)
@@ -225,7 +226,9 @@ class Server:
     def _new_service(self, driver: Realtime) -> Service:
         self._service = service = Service(driver, self.store)
         service.open_metrics = self.options.open_metrics
-        service.uploads = Uploads(self.store, self.options.max_blob_bytes)
+        limits = self.options.limits
+        service.intake = Intake(limits)
+        service.uploads = Uploads(self.store, limits.blob_bytes, limits.uploads, limits.all_blobs_bytes)
         return service
 
     async def _stand_by(self, silence_s: float) -> Realtime | None:
@@ -282,6 +285,7 @@ class Server:
         driver.background(self._keep_tokens(service), "the keeper of the tokens of pools")
         if self.options.store:  # of a directory, the lock says whether its server lives
             driver.background(driver.beat(self._url(self.host)), "the signs of life")
+        driver.background(Sweeper(service).run(), "the search for files that nobody needs")
         self._admin = service.admin = PoolAdmin(service, self.options.pools, lambda pool: self._place_of(pool, service))
         await self._admin.begin()
         if self.options.hooks:

@@ -31,6 +31,7 @@ from windfall.server.auth import Tokens
 from windfall.server.http.links import Links
 from windfall.server.http.live import LiveOutput
 from windfall.server.http.uploads import Uploads
+from windfall.server.limits import Intake, Limits
 from windfall.server.queries.by_reference import NotFound as NotFound
 from windfall.server.queries.by_reference import bag_of
 from windfall.server.queries.by_reference import decimal as decimal
@@ -52,6 +53,7 @@ class Service:
         self.store = store
         self.tokens = Tokens(store, driver.clock)
         self.live = LiveOutput()
+        self.intake = Intake(Limits())
         self.uploads = Uploads(store)
         self.owned = SiteKeeper(driver, [])
         self.rented: MachineKeeper | None = None

@@ -15,6 +15,7 @@ from typing import Any
 import uvicorn
 
 from windfall.server.connection import Connection
+from windfall.server.limits import Limits
 
 _TICK_S = 0.1
 _GRACE_S = 3.0
@@ -24,9 +25,10 @@ _GRACE_S = 3.0
 class WebServer(uvicorn.Server):
     """Serves until `leave` is called. The program that embeds it handles signals."""
 
-    def __init__(self, app: Any, certificate: str = "", key: str = "") -> None:
+    def __init__(self, app: Any, certificate: str = "", key: str = "", limits: Limits | None = None) -> None:
+        protocol = type("LimitedConnection", (Connection,), {"limits": limits}) if limits else Connection
         config = uvicorn.Config(
-            app, http=Connection, lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75,
+            app, http=protocol, lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75,
             ssl_certfile=certificate or None, ssl_keyfile=key or None, server_header=False, ws="none",
             interface="asgi3", proxy_headers=False,  # the application looks at them where they matter
         )  # fmt: skip

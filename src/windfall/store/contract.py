@@ -244,6 +244,10 @@ class Store(Protocol):
         """Drop records of these kinds below `before_seq`, but none that a kept snapshot may need; how many."""
         ...
 
+    def shrink(self) -> bool:
+        """Give some unused space back to the system, within milliseconds; False if there is no more to give."""
+        ...
+
     # Jobs, their tasks and their results
 
     def job_spec(self, job: int) -> bytes | None: ...
@@ -289,6 +293,14 @@ class Store(Protocol):
 
     def open_blob(self, sha256: str) -> BinaryIO:
         """The content from its beginning; KeyError if there is none."""
+        ...
+
+    def blobs(self) -> Iterator[tuple[str, int]]:
+        """Every blob that is kept, and its bytes, in any order. Some that come meanwhile may be left out."""
+        ...
+
+    def remove_blob(self, sha256: str) -> None:
+        """Keep it no longer. Nothing happens if it is not kept. StoreFenced if another has taken over."""
         ...
 
     # Who writes

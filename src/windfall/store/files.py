@@ -301,6 +301,18 @@ class BlobFiles:
             sync_directory(self._directory)
         return size
 
+    def all(self) -> Iterator[tuple[str, int]]:
+        with naming(self._directory):
+            for path in self._directory.glob("??/" + "?" * 64):
+                try:
+                    yield path.name, path.stat().st_size
+                except FileNotFoundError:
+                    continue
+
+    def remove(self, sha256: str) -> None:
+        with naming(self._directory):
+            self._path(sha256).unlink(missing_ok=True)
+
     def open(self, sha256: str) -> BinaryIO:
         try:
             return open(self._path(sha256), "rb")

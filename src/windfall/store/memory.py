@@ -6,7 +6,7 @@ import io
 import tempfile
 import threading
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from pathlib import Path
 from typing import BinaryIO
@@ -195,6 +195,15 @@ class MemoryStore:
 
     def open_blob(self, sha256: str) -> BinaryIO:
         return io.BytesIO(self._blobs[check_sha256(sha256)])
+
+    def blobs(self) -> Iterator[tuple[str, int]]:
+        yield from [(sha256, len(content)) for sha256, content in self._blobs.items()]
+
+    def remove_blob(self, sha256: str) -> None:
+        self._blobs.pop(check_sha256(sha256), None)
+
+    def shrink(self) -> bool:
+        return False
 
     # Who writes
 

@@ -135,6 +135,11 @@ FIND_RECORDS: Sql = """SELECT seq, t, job, kind, data FROM windfall.records
 RECORDS_ABOUT: Sql = """SELECT seq, t, job, kind, data FROM windfall.records
     WHERE seq > %(after)s AND seq <= %(until)s AND coalesce(job, 0) IN (0, %(job)s, %(minus)s) AND kind = ANY(%(kinds)s)
     ORDER BY seq LIMIT %(limit)s"""
+BLOBS: Sql = "SELECT sha256, size FROM windfall.blobs"
+REMOVE_BLOB: tuple[Sql, ...] = (
+    "DELETE FROM windfall.blob_parts WHERE sha256 = %s",
+    "DELETE FROM windfall.blobs WHERE sha256 = %s",
+)
 DROP_RECORD: Sql = "DELETE FROM windfall.records WHERE seq = %s"
 PRUNE: Sql = "DELETE FROM windfall.records WHERE seq < %s AND kind = ANY(%s)"
 
@@ -399,6 +404,9 @@ class PostgresStore:
         limit = min(before_seq, kept[1] + 1 if len(kept) > 1 else 0)
         return self._commit(lambda writer: writer.execute(PRUNE, (limit, list(kinds))).rowcount)
 
+    def shrink(self) -> bool:
+        return False  # its autovacuum does
+
     # Jobs, their tasks and their results
 
     def job_spec(self, job: int) -> bytes | None:
@@ -480,6 +488,18 @@ class PostgresStore:
             part += 1
         spool.seek(0)
         return spool
+
+    def blobs(self) -> Iterator[tuple[str, int]]:
+        yield from self._read(BLOBS)
+
+    def remove_blob(self, sha256: str) -> None:
+        check_sha256(sha256)
+
+        def work(writer: Connection) -> None:
+            for statement in REMOVE_BLOB:
+                writer.execute(statement, (sha256,))
+
+        self._commit(work)
 
     # Who writes
 

@@ -101,6 +101,7 @@ REMOVE_TOKEN = "DELETE FROM tokens WHERE id = ?"
 
 # A checkpoint copies the log of the last 16 MB into the database; more often would cost syncs, less often disk.
 PRAGMAS = """
+PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA wal_autocheckpoint = 4000;
@@ -109,6 +110,8 @@ PRAGMA busy_timeout = 10000;
 """
 
 _PAGE = 2000
+
+_SHRUNK_PAGES = 500
 
 # What an error of SQLite means (its primary codes).
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -312,6 +315,15 @@ class SqliteStore:
         limit = min(before_seq, self._snapshots.oldest_seq() + 1)
         return self._commit(lambda writer: writer.execute(PRUNE, (limit, _json(kinds))).rowcount)
 
+    def shrink(self) -> bool:
+        def work(writer: sqlite3.Connection) -> bool:
+            (free,) = writer.execute("PRAGMA freelist_count").fetchone()
+            writer.execute(f"PRAGMA incremental_vacuum({_SHRUNK_PAGES})").fetchall()
+            # A database of an earlier version keeps its pages: they are used again.
+            return bool(writer.execute("PRAGMA freelist_count").fetchone()[0] < free)
+
+        return self._commit(work)
+
     # Jobs, their tasks and their results
 
     def job_spec(self, job: int) -> bytes | None:
@@ -366,6 +378,12 @@ class SqliteStore:
 
     def open_blob(self, sha256: str) -> BinaryIO:
         return self._blobs.open(sha256)
+
+    def blobs(self) -> Iterator[tuple[str, int]]:
+        return self._blobs.all()
+
+    def remove_blob(self, sha256: str) -> None:
+        self._commit(lambda writer: self._blobs.remove(sha256))  # only if we are the server still
 
     # Who writes
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from windfall.server import connection
+from windfall.server.limits import Limits
 from windfall.server.web import WebServer
 
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n"
@@ -59,8 +60,7 @@ async def until_closed(*pieces: bytes) -> bytes:
 
 @pytest.fixture
 def hasty(monkeypatch):
-    monkeypatch.setattr(connection, "HEAD_PATIENCE_S", 0.05)
-    monkeypatch.setattr(connection, "PAUSE_PATIENCE_S", 0.05)
+    monkeypatch.setattr(connection.Connection, "limits", Limits(head_time_s=0.05, pause_s=0.05))
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,9 @@ async def slowly(pieces: list[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-def test_sixty_uploads_at_once_all_arrive(server):
+def test_sixty_uploads_at_once_all_arrive(server, monkeypatch):
+    monkeypatch.setattr(uploads, "TURN_S", 600.0)  # on a busy machine the first ones take longer than senders wait
+
     async def all_at_once() -> list[int]:
         sent = [server.full("PUT", path, slowly(cut(content))) for path, content in blobs]
         return [status for status, _, _ in await asyncio.gather(*sent)]
@@ -94,7 +96,7 @@ def test_when_too_many_arrive_the_next_sender_is_told_when_to_come_back(server, 
             return await server.full("PUT", path, content)
 
     status, headers, answer = server.run(one_too_many())
-    assert status == 503 and int(headers["retry-after"]) >= 1
+    assert status == 429 and int(headers["retry-after"]) >= 1
     assert json.loads(answer)["error"]["retryable"]
     assert server.call("PUT", path, content)[0] == 201
 

@@ -82,6 +82,12 @@ MOST_SIGNALS = 2
     help="A resource that is counted for the whole server: licence=3. Repeatable.",
 )
 @click.option("--max-blob", default="64G", show_default=True, metavar="SIZE", help="The largest file that is taken.")
+@click.option(
+    "--limit",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What peers may ask of the server: body=128M, requests=2000, head-time=5s. Repeatable.",
+)
 @click.option("--hooks", metavar="FILE", help="A hooks.toml: whom to tell when jobs change their state.")
 @click.option("--standby", is_flag=True, help="Follow the server of this state, and take over when it is silent.")
 @click.option(
@@ -112,6 +118,7 @@ def server(
     failover_pool: str,
     resource: tuple[str, ...],
     max_blob: str,
+    limit: tuple[str, ...],
     hooks: str | None,
     standby: bool,
     takeover_after: str,
@@ -138,6 +145,7 @@ def server(
     from windfall.resources import needs_of, read_pairs
     from windfall.server.embedded import Options, Server, run
     from windfall.server.hooks.config import read_hooks
+    from windfall.server.limits import Limits, read_limits
 
     lease_s = parse_duration(lease, "--lease")
     if lease_s < 1:
@@ -166,7 +174,7 @@ def server(
     set_up(log_format)
     options = Options(
         location.directory, listen, location.url, lease_s, tls_cert or "", tls_key or "", settings, configured,
-        max_blob_bytes=parse_bytes(max_blob, "--max-blob"), open_metrics=open_metrics,
+        limits=read_limits(limit, Limits(blob_bytes=parse_bytes(max_blob, "--max-blob"))), open_metrics=open_metrics,
         hooks=read_hooks(Path(hooks)) if hooks else [], standby_s=silence_s if standby else None,
     )  # fmt: skip
     made = Server(options)

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from windfall import __version__
-from windfall.bounds import MAX_BODY_BYTES, Name, Seconds, Text
+from windfall.bounds import Name, Seconds, Text
 from windfall.core import events as ev
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
 from windfall.drivers.following import Following
@@ -40,9 +40,10 @@ from windfall.server.http import (
     submission,
     workflows,
 )
-from windfall.server.http.bodies import TooLarge, typed_body
+from windfall.server.http.bodies import read_body, typed_body
 from windfall.server.http.problems import problem
-from windfall.server.http.uploads import RETRY_AFTER_S, Stalled
+from windfall.server.http.uploads import Stalled
+from windfall.server.limits import RETRY_AFTER_S, TooBusy, TooLarge
 from windfall.server.pool_admin import PoolBusy
 from windfall.server.pool_tokens import OtherPool
 from windfall.server.queries import bills, by_pool, decisions, money, pictures, table, trying, what_if
@@ -79,6 +80,7 @@ def error_response(error: WindfallError) -> Response:
         BadCredentials: 401,
         NotFound: 404,
         TooLarge: 413,
+        TooBusy: 429,
         Stalled: 408,
         StoreFull: 507,
         BadInput: 400,
@@ -103,7 +105,7 @@ def error_response(error: WindfallError) -> Response:
     if isinstance(error, TooLarge):
         body["limit"] = error.limit
     response = problem(body, code)
-    if code in (503, 507):
+    if code in (429, 503, 507):
         response.headers["retry-after"] = str(getattr(error, "retry_after_s", RETRY_AFTER_S))
     return response
 
@@ -115,12 +117,16 @@ def handled(service: Service, handler: Handler, role: str, writes: bool) -> Call
         try:
             if role and not (handler is metrics and service.open_metrics):
                 scoped.admit(service, request, sessions.require(service, request, role))
-            length = request.headers.get("content-length", "")
-            if handler is not blobs.put and length.isdecimal() and int(length[:18]) > MAX_BODY_BYTES:
-                raise TooLarge(f"a body of {length[:18]} bytes")
+            length, limit = request.headers.get("content-length", ""), service.intake.limits.body_bytes
+            if handler is not blobs.put and length.isdecimal() and int(length[:18]) > limit:
+                raise TooLarge(f"a body of {length[:18]} bytes", limit=limit)
             if writes or service.driver.failure is not None:
                 refuse_while_in_trouble(service)
-            answer = await handler(service, request)
+            reading = request.state.reading = service.intake.reading()
+            try:
+                answer = await handler(service, request)
+            finally:
+                reading.end()
         except WindfallError as error:
             return error_response(error)
         return answer if isinstance(answer, Response) else json_response(answer[1], answer[0])
@@ -371,7 +377,11 @@ class Application:
             bearer = service.tokens.require(authorization, "worker")
             if service.driver.trouble:
                 refuse_while_in_trouble(service)
-            answer = await exchange.exchange(service, await read_body(receive), bearer.of, secret)
+            reading = service.intake.reading()
+            try:
+                answer = await exchange.exchange(service, await read_body(receive, reading), bearer.of, secret)
+            finally:
+                reading.end()
         except WindfallError as error:
             await error_response(error)(scope, receive, send)
             return
@@ -389,23 +399,6 @@ class Application:
 AUTH = b"authorization"
 SECRET = HOST_SECRET.lower().encode()
 CONTENT_TYPE = (b"content-type", frames.CONTENT_TYPE.encode())
-
-
-async def read_body(receive: Receive) -> bytes:
-    """The whole body, within the limit."""
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        piece: bytes = message.get("body", b"")
-        size += len(piece)
-        if size > MAX_BODY_BYTES:
-            raise TooLarge(f"a body of more than {MAX_BODY_BYTES:,} bytes")
-        if not message.get("more_body"):
-            return b"".join([*pieces, piece]) if pieces else piece
-        pieces.append(piece)
 
 
 def other_routes(service: Service) -> Starlette:

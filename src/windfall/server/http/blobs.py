@@ -12,8 +12,8 @@ from starlette.responses import Response, StreamingResponse
 from windfall.drivers.following import Following
 from windfall.errors import BadInput
 from windfall.server.http import scoped
-from windfall.server.http.bodies import TooLarge
 from windfall.server.http.uploads import PIECE_BYTES
+from windfall.server.limits import TooLarge
 from windfall.server.service import NotFound, Service
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -29,6 +29,7 @@ def _sha(request: Request) -> str:
 def _size(service: Service, request: Request, sha: str) -> int | None:
     """Bytes of a blob that whoever asks may read; None if there is none."""
     if scoped.may_read(service, request, sha):
+        service.uploads.touch(sha)
         return service.store.blob_size(sha)
     if isinstance(service.driver, Following):
         raise service.driver.refusal()  # it may not know yet what the host was given

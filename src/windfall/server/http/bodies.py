@@ -1,36 +1,35 @@
-"""Bodies of requests, read within the limit and turned into typed values. Touches the request only."""
+"""Bodies of requests, read within the limits and turned into typed values. Touches the request only."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
-from windfall.bounds import MAX_BODY_BYTES, read_json
-from windfall.errors import BadInput
+from windfall.bounds import read_json
+from windfall.server.limits import Reading
 
 T = TypeVar("T")
 
 
-class TooLarge(BadInput):
-    """A body over its limit: `limit` bytes."""
-
-    code = "too-large"
-
-    def __init__(self, message: str, *, limit: int = MAX_BODY_BYTES) -> None:
-        super().__init__(message, hint=f"at most {limit:,} bytes")
-        self.limit = limit
+async def read_body(receive: Receive, reading: Reading) -> bytes:
+    """The whole body; TooLarge as soon as it is, also where no length was announced."""
+    pieces: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        piece: bytes = message.get("body", b"")
+        reading.take(len(piece))
+        if not message.get("more_body"):
+            return b"".join([*pieces, piece]) if pieces else piece
+        pieces.append(piece)
 
 
 async def limited_body(request: Request) -> bytes:
-    """The whole body; TooLarge as soon as it is, also where no length was announced."""
-    pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > MAX_BODY_BYTES:
-            raise TooLarge(f"a body of more than {MAX_BODY_BYTES:,} bytes")
-        pieces.append(piece)
-    return b"".join(pieces)
+    """The whole body of a request that `handled` (app.py) lets in."""
+    return await read_body(request.receive, request.state.reading)
 
 
 async def typed_body(request: Request, type_: type[T]) -> T:

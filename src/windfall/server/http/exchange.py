@@ -20,7 +20,6 @@ from windfall.bounds import (
     MAX_OUTPUT_FILES,
     MAX_RESULTS,
     MAX_WAIT_S,
-    MAX_WANT,
     Ad,
     Ago,
     Count,
@@ -137,10 +136,10 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
             events += result_events(ask, now, digests)
     if state.fleet.there and (machine := _hibernated(service, ask.host)) is not None:
         events.append(MachineResumed(now, machine.number, now))
-    want, room = ask.want, ask.room
-    if want + room > MAX_WANT:
-        want = min(want, MAX_WANT)
-        room = min(room, MAX_WANT - want)
+    want, room, most = ask.want, ask.room, service.intake.limits.tasks
+    if want + room > most:
+        want = min(want, most)
+        room = min(room, most - want)
     events.append(
         HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds, room, shown)
     )

@@ -41,6 +41,7 @@ from windfall.server.http import scoped, workflows
 from windfall.server.http.bodies import limited_body, typed_body
 from windfall.server.http.fleets import check_fleet
 from windfall.server.http.machines import check_rented
+from windfall.server.limits import TooLarge
 from windfall.server.queries.one_job import job_status
 from windfall.server.service import NotFound, Service
 from windfall.store.contract import Batch, ChunkHead, ChunkRow, JobRow
@@ -146,6 +147,7 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
     shape = workflows.shape_of(body.shape, spec)
     if shape is not None and shape.tasks and body.seal:
         raise BadInput("a workflow is sealed when its tasks have been sent")
+    _check_inputs(service, spec)
     check_rented(service, spec, shape is not None or bool(spec.like))
     check_fleet(service, spec)
     _check_validator(service, spec)
@@ -171,6 +173,14 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
     records = await service.driver.submit([submitted, *following], lambda made: Batch(jobs=[row]))
     assert isinstance(records[0].decided, JobTaken) and records[0].decided.job == job
     return 201, {"job": job, "known": False, "total": count}
+
+
+def _check_inputs(service: Service, spec: JobSpec) -> None:
+    """Refuse a job whose files are more than the operator allows one job."""
+    size, limit = sum(file.size for file in (*spec.inputs, *spec.files)), service.intake.limits.job_blobs_bytes
+    if size > limit:
+        hint = f"at most {limit:,} bytes of files a job (windfall server --limit job-blobs=SIZE)"
+        raise TooLarge(f"the files of this job have {size:,} bytes", limit=limit, hint=hint)
 
 
 def _owned(service: Service, spec: JobSpec, user: str) -> JobSpec:

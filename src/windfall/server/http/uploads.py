@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from windfall.bounds import MAX_BLOB_BYTES, MAX_UPLOADS
-from windfall.errors import BadInput, WindfallError
-from windfall.server.http.bodies import TooLarge
+from windfall.bounds import MAX_BLOB_BYTES, MAX_INTEGER, MAX_UPLOADS
+from windfall.errors import BadInput
+from windfall.server.limits import RETRY_AFTER_S, TooBusy, TooLarge
 from windfall.store.checks import wrong_hash
 from windfall.store.contract import Store
 from windfall.store.files import naming
@@ -29,18 +29,9 @@ WRITERS = 4
 """Threads that write what has arrived; more would only wait for the same disk."""
 TURN_S = 5.0
 """How long an upload waits for its turn before its sender is told to come back."""
-RETRY_AFTER_S = 2
 STALLED_S = 60.0
 """Seconds without a byte after which an upload is given up."""
 T = TypeVar("T")
-
-
-class TooBusy(WindfallError):
-    """Enough is being received at the moment."""
-
-    code = "too-busy"
-    retryable = True
-    retry_after_s = RETRY_AFTER_S
 
 
 class Stalled(BadInput):
@@ -53,9 +44,17 @@ class Stalled(BadInput):
 class Uploads:
     """The blobs that are being received: a few at a time, each within the limit."""
 
-    def __init__(self, store: Store, max_bytes: int = MAX_BLOB_BYTES, at_once: int = MAX_UPLOADS) -> None:
+    def __init__(
+        self, store: Store, max_bytes: int = MAX_BLOB_BYTES, at_once: int = MAX_UPLOADS, quota_bytes: int = MAX_INTEGER
+    ) -> None:
         self.max_bytes = max_bytes
-        self._store = store
+        self._store, self._quota_bytes = store, quota_bytes
+        self._kept_bytes: int | None = None
+        """Bytes of all blobs; counted when the first one comes, if there is a quota."""
+        self._arriving_bytes = 0
+        self.touched: set[str] = set()
+        """Blobs that somebody has sent or asked for since the last look for those that nobody needs (sweeping.py)."""
+        self.removing: set[str] = set()
         self._turns = asyncio.Semaphore(at_once)
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="blobs")
 
@@ -74,23 +73,50 @@ class Uploads:
         finally:
             self._turns.release()
 
+    def touch(self, sha256: str) -> None:
+        """Somebody sends a blob or asks for it: it stays, or it is on its way out and has to be sent again."""
+        if sha256 in self.removing:
+            raise TooBusy(f"blob {sha256[:12]} is being removed", hint=f"try again in {RETRY_AFTER_S} s")
+        self.touched.add(sha256)
+
     async def receive(self, sha256: str, pieces: AsyncIterator[bytes]) -> int:
         """Keep what arrives, if it is what its name says; its size."""
+        self.touch(sha256)
+        if self._quota_bytes < MAX_INTEGER and self._kept_bytes is None:
+            self._kept_bytes = await self._in_thread(lambda: sum(size for _, size in self._store.blobs()))
         incoming = Incoming(self._store, sha256)
         gathered, size = bytearray(), 0
         try:
             async for piece in _unstalled(pieces):
                 size += len(piece)
+                self._arriving_bytes += len(piece)
                 if size > self.max_bytes:
                     raise TooLarge(f"a blob of more than {self.max_bytes:,} bytes", limit=self.max_bytes)
+                self._refuse_over_quota()
                 gathered += piece
                 if len(gathered) >= PIECE_BYTES:
                     full, gathered = bytes(gathered), bytearray()
                     await self._in_thread(lambda full=full: incoming.write(full))  # type: ignore[misc]
-            return await self._in_thread(lambda: incoming.finish(bytes(gathered)))
+            kept = await self._in_thread(lambda: incoming.finish(bytes(gathered)))
+            if self._kept_bytes is not None:
+                self._kept_bytes += kept
+            return kept
         finally:
+            self._arriving_bytes -= size
             # Not awaited: also where this request was cancelled while a piece was being written.
             self._writers.submit(incoming.discard)
+
+    def _refuse_over_quota(self) -> None:
+        if self._kept_bytes is not None and self._kept_bytes + self._arriving_bytes > self._quota_bytes:
+            raise TooLarge(
+                f"the server keeps {self._kept_bytes:,} bytes of files and takes at most {self._quota_bytes:,}",
+                limit=self._quota_bytes, hint="forget jobs that are not needed: windfall forget --older-than 30d",
+            )  # fmt: skip
+
+    def removed(self, count: int) -> None:
+        """Blobs of so many bytes are no longer kept."""
+        if self._kept_bytes is not None:
+            self._kept_bytes -= count
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._writers, call)

@@ -1,0 +1,141 @@
+"""What peers may ask of one server: limits that its operator sets, and how much is under way. Touches nothing.
+
+Limits of types (numbers, names, nesting) are fixed: windfall.bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from windfall import bounds
+from windfall.errors import BadInput, WindfallError
+from windfall.units import parse_bytes, parse_duration
+
+RETRY_AFTER_S = 2
+
+
+class TooBusy(WindfallError):
+    """Enough is under way at the moment."""
+
+    code = "too-busy"
+    retryable = True
+    retry_after_s = RETRY_AFTER_S
+
+
+class TooLarge(BadInput):
+    """Over its limit: `limit` bytes."""
+
+    code = "too-large"
+
+    def __init__(self, message: str, *, limit: int = bounds.MAX_BODY_BYTES, hint: str = "") -> None:
+        super().__init__(message, hint=hint or f"at most {limit:,} bytes")
+        self.limit = limit
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Each can be set: `windfall server --limit NAME=VALUE`, with `-` for `_` and without the unit."""
+
+    head_bytes: int = bounds.MAX_HEAD_BYTES
+    """Request line and headers of a request."""
+    head_time_s: float = bounds.HEAD_PATIENCE_S
+    """How long a peer may take for them, from the connection or the first byte on."""
+    pause_s: float = bounds.PAUSE_PATIENCE_S
+    """How long a peer may pause within a body, or leave an answer unread."""
+    body_bytes: int = bounds.MAX_BODY_BYTES
+    """The body of any request but a blob."""
+    bodies_bytes: int = 8 * bounds.MAX_BODY_BYTES
+    """Bodies of all open requests together: they are in memory."""
+    requests: int = 50_000
+    """Open requests. A worker that waits for tasks has one open."""
+    tasks: int = bounds.MAX_WANT
+    """Tasks that one exchange hands out."""
+    uploads: int = bounds.MAX_UPLOADS
+    """Blobs that are received at the same time."""
+    blob_bytes: int = bounds.MAX_BLOB_BYTES
+    """One input or output file."""
+    job_blobs_bytes: int = bounds.MAX_INTEGER
+    """Input files of one job together."""
+    all_blobs_bytes: int = bounds.MAX_INTEGER
+    """All files that the server keeps."""
+
+
+def _option(field: str) -> str:
+    return field.removesuffix("_bytes").removesuffix("_s").replace("_", "-")
+
+
+NAMES = {_option(field): field for field in Limits.__struct_fields__}
+"""Fields by what operators call them."""
+
+
+def read_limits(pairs: Iterable[str], limits: Limits | None = None) -> Limits:
+    """Limits as an operator gives them, NAME=VALUE each. BadInput names the pair that cannot be."""
+    found: dict[str, int | float] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        field = NAMES.get(name)
+        if field is None or not equals:
+            raise BadInput(f"--limit {pair}: no such limit", hint=f"as in body=128M; limits are: {', '.join(NAMES)}")
+        where, value = f"--limit {name}", 0.0
+        if field.endswith("_bytes"):
+            value = parse_bytes(text, where)
+        elif field.endswith("_s"):
+            value = parse_duration(text, where)
+        elif text.isdecimal() and len(text) <= 12:
+            value = int(text)
+        else:
+            raise BadInput(f"--limit {pair}: not a whole number")
+        if value < 1:
+            raise BadInput(f"--limit {pair}: at least 1")
+        found[field] = value
+    defaults = limits or Limits()
+    made = Limits(**{field: found.get(field, getattr(defaults, field)) for field in Limits.__struct_fields__})
+    if made.bodies_bytes < made.body_bytes:
+        raise BadInput(f"--limit bodies={made.bodies_bytes} is less than one body may have, {made.body_bytes}")
+    if made.tasks > bounds.MAX_WANT:
+        raise BadInput(f"--limit tasks={made.tasks}: at most {bounds.MAX_WANT:,}")
+    return made
+
+
+class Intake:
+    """The requests of a server that are under way, and the bytes of their bodies that are in memory."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.open = 0
+        self.held_bytes = 0
+
+    def reading(self) -> Reading:
+        """Begin a request; TooBusy if there are enough. Its `end` has to be called."""
+        if self.open >= self.limits.requests:
+            raise TooBusy(f"{self.open:,} requests are open", hint=f"ask again in {RETRY_AFTER_S} s, and fewer at once")
+        self.open += 1
+        return Reading(self)
+
+
+class Reading:
+    """One request whose body is read."""
+
+    __slots__ = ("_intake", "size")
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self.size = 0
+
+    def take(self, count: int) -> None:
+        """A piece of the body has come. TooLarge, or TooBusy if it would be too much together with others'."""
+        limits, intake = self._intake.limits, self._intake
+        if self.size + count > limits.body_bytes:
+            raise TooLarge(f"a body of more than {limits.body_bytes:,} bytes", limit=limits.body_bytes)
+        if intake.held_bytes + count > limits.bodies_bytes:
+            raise TooBusy(
+                f"the bodies of open requests have {intake.held_bytes:,} bytes",
+                hint=f"send it again in {RETRY_AFTER_S} s, in smaller parts if it is large",
+            )
+        self.size += count
+        intake.held_bytes += count
+
+    def end(self) -> None:
+        self._intake.open -= 1
+        self._intake.held_bytes -= self.size

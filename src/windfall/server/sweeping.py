@@ -1,0 +1,114 @@
+"""Files that no job names any more are removed, and the database gives unused space back. Touches the store.
+
+A file may come before the job that names it. So one is removed only if nobody named, sent or asked for it between two
+looks that lie `GRACE_S` apart. The jobs are read in a thread, beside the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from windfall.bags.chunks import decode
+from windfall.bags.spec import TaskRow, decode_kept
+from windfall.errors import WindfallError
+from windfall.server.service import Service, output_files
+from windfall.store.contract import Store
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 3600.0
+"""Seconds between two looks: a client or a worker that has sent a file names it much sooner."""
+BREATH_S = 0.05
+"""Seconds between two steps in which the database gives space back: each keeps commits waiting for milliseconds."""
+_PAGE = 500
+
+
+class Sweeper:
+    """Looks for files that nobody needs, once an hour, if jobs were forgotten since the last look found nothing."""
+
+    def __init__(self, service: Service, grace_s: float = GRACE_S) -> None:
+        self._service, self._grace_s = service, grace_s
+        self._candidates: set[str] = set()
+        self._forgotten = -1
+        """Jobs that had been forgotten when the last look began."""
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._grace_s)
+            try:
+                await self.look()
+            except WindfallError as error:
+                log.warning("files that nobody needs could not be looked for: %s", error.message)
+
+    async def look(self) -> int:
+        """Remove what was not needed at the last look either; how many files."""
+        service = self._service
+        removed = await self._remove(self._candidates) if self._candidates else 0
+        forgotten = service.state.bags.next - len(service.state.bags)
+        if self._candidates or forgotten != self._forgotten:
+            service.uploads.touched.clear()
+            kept = {blob for bag in service.state.bags.values() for blob in bag.progress.checkpoints.values()}
+            unneeded = await asyncio.to_thread(_unneeded, service.store, list(service.state.bags), kept)
+            self._candidates, self._forgotten = unneeded - service.uploads.touched, forgotten
+            while await asyncio.to_thread(service.store.shrink):
+                await asyncio.sleep(BREATH_S)
+        return removed
+
+    async def _remove(self, candidates: set[str]) -> int:
+        """Those that are needed since, or were sent or asked for, stay."""
+        service, uploads = self._service, self._service.uploads
+        kept = {blob for bag in service.state.bags.values() for blob in bag.progress.checkpoints.values()}
+        still = await asyncio.to_thread(_unneeded, service.store, list(service.state.bags), kept)
+        # Nothing is awaited from here to the mark, and whoever asks for a marked file is told to come back.
+        uploads.removing = (candidates & still) - uploads.touched
+        try:
+            count, size = await asyncio.to_thread(_removed, service.store, uploads.removing)
+        finally:
+            uploads.removing = set()
+        uploads.removed(size)
+        if count:
+            log.info("%d files (%d bytes) that no job names were removed", count, size)
+        return count
+
+
+def _removed(store: Store, blobs: set[str]) -> tuple[int, int]:
+    count, total = 0, 0
+    for blob in sorted(blobs):
+        size = store.blob_size(blob)
+        if size is not None:
+            store.remove_blob(blob)
+            count, total = count + 1, total + size
+    return count, total
+
+
+def _unneeded(store: Store, jobs: list[int], kept: set[str]) -> set[str]:
+    """Blobs that neither these jobs name nor `kept`."""
+    blobs = {blob for blob, _ in store.blobs()} - kept
+    for job in jobs:
+        if not blobs:
+            break
+        blobs.difference_update(_named(store, job))
+    return blobs
+
+
+def _named(store: Store, job: int) -> Iterator[str]:
+    """The files that a job takes and has made."""
+    data = store.job_spec(job)
+    if data is None:
+        return
+    spec = decode_kept(data, f"the specification of job {job}")
+    yield from (file.sha256 for file in (*spec.inputs, *spec.files))
+    if spec.source.kind == "tasks":
+        for head in store.chunks(job):
+            for task in decode(head.codec, store.chunk(job, head.first), head.count):
+                assert isinstance(task, TaskRow)
+                yield from (file.sha256 for file in task.inputs or ())
+    if not spec.outputs and spec.source.kind != "tasks" and not spec.like:
+        return
+    after: tuple[int, int] | None = None
+    while rows := store.outputs(job, None, after, _PAGE):
+        for row in rows:
+            yield from (file[1] for file in output_files(row.data))
+        after = (rows[-1].task, rows[-1].attempt)
