@@ -31,7 +31,8 @@ def forget(
     """Remove jobs that have ended, with their tasks, outputs and results. This cannot be undone.
 
     Name them, or choose them by age and number: with both, a job goes only if both say so. Jobs that have not ended are
-    never chosen. Files that were uploaded or made stay on the server. A job that rented machines is kept for its bill.
+    never chosen. Files that no other job names are removed an hour later. A job that rented machines is kept for its
+    bill.
 
     \b
     Examples:
