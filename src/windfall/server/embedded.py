@@ -118,6 +118,23 @@ def _pem_kinds(file: str) -> str:
         return ""
 
 
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that is bound to an address; BadInput if it is taken or not ours."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Inherited by every connection; without it each answer of two writes waits 40 ms for an acknowledgement.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise BadInput(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            hint="choose another: --listen 127.0.0.1:0 takes a free port",
+        ) from error
+    return sock
+
+
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
@@ -137,7 +154,7 @@ class Server:
         if options.tls_cert:
             check_tls(options.tls_cert, options.tls_key)
         make_directory(options.state, "set XDG_STATE_HOME to another directory" if options.store else "")
-        self._socket = self._bind()
+        self._socket = listening(self.host, self.port)
         try:
             self.store: Store = self._open_store()
         except BaseException:
@@ -169,21 +186,10 @@ class Server:
         """Records that the store could not take before the server stopped. None of them was acknowledged."""
         return self._driver.unwritten if self._driver is not None else 0
 
-    def _bind(self) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Inherited by every connection; without it each answer of two writes waits 40 ms for an acknowledgement.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            sock.bind((self.host, self.port))
-        except OSError as error:
-            sock.close()
-            raise BadInput(
-                f"cannot listen on {self.host}:{self.port}: {error.strerror or error}",
-                hint="choose another: --listen 127.0.0.1:0 takes a free port",
-            ) from error
-        return sock
+    def illness(self) -> str:
+        """Why a server that was started again would do better; empty if it is well, stands by, or waits for space."""
+        driver = self._driver
+        return "" if driver is None or driver.trouble else driver.illness()
 
     @property
     def location(self) -> StateLocation:
