@@ -33,6 +33,7 @@ name = "spot"
 market = "spot"
 cores = 2
 price_usd = 0.031
+limit = 14
 cycle_s = 3600
 lag_s = 60
 when_taken = "hibernate"
@@ -40,6 +41,7 @@ when_taken = "hibernate"
 name = "on-demand"
 cores = 2
 price_usd = 0.104
+limit = 60
 cycle_s = 3600
 lag_s = 60
 
@@ -83,7 +85,10 @@ after = "join"
 """
 SIZES = {"light": (1280, 900), "dark": (1280, 900), "phone": (390, 844)}
 MOST_HEIGHT = 1500
-PAGES = ("overview", "job", "tasks", "task", "pools", "hosts", "machines", "money", "decisions", "policies", "plan")
+PAGES = (
+    "overview", "job", "tasks", "task", "pools", "hosts", "machines", "fleets", "fleet", "money", "decisions",
+    "policies", "plan", "system",
+)  # fmt: skip
 
 
 def until(holds: Callable[[], object], seconds: float = 120.0) -> None:
@@ -99,7 +104,8 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDFALL_")}
-        self.env = {**kept, "HOME": str(folder), "PYTHONPATH": str(ROOT / "src")}
+        path = f"{Path(sys.executable).parent}:{kept['PATH']}"
+        self.env = {**kept, "HOME": str(folder), "PYTHONPATH": str(ROOT / "src"), "PATH": path}
         (folder / "pools.toml").write_text(POOLS)
         (folder / "wf.toml").write_text(WORKFLOW)
         self.server = self.spawn("server", "--listen", "127.0.0.1:0", "--pools", "pools.toml")
@@ -119,17 +125,17 @@ class Stage:
 
     def jobs(self) -> None:
         """One that is over with failures, a workflow that is blocked, one that rents and runs."""
-        python = sys.executable
+        python = "python3"
         self.type("submit", "--name", "fit", "--range", "1-60", "--max-failures", "1", "--", python, "-c", FAILS, "{}")
         self.type("submit", "--workflow", "wf.toml")
-        rented = ("--pool", "cloud", "--deadline", "12m", "--budget", "2", "--estimate", "4s")
+        rented = ("--pool", "cloud", "--deadline", "20m", "--budget", "2", "--estimate", "4s")
         require = ("--require", "Host.Memory >= 512 && Host.ErrorRate < 0.5")
         self.type(
             "submit",
             "--name",
             "sweep",
             "--range",
-            "1-1500",
+            "1-4000",
             *rented,
             *require,
             "--",
@@ -137,6 +143,10 @@ class Stage:
             "-c",
             "echo run {}; sleep 3",
         )
+        self.type("fleet", "create", "night", "--pool", "cloud", "--budget", "5/h")
+        for name in ("render", "convert"):
+            shared = ("--fleet", "night", "--deadline", "4m", "--estimate", "3s", "--accept-late")
+            self.type("submit", "--name", name, "--range", "1-200", *shared, "--", "sleep", "3")
         until(lambda: json.loads(self.type("status", "1", "--json"))["state"] == "failed")
         until(lambda: json.loads(self.type("status", "3", "--json"))["tasks"]["done"] >= 60)
 
@@ -144,7 +154,8 @@ class Stage:
         return str(json.loads(self.type("console", "--json"))["url"])
 
     def close(self) -> None:
-        self.type("cancel", "3")
+        for job in ("3", "render", "convert"):
+            self.type("cancel", job)
         self.server.terminate()
         self.server.wait(30)
 
@@ -155,7 +166,12 @@ def shoot(page: Any, path: Path, width: int) -> None:
 
     page.screenshot(path=str(path), full_page=True)
     with Image.open(path) as image:
-        small = image.convert("RGB").crop((0, 0, width, min(image.height, MOST_HEIGHT))).quantize(160)
+        small = image.convert("RGB").crop((0, 0, width, min(image.height, MOST_HEIGHT)))
+        # The 200 most frequent colours as they are; others, at the edges of letters, become the nearest of these.
+        counts = small.getcolors(width * MOST_HEIGHT) or []
+        palette = Image.new("P", (1, 1))
+        palette.putpalette([part for _, colour in sorted(counts, reverse=True)[:200] for part in colour])
+        small = small.quantize(palette=palette, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
 
 
@@ -178,7 +194,9 @@ def record(stage: Stage, folder: Path) -> list[str]:
             page.wait_for_selector("table")
             base = page.url.split("#")[0]
             for name in PAGES:
-                to = {"job": "job/3", "tasks": "tasks/1?state=failed", "task": "task/1/8"}.get(name, name)
+                to = {"job": "job/3", "tasks": "tasks/1?state=failed", "task": "task/1/8", "fleet": "fleet/night"}.get(
+                    name, name
+                )
                 page.goto(f"{base}#/{to}", wait_until="domcontentloaded")
                 page.wait_for_selector(f'html[data-page="{name}"] h1')
                 if name == "policies":

@@ -271,6 +271,14 @@ class Front:
             "accounts": [{**self._told(account), **work.of(account)} for account in self.accounts.by_id.values()],
         }  # fmt: skip
 
+    def volunteers(self) -> list[dict[str, Any]]:
+        work = AccountWork(self.service.state)
+        return [
+            {"account": account.id, "name": account.name if account.shows_name else "", **work.of(account)}
+            for account in self.accounts.by_id.values()
+            if not account.closed
+        ]
+
     def _told(self, account: Account, with_key: bool = False) -> dict[str, Any]:
         told = {
             "account": account.id, "name": account.name, "shows_name": account.shows_name, "closed": account.closed,

@@ -224,6 +224,16 @@ class Realtime:
             await self._last_snapshot()
         self._writer.shutdown()
 
+    @property
+    def uncommitted(self) -> int:
+        """Records that are applied and not yet durable."""
+        return sum(len(pending.records) for pending in (self._in_flight, self._pending) if pending is not None)
+
+    @property
+    def behind_snapshot(self) -> int:
+        """Records that a restart would apply behind the newest snapshot."""
+        return self._log_records
+
     # --- taking events ---
 
     def submit(self, events: list[AnyEvent], rows: Rows | None = None) -> asyncio.Future[list[Record]]:

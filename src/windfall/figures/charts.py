@@ -88,6 +88,18 @@ def histogram_chart(
     return picture(parts, bottom + BOTTOM, label)
 
 
+def histogram_of_cells(bounds_s: Sequence[float], counts: Sequence[int], label: str) -> str:
+    """Cells of unequal width beside each other, named by their upper bounds; the last one has none."""
+    names = [*(f"{1000 * bound:g} ms" if bound < 1 else f"{bound:g} s" for bound in bounds_s), "more"]
+    total = max(sum(counts), 1)
+    last = max((place for place, count in enumerate(counts) if count), default=0)
+    rows = [
+        (f"≤ {name}" if name != "more" else name, float(count), "on-demand", f"{count:,} ({count / total:.1%})")
+        for name, count in zip(names, counts, strict=True)
+    ]
+    return bars_chart(rows[: last + 1], label)
+
+
 def bars_chart(rows: Sequence[tuple[str, float, str, str]], label: str) -> str:
     """(name, value, kind, text) as horizontal bars."""
     most = max([value for _, value, _, _ in rows] + [1e-9])

@@ -25,7 +25,7 @@ def graph_picture(told: Json) -> dict[str, str]:
     says = (
         f"{len(tasks):,} tasks: " + ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state]) + "."
     )
-    key = "".join(f'<i class="key is-{state}"></i>{state}' for state in STATES if counts[state])
+    key = "".join(f'<span><i class="key is-{state}"></i>{state}</span> ' for state in STATES if counts[state])
     drawn = _tasks(tasks, says) if len(tasks) <= MOST_TASKS else _steps(tasks, says)
     return {"name": "Graph", "html": f"<p>{key}</p>{drawn}", "says": says}
 

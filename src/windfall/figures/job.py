@@ -14,9 +14,14 @@ from windfall.units import show_duration, show_usd
 
 Json = dict[str, Any]
 Picture = dict[str, str]
-"""`name`, `html` (a key and an SVG) and `says`: the same in one sentence, for those who do not see it."""
+"""`name`, `html` (a key and an SVG) and `says`: the same in one sentence, for those who do not see it. One with `wide`
+needs the whole width of a page."""
+WIDE = "yes"
 FAR = 3.0
 """A forecast further away than this many times what has happened is cut off there."""
+MACHINE_KINDS = ("boot", "spot", "on-demand", "idle", "hibernated", "lost")
+MOST_WITH_TASKS = 20
+"""Of more machines single tasks are not drawn: the picture would be too high."""
 OUTCOMES = {
     "done": "done", "failed": "failed", "lost": "lost", "replica": "boot", "cancelled": "cancelled",
 }  # fmt: skip
@@ -73,7 +78,9 @@ def _throughput(series: Json, axis: Axis) -> Picture | None:
     layers = [(name, [count / step_s * unit_s for count in counts]) for name, counts in pools.items()]
     sums = {name: sum(counts) for name, counts in pools.items()}
     says = f"Tasks done a {unit}; " + ", ".join(f"{name}: {count:,} in all" for name, count in sums.items()) + "."
-    key = "".join(f'<i class="key hue{number % HUES}"></i>{escaped(name)}' for number, name in enumerate(pools))
+    key = "".join(
+        f'<span><i class="key hue{number % HUES}"></i>{escaped(name)}</span> ' for number, name in enumerate(pools)
+    )
     drawn = stacked_chart(layers, step_s, axis, show_tick, lambda value: f"{value:,.3g}", says)
     return {"name": f"Tasks done a {unit}, by pool", "html": f"<p>{key}</p>{drawn}", "says": says}
 
@@ -113,7 +120,8 @@ def _ran(series: Json, axis: Axis) -> Picture | None:
     shown = sum(len(bars) for _, bars in hosts)
     says = f"{shown:,} attempts on {len(hosts):,} of {series['hosts_total']:,} hosts."
     words = key(done="done", failed="failed", lost="lost")
-    return {"name": "Who ran what", "html": words + rows_chart(hosts, axis, show_tick, says), "says": says}
+    drawn = rows_chart(hosts, axis, show_tick, says)
+    return {"name": "Who ran what", "html": words + drawn, "says": says, "wide": WIDE}
 
 
 def machine_pictures(series: Json, axis: Axis) -> list[Picture]:
@@ -121,19 +129,21 @@ def machine_pictures(series: Json, axis: Axis) -> list[Picture]:
     machines = series["machines"]
     if not machines:
         return []
-    rows = [(row["name"], [Bar(*bar) for bar in row["bars"]]) for row in machines]
+    kinds = MACHINE_KINDS if len(machines) > MOST_WITH_TASKS else None
+    rows = [(row["name"], [Bar(*bar) for bar in row["bars"] if kinds is None or bar[2] in kinds]) for row in machines]
     says = f"{len(machines):,} of {series['machines_total']:,} machines, from order to end."
     words = key(
-        boot="boots", spot="spot", **{"on-demand": "on-demand"}, hibernated="hibernated", lost="reclaimed or failed",
-        done="a task",
+        boot="boots", spot="spot, busy", **{"on-demand": "on-demand, busy"}, idle="idle", hibernated="hibernated",
+        lost="reclaimed or failed", **({} if kinds else {"done": "a task", "running": "a task that runs"}),
     )  # fmt: skip
-    found = [{"name": "Rented machines", "html": words + rows_chart(rows, axis, show_tick, says), "says": says}]
+    drawn = rows_chart(rows, axis, show_tick, says)
+    found = [{"name": "Rented machines", "html": words + drawn, "says": says, "wide": WIDE}]
     price = [(t_s, usd) for t_s, usd in series["price_per_h"]]
     if price:
         most = max(usd for _, usd in price)
         says = f"All machines together cost at most {show_usd(most)} an hour."
         drawn = steps_chart(price, axis, show_tick, show_usd, label=says, height=90.0, until_s=series["end_s"])
-        found.append({"name": "Price of all machines, per hour", "html": drawn, "says": says})
+        found.append({"name": "Price of all machines, per hour", "html": drawn, "says": says, "wide": WIDE})
     return found
 
 
@@ -153,7 +163,7 @@ def _cost(series: Json, axis: Axis) -> Picture | None:
 
 def key(**names: str) -> str:
     """What the colours mean."""
-    return "<p>" + "".join(f'<i class="key {kind}"></i>{name}' for kind, name in names.items()) + "</p>"
+    return "<p>" + "".join(f'<span><i class="key {kind}"></i>{name}</span> ' for kind, name in names.items()) + "</p>"
 
 
 def show_tick(seconds: float) -> str:

@@ -15,31 +15,11 @@ from windfall.escaping import visible
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760.0, 126.0, 20.0, 18.0, 34.0
 LANE, GAP = 14.0, 8.0
+TALL = 500.0
+"""Higher pictures have their times above, too."""
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 FAR = 1.25
 """A deadline further away than this many times what has happened is named at the edge instead of drawn."""
-STYLE = """
-.chart{overflow-x:auto}.chart svg{display:block;width:100%;min-width:560px;height:auto}
-.chart text{font:13px system-ui,sans-serif;fill:var(--soft)}.chart .name{fill:var(--ink)}
-.chart .grid{stroke:var(--line);stroke-width:1}.chart .limit{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:5 4}
-.chart .limit-name{fill:var(--bad)}.chart .curve{fill:none;stroke:var(--main);stroke-width:2}
-.chart .area{fill:var(--main);opacity:.13}.done{fill:var(--good)}.failed{fill:var(--bad)}.lost{fill:var(--odd)}
-.boot{fill:var(--wait)}.hibernated{fill:var(--soft)}.impossible{fill:var(--bad);opacity:.12}.dot{fill:var(--main)}
-.fan{fill:var(--main);opacity:.22}.middle{stroke:var(--main);stroke-width:1.5;stroke-dasharray:4 3}
-.mark{stroke:var(--odd);stroke-width:1.5;stroke-dasharray:2 3}.chart .mark-name{fill:var(--odd)}
-.spot{fill:#2f8f9d}.on-demand{fill:var(--main)}.cancelled{fill:var(--line)}
-.key.done{background:var(--good)}.key.spot{background:#2f8f9d}.key.failed{background:var(--bad)}.key.lost{background:var(--odd)}
-.key.boot{background:var(--wait)}.key.hibernated{background:var(--soft)}
-.key.on-demand{background:var(--main)}
-.hue0{fill:#3b7dd8}.hue1{fill:#3f9a68}.hue2{fill:#d08a1c}.hue3{fill:#9a62c7}.hue4{fill:#c8514a}.hue5{fill:#3f9aa8}
-.hue6{fill:#8a8f3a}.hue7{fill:#b8638f}.key.hue0{background:#3b7dd8}.key.hue1{background:#3f9a68}.key.hue2{background:#d08a1c}
-.key.hue3{background:#9a62c7}.key.hue4{background:#c8514a}.key.hue5{background:#3f9aa8}.key.hue6{background:#8a8f3a}
-.key.hue7{background:#b8638f}
-.is-done{fill:var(--good)}.key.is-done{background:var(--good)}.is-running{fill:var(--main)}.key.is-running{background:var(--main)}.is-ready{fill:var(--wait)}.key.is-ready{background:var(--wait)}
-.is-failed{fill:var(--bad)}.key.is-failed{background:var(--bad)}.is-blocked{fill:var(--odd)}.key.is-blocked{background:var(--odd)}.is-waiting{fill:var(--soft)}.key.is-waiting{background:var(--soft)}.is-cancelled{fill:var(--line)}.key.is-cancelled{background:var(--line)}
-.edge{stroke:var(--line);stroke-width:1.2}
-.key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 1em}
-""".strip()
 
 
 def escaped(text: str) -> str:
@@ -204,6 +184,8 @@ def framed(parts: Sequence[str], axis: Axis, height: float, show_s: Callable[[fl
             f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom:.1f}"/>'
             f'<text x="{x:.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{html.escape(show_s(tick))}</text>'
         )
+        if height > TALL and (axis.deadline_s is None or abs(x - min(axis.x(axis.deadline_s), WIDTH - 90)) > 80):
+            grid.append(f'<text x="{x:.1f}" y="{TOP - 5}" text-anchor="middle">{html.escape(show_s(tick))}</text>')
     deadline = []
     if axis.deadline_s is not None and axis.deadline_is_near:
         x = axis.x(axis.deadline_s)

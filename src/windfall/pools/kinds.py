@@ -119,11 +119,16 @@ class Front(Protocol):
     path: str
     validators: dict[str, str]
     """Commands that judge results, by the names that jobs say."""
+    pool: str
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
 
     async def administer(self, what: str, body: Any) -> dict[str, Any]:
         """Do what an operator says."""
+        ...
+
+    def volunteers(self) -> list[dict[str, Any]]:
+        """Everybody who lends hosts: `account`, `name` (empty unless they agreed), `hosts`, `done`, `credit`."""
         ...
 
 

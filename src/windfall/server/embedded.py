@@ -268,7 +268,7 @@ class Server:
     async def _serve(self, driver: Realtime, service: Service) -> None:
         assert self._web is not None
         driver.on_fatal = self._exit
-        watchdog = Watchdog(asyncio.get_running_loop(), lambda: self.on_hang())
+        watchdog = Watchdog(asyncio.get_running_loop(), lambda: self.on_hang(), answers=service.loop_times)
         try:
             await driver.start()
             watchdog.start()

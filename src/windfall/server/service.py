@@ -81,6 +81,9 @@ class Service:
         self.tails: dict[int, float] = {}
         """Jobs in their tail phase, since when; known of those that entered it while this server runs."""
         self.exchange_times = Timings()
+        self.loop_times = Timings()
+        """How long the event loop takes to answer a call from another thread, once a second."""
+        self.began_s = driver.clock()
         self.open_metrics = False
         """Whether `/metrics` needs no token."""
         self.serving = False
@@ -98,6 +101,16 @@ class Service:
     @property
     def state(self) -> State:
         return self.driver.state
+
+    @property
+    def hosts_waiting(self) -> int:
+        """Hosts whose request for work is held open."""
+        return len(self._hosts)
+
+    @property
+    def watchers(self) -> int:
+        """Requests that are answered when something changes."""
+        return len(self._watchers)
 
     def now(self) -> float:
         """Unix seconds, by the clock of the driver."""

@@ -1,4 +1,5 @@
-"""A thread that notices when the event loop stands still, which nothing on the loop can. Touches threads.
+"""A thread that notices when the event loop stands still, which nothing on the loop can, and measures how long it takes
+to answer. Touches threads.
 
 Counts its own ticks and not the clock: a process that was stopped (SIGSTOP, a suspended host) has not hung.
 """
@@ -9,6 +10,9 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from time import monotonic
+
+from windfall.drivers.timings import Timings
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +30,11 @@ class Watchdog:
         on_hang: Callable[[], None],
         limit_s: float = LIMIT_S,
         tick_s: float = TICK_S,
+        answers: Timings | None = None,
     ) -> None:
         self._loop, self._on_hang = loop, on_hang
         self._limit_s, self._tick_s = limit_s, tick_s
+        self._answers_in = Timings() if answers is None else answers
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -43,7 +49,7 @@ class Watchdog:
         while not self._stopped.wait(self._tick_s):
             ran = threading.Event()
             try:
-                self._loop.call_soon_threadsafe(ran.set)
+                self._loop.call_soon_threadsafe(self._ran, ran, monotonic())
             except RuntimeError:  # the loop is closed
                 return
             if not self._answers(ran):
@@ -51,6 +57,11 @@ class Watchdog:
                     log.critical("the event loop has not run for %g s: something on it waits or works", self._limit_s)
                     self._on_hang()
                 return
+
+    def _ran(self, ran: threading.Event, asked_s: float) -> None:
+        """On the loop."""
+        self._answers_in.add(monotonic() - asked_s)
+        ran.set()
 
     def _answers(self, ran: threading.Event) -> bool:
         ticks = 0

@@ -13,8 +13,9 @@ from tests.support.server.cluster import cluster
 
 pytestmark = pytest.mark.slow
 
-PAGES = ("overview", "pools", "hosts", "machines", "money", "decisions", "policies", "plan")
+PAGES = ("overview", "pools", "hosts", "machines", "fleets", "money", "decisions", "policies", "plan", "system")
 LOOKED_AT = ("machines", "job/1")
+SHARED = ("fleet/night", "site/lab")
 NASTY = "<img src=x onerror=document.title='hacked'>&amp;"
 FAILS = "printf '\\033[31mred\\033[0m\\n'; echo '<b>bold</b>' >&2; exit 3"
 
@@ -52,6 +53,8 @@ def served(tmp_path_factory):
         until(lambda: failed.status()["state"] == "failed" and rented.status()["state"] == "done")
         running = client.submit(["sh", "-c", "echo begun; sleep 600"], range(2), name="running")
         client.submit(["true"], range(1_000_000), name="million", policies={"JobRequirements": "Host.Slots > 99"})
+        client.create_fleet("night", ["cloud"])
+        client._transport.post("/v1/sites", {"name": "lab", "instance": {"vcpu": 1.0}})
         until(lambda: running.status()["tasks"]["running"])
         yield made
         for job in client.jobs():
@@ -75,7 +78,7 @@ def test_every_page_of_an_empty_server_is_shown(tmp_path, visit):
 def test_every_page_is_shown_and_fits_a_phone_and_a_screen_reader(served, visit, dark):
     width = 390 if dark else 1280
     visitor = visit(served, "admin", dark=dark, width=width)
-    for where in (*PAGES, "job/1", "job/2", "job/3", "job/4", "tasks/1", "tasks/4", "task/1/0", "task/3/0"):
+    for where in (*PAGES, "job/1", "job/2", "job/3", "job/4", "tasks/1", "tasks/4", "task/1/0", "task/3/0", *SHARED):
         text = visitor.open(where)
         assert not visitor.page.title().startswith("hacked") and "\x1b" not in text
         assert (dark and where not in LOOKED_AT) or visitor.judged() == [], where
@@ -142,6 +145,10 @@ def test_actions_are_asked_for_once_more(served, visit):
     page.get_by_role("button", name="pause pool cloud").click()
     page.locator("dialog").get_by_role("button", name="pause").click()
     page.get_by_role("button", name="resume pool cloud").wait_for()
+    visitor.open("fleets")
+    page.get_by_role("button", name="pause fleet night").click()
+    page.locator("dialog").get_by_role("button", name="pause").click()
+    page.get_by_role("button", name="resume fleet night").wait_for()
 
 
 def test_somebody_who_only_looks_is_offered_no_action(served, visit):
@@ -167,10 +174,10 @@ def test_other_deadlines_are_simulated_with_the_offers_of_the_server(served, vis
     visitor = visit(served, "read")
     visitor.open("plan")
     visitor.page.fill("input[name=tasks]", "5")
-    visitor.page.fill("input[name=deadlines]", "20m, 1h")
+    visitor.page.fill("input[name=deadlines]", "1h")
     visitor.page.get_by_role("button", name="Simulate").click()
     visitor.page.locator("section[aria-label=Forecast] svg").wait_for()
-    assert visitor.page.locator("section[aria-label=Forecast] tbody tr").count() == 2
+    assert visitor.page.locator("section[aria-label=Forecast] tbody tr").count() == 1
 
 
 def test_the_keyboard_reaches_the_content_and_the_pages(served, visit):

@@ -177,3 +177,40 @@ def test_bills_and_decisions_of_a_server_that_rents_nothing_are_empty(server):
     assert server.get("/v1/machines/pictures")[1]["pictures"] == []
     status, told = server.post("/v1/what-if", {"tasks": 10, "estimate_s": 60, "deadlines_s": [3600]})
     assert status == 400 and "rented" in told["error"]["message"]
+
+
+def test_the_server_tells_about_itself(server):
+    server.submit(3)
+    server.exchange("h")
+    server.service.loop_times.add(0.004)
+    server.service.loop_times.add(99.0)
+    _, told = server.get("/v1/system")
+    assert told["jobs"] == 1 and told["tasks"] == 3 and told["hosts"] == 1 and told["illness"] == ""
+    assert told["times"]["exchange"]["count"] == 1
+    assert told["times"]["loop"] | {"what": ""} == {
+        "what": "", "count": 2, "mean_s": 49.502, "half_s": 0.005, "most_s": None,
+    }  # fmt: skip
+    assert told["queues"]["hosts_waiting_for_work"] == 0 and told["memory_bytes"] > 1e6
+    assert "windfall_loop_seconds_count" in ask(server, "GET", "/metrics", token=server.token)[2].decode()
+
+
+def test_a_volunteer_is_named_only_if_they_agreed(server):
+    def volunteers():
+        shown = {"hosts": 1, "done": 2, "credit": 3.5}
+        return [{"account": 1, "name": "", **shown}, {"account": 2, "name": "<b>Ada</b>", **shown, "credit": 9.0}]
+
+    assert server.get("/v1/volunteers")[1]["fronts"] == 0
+    server.service.fronts["/grid/"] = SimpleNamespace(pool="boinc", volunteers=volunteers)
+    _, told = server.get("/v1/volunteers")
+    assert [row["name"] for row in told["volunteers"]] == ["<b>Ada</b>", ""] and told["sums"]["credit"] == 12.5
+
+
+def test_every_file_of_the_console_is_in_the_package():
+    import tomllib
+    from fnmatch import fnmatch
+    from pathlib import Path
+
+    root = Path(__file__).parents[3]
+    patterns = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["windfall"]
+    static = [path.name for path in (root / "src/windfall/console/static").iterdir()]
+    assert [name for name in static if not any(fnmatch(f"x/{name}", pattern) for pattern in patterns)] == []

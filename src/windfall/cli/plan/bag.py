@@ -209,59 +209,25 @@ def _is_job(asked: Asked) -> bool:
 
 def _running(asked: Asked) -> Ready:
     """What is left of a job on a server, simulated from now on as if nothing were rented yet."""
-    from windfall.planning.contract import BAG
-    from windfall.planning.estimates import GUESSED
-    from windfall.planning.offers import Offer
-    from windfall.planning.registry import known_planner
-    from windfall.sim.studies.forecast import Question, supply_of
+    from windfall.sim.studies.left import from_the_start, offers_in, question_left
 
     with asked.place.open() as client:
         left = client.job(asked.job).unfinished()
     if asked.whole:
-        left = _from_the_start(left)
-    classes = left["classes"]
-    if left["workflow"]:
-        raise BadInput(
-            f"job {left['job']} '{left['name']}' is a workflow: what is left of one cannot be simulated yet",
-            hint="its plan as a whole: windfall plan --workflow FILE",
-        )
-    if not classes:
-        raise BadInput(f"job {left['job']} '{left['name']}' has ended: nothing is left to plan", hint="windfall status")
-    if any(each["estimate_s"] is None for each in classes) and not asked.estimate:
-        raise BadInput(f"nothing is known of the run times of job {left['job']} yet", hint="try: --estimate 5m")
-    guess_s = parse_duration(asked.estimate, "--estimate") if asked.estimate else 0.0
+        left = from_the_start(left)
     there = f"as if its {plural(left['machines'], 'machine')} were not there, " if left["machines"] else ""
     assumed = [] if asked.whole else [f"{there}running tasks start again"]
     warnings: list[str] = []
-    if asked.offers_file or asked.pools_file:
-        supplies = _supplies(asked, (), assumed, warnings)
-    else:
-        offers = [{key: value for key, value in row.items() if value is not None} for row in left["offers"]]
-        supplies = tuple(supply_of(Offer(**offer)) for offer in offers)
+    supplies = _supplies(asked, (), assumed, warnings) if asked.offers_file or asked.pools_file else offers_in(left)
     if not supplies:
         raise BadInput(f"job {left['job']} rents no machines", hint="say what it could rent: --offers offers.toml")
-    seen_s = tuple(classes[0]["run_times_s"]) if len(classes) == 1 and len(classes[0]["run_times_s"]) >= 5 else ()
-    deadline_s, compared = _compared(asked, left["deadline_in_s"])
-    budget_usd = parse_money(asked.budget, "--budget") / 1e6 if asked.budget else left["budget_left_usd"]
-    question = Question(
-        estimates_s=tuple(each["estimate_s"] or guess_s for each in classes for _ in range(each["tasks"])),
-        memory_bytes=tuple(each["memory_bytes"] for each in classes for _ in range(each["tasks"])),
-        seen_s=seen_s, spread=GUESSED.spread if asked.spread is None else asked.spread,
-        spread_is_guessed=asked.spread is None,
-        cpus=ceil(max(each["cpus"] for each in classes)), supplies=supplies,
-        resources=largest(each["resources"] for each in classes),
-        planner=known_planner(asked.planner or left["planner"], BAG),
-        confidence=left["confidence"] if asked.confidence is None else asked.confidence, budget_usd=budget_usd,
+    question = question_left(
+        left, supplies, guess_s=parse_duration(asked.estimate, "--estimate") if asked.estimate else None,
+        spread=asked.spread, planner=asked.planner, confidence=asked.confidence,
+        budget_usd=parse_money(asked.budget, "--budget") / 1e6 if asked.budget else None,
     )  # fmt: skip
+    deadline_s, compared = _compared(asked, left["deadline_in_s"])
     return Ready(left["name"], question, deadline_s, compared.variants(question), assumed, warnings)
-
-
-def _from_the_start(left: dict[str, Any]) -> dict[str, Any]:
-    """The job as it was submitted: all its tasks, its whole deadline and budget, no machine yet."""
-    classes = [each | {"tasks": each["of"]} for each in left["classes"]]
-    return left | {
-        "classes": classes, "deadline_in_s": left["deadline_s"], "budget_left_usd": left["budget_usd"], "machines": 0,
-    }  # fmt: skip
 
 
 def _read(asked: Asked) -> Submission:

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from windfall.errors import BadInput
-from windfall.figures.timeline import STYLE as CHARTS
+from windfall.figures.look import PALETTE
+from windfall.figures.look import STYLE as CHARTS
 from windfall.figures.timeline import escaped
 
 STYLE = """
-:root{color-scheme:light dark;--back:#fff;--ink:#1d2530;--soft:#5b6675;--line:#dfe4ea;--main:#2f6fb5;--good:#3f8f64;
---bad:#c0392b;--odd:#8e5bb5;--wait:#d9a514}
-@media(prefers-color-scheme:dark){:root{--back:#14181d;--ink:#e6eaef;--soft:#9aa5b3;--line:#2c343e;--main:#6aa9e9;
---good:#5cb888;--bad:#ef7a6d;--odd:#b48be0;--wait:#e3bb4a}}
 body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;background:var(--back);
 color:var(--ink)}h1{font-size:1.5em}h2{font-size:1.1em;margin:2em 0 .4em}img{max-width:100%;background:#fff}
 table{border-collapse:collapse;font-size:.9em}td,th{text-align:left;padding:.25em .9em .25em 0;vertical-align:top}
@@ -44,7 +41,7 @@ def write(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
             f"<!doctype html><html lang=en><meta charset=utf-8><title>{escaped(title)}</title>"
-            f"<meta name=viewport content='width=device-width'><style>{STYLE}{CHARTS}</style>"
+            f"<meta name=viewport content='width=device-width'><style>{PALETTE}{STYLE}{CHARTS}</style>"
             f"<h1>{escaped(title)}</h1>{text}{images}{after}</html>"
         )
     except OSError as error:

@@ -7,13 +7,16 @@ import * as tasks from "./tasks.js";
 import * as supply from "./supply.js";
 import * as money from "./money.js";
 import * as planning from "./planning.js";
+import * as fleets from "./fleets.js";
+import * as system from "./system.js";
 
 const PAGES = [
   ["overview", "Overview", overview.page], ["pools", "Pools", supply.pools], ["hosts", "Hosts", supply.hosts],
-  ["machines", "Machines", supply.machines], ["money", "Money", money.page], ["decisions", "Decisions", planning.decisions],
-  ["policies", "Policies", planning.policies], ["plan", "Plan", planning.plan],
+  ["machines", "Machines", supply.machines], ["fleets", "Fleets", fleets.list], ["money", "Money", money.page], ["decisions", "Decisions", planning.decisions],
+  ["policies", "Policies", planning.policies], ["plan", "Plan", planning.plan], ["system", "System", system.page],
 ];
-const ROUTES = { ...Object.fromEntries(PAGES.map(([name, , page]) => [name, page])), job: job.page, tasks: tasks.list, task: tasks.one };
+const ROUTES = { ...Object.fromEntries(PAGES.map(([name, , page]) => [name, page])), job: job.page, tasks: tasks.list, task: tasks.one, fleet: fleets.fleet, site: fleets.site };
+const BELOW = { job: "overview", tasks: "overview", task: "overview", fleet: "fleets", site: "fleets" };
 
 const main = document.getElementById("main"), header = document.getElementById("top"), banner = document.getElementById("banner");
 // The first page after a load leaves the focus at the top, before the link that skips the navigation.
@@ -30,12 +33,14 @@ function place() {
 }
 
 function showHeader() {
-  const here = place().name;
-  const links = who ? PAGES.map(([name, title]) => h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === here && "page" }, title))) : [];
+  const name = place().name, here = BELOW[name] ?? name;
+  const links = who ? PAGES.map(([name, title]) => h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === here && (BELOW[place().name] ? "true" : "page") }, title))) : [];
   const me = who ? h("div", { class: "who" }, h("span", {}, `${who.role}${who.may.jobs ? "" : ": looks, changes nothing"}`), h("button", { type: "button", "data-act": "sign-out" }, "Sign out")) : "";
   const fresh = h("header", { id: "top" }, h("a", { class: "brand", href: "#/overview" }, h("img", { src: "/console/icon.svg", alt: "" }), "Windfall"),
     h("nav", { "aria-label": "Pages" }, h("ul", {}, links)), me);
   morph(header, fresh);
+  const at = header.querySelector("nav a[aria-current]"), row = at?.closest("nav");
+  if (row && row.scrollWidth > row.clientWidth) row.scrollLeft = at.offsetLeft - (row.clientWidth - at.offsetWidth) / 2;
 }
 
 function say(text, bad = false) {

@@ -46,7 +46,7 @@ export function drawn(html) {
 
 export function pictures(list) {
   if (!list.length) return h("p", { class: "soft" }, "There is nothing to draw yet.");
-  const made = h("div", { class: "pictures" }, list.map((each) => h("section", { "aria-label": each.name }, h("h2", {}, each.name), drawn(each.html))));
+  const made = h("div", { class: "pictures" }, list.map((each) => h("section", { "aria-label": each.name, class: each.wide && "wide" }, h("h2", {}, each.name), drawn(each.html))));
   for (const chart of made.querySelectorAll(".chart")) chart.setAttribute("tabindex", "0"), chart.setAttribute("role", "group"), chart.setAttribute("aria-label", "picture, can be scrolled");
   return made;
 }
@@ -101,7 +101,7 @@ export function table(caption, heads, rows, empty = "None.") {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     h("table", {}, h("caption", {}, caption),
       h("thead", {}, h("tr", {}, heads.map(([name, of]) => name ? h("th", { scope: "col", class: of }, name) : h("td", {})))),
-      h("tbody", {}, rows.map((cells) => h("tr", { "data-key": cells[0] instanceof Node ? cells[0].textContent : cells[0] }, cells.map((cell, place) => h("td", { class: kind(place) }, cell)))))));
+      h("tbody", {}, rows.map((cells) => h("tr", { "data-key": cells[0] instanceof Node ? cells[0].textContent : cells[0] }, cells.map((cell, place) => h("td", { class: kind(place), "data-name": heads[place]?.[0] || null }, cell)))))));
 }
 
 export const badge = (state) => h("span", { class: `badge ${String(state).replace(/[^a-z-]/g, "")}` }, state);

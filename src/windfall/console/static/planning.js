@@ -81,8 +81,8 @@ export const plan = {
   title: () => "Plan",
   watches: () => false,
   async load(where) {
-    const [{ jobs }, { offers }] = await Promise.all([get("/v1/jobs?limit=50&state=running"), get("/v1/machines?there=1&limit=0")]);
-    return { job: where.query.get("job") ?? "", jobs: jobs.filter((each) => each.money && !each.workflow), offers, pools: [...new Set(offers.map((each) => each.pool))] };
+    const [{ jobs }, { offers }] = await Promise.all([get("/v1/jobs?limit=50"), get("/v1/machines?there=1&limit=0")]);
+    return { job: where.query.get("job") ?? "", jobs: jobs.filter((each) => each.money || each.workflow), offers, pools: [...new Set(offers.map((each) => each.pool))] };
   },
   view(data, where, shown) {
     const { told, busy } = shown.state;
@@ -90,7 +90,8 @@ export const plan = {
       h("h1", {}, "Plan"),
       h("p", {}, "What another deadline would cost, simulated with the planner and the prices of now. Nothing is rented."),
       data.pools.length ? h("form", { class: "row", "data-act": "ask" },
-        h("label", {}, h("span", {}, "What is left of"), h("select", { name: "job" }, h("option", { value: "" }, "a job that is not submitted"), data.jobs.map((each) => h("option", { value: each.job, selected: String(each.job) === data.job }, `${each.job} ${each.name}`)))),
+        h("label", {}, h("span", {}, "Job or workflow"), h("select", { name: "job" }, h("option", { value: "" }, "a job that is not submitted"), data.jobs.map((each) => h("option", { value: each.job, selected: String(each.job) === data.job }, `${each.job} ${each.name} (${each.state})`)))),
+        h("label", {}, h("span", {}, "of which"), h("select", { name: "whole" }, h("option", { value: "" }, "what is left"), h("option", { value: "1" }, "the whole, once more"))),
         h("label", {}, h("span", {}, "Tasks of a new one"), h("input", { name: "tasks", inputmode: "numeric", size: "8", value: "100" })),
         h("label", {}, h("span", {}, "A task takes"), h("input", { name: "estimate", size: "8", placeholder: "5m", value: "5m" })),
         h("label", {}, h("span", {}, "Pool"), h("select", { name: "pool" }, h("option", { value: "" }, "all"), data.pools.map((pool) => h("option", { value: pool }, pool)))),
@@ -105,7 +106,7 @@ export const plan = {
       const said = Object.fromEntries(new FormData(form));
       const body = { job: said.job, pool: said.pool, deadlines_s: said.deadlines.split(",").filter((each) => each.trim()).map(seconds) };
       if (said.estimate.trim()) body.estimate_s = seconds(said.estimate);
-      if (!said.job) body.tasks = Number(said.tasks);
+      if (said.job) body.whole = said.whole === "1"; else body.tasks = Number(said.tasks);
       if (said.budget.trim()) body.budget_usd = Number(said.budget);
       shown.state.busy = true;
       shown.state.told = null;

@@ -1,4 +1,4 @@
-// Where work is done: pools, hosts with their record, rented machines and sites.
+// Where work is done: pools, hosts with their record, rented machines.
 
 import { badge, button, clock, dur, get, h, link, many, num, pictures, post, q, share, table, usd } from "./core.js";
 
@@ -87,20 +87,17 @@ function act(row, shown) {
 export const machines = {
   title: () => "Machines",
   async load() {
-    const [rented, drawn, sites] = await Promise.all([get("/v1/machines?limit=200"), get("/v1/machines/pictures"), get("/v1/sites")]);
-    return { ...rented, pictures: drawn.pictures, since: drawn.since_s, sites: sites.sites };
+    const [rented, drawn] = await Promise.all([get("/v1/machines?limit=200"), get("/v1/machines/pictures")]);
+    return { ...rented, pictures: drawn.pictures, since: drawn.since_s };
   },
   view: (data) => [
     h("h1", {}, "Machines"),
     data.machines.length ? [h("p", { class: "soft" }, `Time zero of the pictures is ${clock(data.since)}.`), pictures(data.pictures)] : "",
     table("Rented machines, the newest first", [["machine"], ["pool"], ["offer"], ["market"], ["job", "num"], ["state"], ["running", "num"], ["reserved", "num"], ["ordered"], ["boot", "num"], ["held", "num"], ["paid for", "num"], ["cost", "num"], ["hibernated", "num"], ["remark", "wide"]],
-      data.machines.map((row) => [`m${row.machine}`, row.pool, row.offer, row.market, row.fleet ? `fleet ${row.fleet}` : link(String(row.job), `#/job/${row.job}`), badge(row.phase), num(row.running), num(row.waiting), clock(row.requested_s), row.ready_s ? dur(row.ready_s - row.requested_s) : "-", dur(row.held_s), dur(row.paid_for_s), usd(row.cost_usd), num(row.hibernations), row.error || (row.taken_in_s !== null ? `will be reclaimed in ${dur(row.taken_in_s)}` : row.cause)]), "No machine has been rented."),
+      data.machines.map((row) => [`m${row.machine}`, row.pool, row.offer, row.market, row.fleet ? link(`fleet ${row.fleet}`, `#/fleet/${q(row.fleet)}`) : link(String(row.job), `#/job/${row.job}`), badge(row.phase), num(row.running), num(row.waiting), clock(row.requested_s), row.ready_s ? dur(row.ready_s - row.requested_s) : "-", dur(row.held_s), dur(row.paid_for_s), usd(row.cost_usd), num(row.hibernations), row.error || (row.taken_in_s !== null ? `will be reclaimed in ${dur(row.taken_in_s)}` : row.cause)]), "No machine has been rented."),
     h("h2", {}, "Offers"),
     table("What can be rented", [["pool"], ["offer"], ["market"], ["cores", "num"], ["speed", "num"], ["price", "num"], ["billing cycle", "num"], ["boot", "num"], ["limit", "num"], ["when reclaimed"]],
       data.offers.map((row) => [row.pool, row.offer, row.market, num(row.cores), num(row.speed, 2), usd(row.price_usd), dur(row.cycle_s), dur(row.lag_s), num(row.limit), row.market === "spot" ? row.when_taken : ""]), "Nothing is offered."),
-    h("h2", {}, "Sites"),
-    table("Hosts of one's own that are lent", [["site"], ["hosts", "num"], ["normal", "num"], ["preemptible", "num"], ["leaving", "num"], ["waiting", "num"], ["room", "num"], ["limit", "num"]],
-      data.sites.map((row) => [row.site, num(row.hosts_live), num(row.normal), num(row.preemptible), num(row.leaving), num(row.waiting), num(row.room), num(row.limit)]), "There is no site."),
     data.strangers.length ? [h("h2", {}, "Machines of others"), table("At a provider, and not this server's", [["pool"], ["id"], ["about", "wide"]], data.strangers.map((row) => [row.pool, row.id, row.about]))] : "",
   ],
 };

@@ -46,7 +46,18 @@ from windfall.server.http.uploads import Stalled
 from windfall.server.limits import RETRY_AFTER_S, TooBusy, TooLarge
 from windfall.server.pool_admin import PoolBusy
 from windfall.server.pool_tokens import OtherPool
-from windfall.server.queries import bills, by_pool, decisions, money, pictures, table, trying, what_if
+from windfall.server.queries import (
+    bills,
+    by_pool,
+    decisions,
+    money,
+    pictures,
+    system,
+    table,
+    trying,
+    volunteers,
+    what_if,
+)
 from windfall.server.queries import jobs as queries
 from windfall.server.queries.metrics import metrics
 from windfall.server.service import NotFound, Service
@@ -303,6 +314,8 @@ ROUTES: list[tuple[str, str, Handler, str, bool]] = [
     ("/v1/market", "GET", market.show, "read", False),
     ("/v1/market", "POST", market.import_, "admin", True),
     ("/v1/bills", "GET", bills.bills, "read", False),
+    ("/v1/system", "GET", system.system, "read", False),
+    ("/v1/volunteers", "GET", volunteers.volunteers, "read", False),
     ("/v1/decisions", "GET", decisions.decisions, "read", False),
     ("/v1/policies/test", "POST", trying.test, "read", False),
     ("/v1/what-if", "POST", what_if.what_if, "read", False),

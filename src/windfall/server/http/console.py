@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from windfall.console import KINDS, read_static
 from windfall.errors import BadCredentials, WindfallError
-from windfall.figures.timeline import STYLE
+from windfall.figures.look import PALETTE, STYLE
 from windfall.server.http import sessions
 from windfall.server.service import NotFound, Service
 
@@ -57,7 +57,7 @@ async def static(service: Service, request: Request) -> Response:
 
 def _file(service: Service, request: Request, name: str) -> Response:
     if not service.pages:
-        style = STYLE.encode()
+        style = f"{PALETTE}\n{STYLE}".encode()
         service.pages = {**read_static(), "charts.css": (style, KINDS[".css"], f'"{sha256(style).hexdigest()[:16]}"')}
     if name not in service.pages:
         raise NotFound(f"the console has no file '{name[:80]}'", code="no-such-path")

@@ -49,6 +49,7 @@ QUERIES: dict[str, dict[str, Json]] = {
     "/v1/timeouts": {"pool": TEXT},
     "/v1/hosts": {"state": TEXT, "limit": WHOLE, "after": TEXT},
     "/v1/machines": {"pool": TEXT, "job": TEXT, "there": FLAG, "limit": WHOLE},
+    "/v1/machines/pictures": {"fleet": TEXT},
     "/v1/decisions": {"job": TEXT, "limit": WHOLE, "acted": FLAG},
     "/v1/site/requests": {"site": TEXT, "state": TEXT},
     "/v1/site/requests/{request}": {"wait_s": SECONDS, "state": TEXT},

@@ -54,6 +54,8 @@ class _Figures:
         yield _histogram("windfall_exchange_seconds", "From a worker's request to its answer, without the time that it "
                          "waited for work.", service.exchange_times)  # fmt: skip
         yield _histogram("windfall_commit_seconds", "Writing one transaction of records.", driver.commit_times)
+        yield _histogram("windfall_loop_seconds", "The event loop answers a call, asked once a second.",
+                         service.loop_times)  # fmt: skip
 
 
 def _of_jobs(service: Service) -> Iterator[Metric]:

@@ -25,6 +25,7 @@ from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.renting.fleet import MachineState, owed_microusd, tariff_of
 from windfall.planning.contract import SPOT, Market
 from windfall.planning.offers import Offer
+from windfall.server.queries.graph_left import graph_of
 from windfall.server.service import Service
 
 Json = dict[str, Any]
@@ -158,7 +159,8 @@ async def unfinished(service: Service, request: Request) -> tuple[int, Json]:
 
 
 def left_of(service: Service, bag: Bag) -> Json:
-    """The unfinished tasks of a job by class, its deadline and budget from now on, and the offers of its pools."""
+    """The tasks of a job by class (unfinished ones, and `of` all), its deadline and budget from now on, and the offers
+    of its pools; `graph` of a workflow that is small enough to simulate."""
     now, state, rules = service.driver.clock(), service.state, bag.rules
     open_ = Counter(bag.class_of(task) for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
     all_ = Counter(bag.class_of(task) for task in range(bag.total))
@@ -176,7 +178,8 @@ def left_of(service: Service, bag: Bag) -> Json:
         "budget_usd": None if rules.budget_microusd is None else money.usd(rules.budget_microusd),
         "budget_left_usd": None if rules.budget_microusd is None else money.usd(max(0, rules.budget_microusd - spent)),
         "machines": len(state.fleet.there_of.get(state.fleet.serving(bag.number), {})),
-        "classes": [_class(service, bag, index, count) | {"of": all_[index]} for index, count in sorted(open_.items())],
+        "classes": [_class(service, bag, index, open_[index]) | {"of": count} for index, count in sorted(all_.items())],
+        "graph": graph_of(state, bag),
         "offers": [
             offer_told(service, offer) for pool in pools_of(state, bag) for offer in state.fleet.offers.get(pool, ())
         ],

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from windfall.core.renting.shares import FLEET, shares_of
-from windfall.core.state.renting.fleet import REFUSED, MachineState
+from windfall.core.state.renting.fleet import REFUSED
 from windfall.figures.graph import graph_picture
 from windfall.figures.job import machine_pictures, pictures
 from windfall.figures.timeline import Axis
 from windfall.server.http import workflows
-from windfall.server.queries.series import copied, job_series, machine_series, task_boxes
+from windfall.server.http.fleets import found
+from windfall.server.queries.gantt import machine_series
+from windfall.server.queries.series import job_series
 from windfall.server.service import Service
 
 Json = dict[str, Any]
@@ -48,32 +48,19 @@ async def of_job(service: Service, request: Request) -> tuple[int, Json]:
     return 200, told
 
 
-def _hosts_by_job(service: Service, shown: list[MachineState]) -> dict[int, set[int]]:
-    """The jobs that machines have served, and on which of their hosts."""
-    found: dict[int, set[int]] = {}
-    for machine in shown:
-        own = machine.fleet in service.state.bags
-        for job in [machine.fleet] if own else shares_of(service.state, machine, service.driver.clock()):
-            if job != FLEET:
-                found.setdefault(job, set()).add(machine.host)
-    return found
-
-
 async def of_machines(service: Service, request: Request) -> tuple[int, Json]:
-    """The newest machines of all jobs over time, with the price of all of them an hour."""
+    """The newest machines of all jobs, or of one fleet, over time, with the price of all of them an hour."""
     now = service.driver.clock()
-    known = service.state.fleet.machines
-    came = [machine for machine in known.values() if machine.cause != REFUSED]
+    name = request.query_params.get("fleet")
+    number = found(service, name).number if name else None
+    known = service.state.fleet.machines.values()
+    came = [machine for machine in known if machine.cause != REFUSED and number in (None, machine.fleet)]
     shown = came[-SHOWN:]
     if not shown:
         return 200, {"pictures": [], "since_s": now, "machines": 0}
     since_t = min(machine.requested_t for machine in shown)
     end_t = max(now if machine.ended_t is None else machine.ended_t for machine in shown)
-    boxes: dict[int, list[list[Any]]] = {}
-    for job, hosts in _hosts_by_job(service, shown).items():
-        drawn = await run_in_threadpool(task_boxes, copied(service, service.state.bags[job]), hosts)
-        for host, rows in drawn.items():
-            boxes.setdefault(host, []).extend(rows)
-    series = {**machine_series(shown, boxes, since_t, end_t), "end_s": end_t - since_t, "machines_total": len(came)}
+    drawn = await machine_series(service, shown, since_t, end_t)
+    series = {**drawn, "end_s": end_t - since_t, "machines_total": len(came)}
     shows = machine_pictures(series, Axis(max(end_t - since_t, 1e-3)))
     return 200, {"pictures": shows, "since_s": since_t, "machines": len(came)}

@@ -5,10 +5,8 @@ The columns are copied on the event loop (a few milliseconds for a million tasks
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
 from starlette.concurrency import run_in_threadpool
 
 from windfall.core.explain.jobs import timeouts_of
@@ -16,68 +14,23 @@ from windfall.core.explain.plan import money_of
 from windfall.core.renting.machines import machines_of
 from windfall.core.state.jobs.bags import FINAL, Bag
 from windfall.core.state.jobs.columns import CANCELLED, DONE
-from windfall.core.state.renting.fleet import FAILED, REFUSED, RELEASED, TAKEN, MachineState
 from windfall.numeric import np
 from windfall.server.queries.by_pool import FORGOTTEN
+from windfall.server.queries.columns_copy import Copied, copied
+from windfall.server.queries.gantt import KINDS, MOST_BARS, MOST_ROWS, Point, machine_series, summed
 from windfall.server.queries.money import ledger
 from windfall.server.service import Service
-from windfall.units import show_duration, show_usd
+from windfall.units import show_duration
 from windfall.wire.messages import CAUSES
 
 Json = dict[str, Any]
-Point = tuple[float, float]
-MOST_ROWS, MOST_BARS, MOST_POINTS, BINS, CELLS = 60, 2000, 300, 60, 30
+MOST_POINTS, BINS, CELLS = 300, 60, 30
 MOST_POOLS = 8
 LEAST_DONE = 10
 """Fewer ended tasks say nothing about when the others end."""
 WINDOWS = 8
 SURE = 1.645
 """Standard deviations to each side that nine of ten values fall into."""
-KINDS = {"done": "done", "lost": "lost", "preempted": "lost", "cancelled": "cancelled"}
-"""How the end of an attempt is drawn; everything else is a failure."""
-
-
-class Copied(Struct):
-    """The columns of a job at one moment, and what else the counting needs; a thread works on it."""
-
-    total: int
-    submitted_t: float
-    end_t: float
-    running: bool
-    state: bytes
-    start: bytes
-    end: bytes
-    host: bytes
-    cause: bytes
-    attempt: bytes
-    failures: bytes
-    losses: bytes
-    waste: int
-    pools: dict[int, str]
-    names: dict[int, str]
-
-
-def copied(service: Service, bag: Bag) -> Copied:
-    columns, hosts = bag.columns, service.state.hosts.values()
-    over = bag.finished_t is not None
-    end_t = (bag.tally.last_result_t or bag.finished_t) if over else service.driver.clock()
-    return Copied(
-        total=bag.total,
-        submitted_t=bag.submitted_t,
-        end_t=end_t or service.driver.clock(),
-        running=not over,
-        state=columns.state.tobytes(),
-        start=columns.start.tobytes(),
-        end=columns.end.tobytes(),
-        host=columns.host.tobytes(),
-        cause=columns.cause.tobytes(),
-        attempt=columns.attempt.tobytes(),
-        failures=columns.failures.tobytes(),
-        losses=columns.losses.tobytes(),
-        waste=bag.tally.waste,
-        pools={host.number: host.pool for host in hosts},
-        names={host.number: host.name for host in hosts},
-    )
 
 
 async def job_series(service: Service, bag: Bag) -> Json:
@@ -88,8 +41,7 @@ async def job_series(service: Service, bag: Bag) -> Json:
     deadline_s = bag.rules.deadline_s
     tail_t = service.tails.get(bag.number)
     rented = machines_of(service.state, service.state.fleet.serving(bag.number))
-    boxes = await run_in_threadpool(task_boxes, copy, {machine.host for machine in shown_of(rented)})
-    machines = machine_series(rented, boxes, bag.submitted_t, copy.end_t)
+    machines = await machine_series(service, rented, bag.submitted_t, copy.end_t)
     costs = sorted(step for row in ledger(service, bag)["machines"] for step in cycles_of(row, bag.submitted_t))
     timeouts = [row["timeout_s"] for row in timeouts_of(service.state, bag) if row["basis"] != "prior"]
     counted = await run_in_threadpool(count, copy)
@@ -222,82 +174,6 @@ def _bars(copy: Copied, host: Any, start: Any, end: Any, attempt: Any) -> Json:
     return {"hosts": listed, "hosts_total": len(numbers)}
 
 
-# --- machines ---------------------------------------------------------------------------------------------------------
-
-
-def shown_of(machines: Sequence[MachineState]) -> list[MachineState]:
-    """Machines that came, spread evenly over all of them."""
-    came = [machine for machine in machines if machine.cause != REFUSED]
-    return came[:: max(1, -(-len(came) // MOST_ROWS))]
-
-
-def task_boxes(copy: Copied, hosts: set[int]) -> dict[int, list[list[Any]]]:
-    """By host: (start, end, kind, title) of the last attempts that ended there; Unix seconds."""
-    host = np.frombuffer(copy.host, np.uint32)
-    start, end = np.frombuffer(copy.start, np.float64), np.frombuffer(copy.end, np.float64)
-    mine = np.flatnonzero((np.frombuffer(copy.attempt, np.uint32) > 0) & np.isin(host, list(hosts - {0})))
-    found: dict[int, list[list[Any]]] = {}
-    for task in mine[np.argsort(end[mine])[-MOST_BARS:]].tolist():
-        cause = CAUSES[copy.cause[task]]
-        title = f"task {task}: {show_duration(float(end[task] - start[task]))}, {cause}"
-        bar = [float(start[task]), float(end[task]), KINDS.get(cause, "failed"), title]
-        found.setdefault(int(host[task]), []).append(bar)
-    return found
-
-
-def machine_series(
-    machines: Sequence[MachineState], boxes: dict[int, list[list[Any]]], since_t: float, now: float
-) -> Json:
-    """Machines from their order to their end with their tasks, and the price of all of them an hour.
-
-    Seconds since `since_t`. Tasks stand below the bar of their machine: where there are none, it is idle.
-    """
-    came = [machine for machine in machines if machine.cause != REFUSED]
-    rows = []
-    for machine in shown_of(machines):
-        tasks = [
-            [start - since_t, end - since_t, kind, title] for start, end, kind, title in boxes.get(machine.host, ())
-        ]
-        bars = [*_spans(machine, since_t, now), *tasks]
-        rows.append({"name": f"{machine.name} {machine.offer.name}", "bars": bars})
-    return {"machines": rows, "machines_total": len(came), "price_per_h": _price(came, since_t, now)}
-
-
-def _spans(machine: MachineState, since_t: float, now: float) -> list[list[Any]]:
-    """What it did: booted, was there, was hibernated, and how it ended."""
-    ended_t = now if machine.ended_t is None else machine.ended_t
-    ready_t = ended_t if machine.ready_t is None else machine.ready_t
-    cost = f"{machine.offer.name} {machine.name}, {show_usd(machine.offer.price_usd)} a cycle"
-    spans: list[list[Any]] = [[machine.requested_t, ready_t, "boot", f"{cost}: boots"]]
-    at = ready_t
-    for from_t, to_t in machine.sleeps:
-        until_t = ended_t if to_t is None else to_t
-        spans.append([at, from_t, machine.offer.market, f"{cost}: up"])
-        spans.append([from_t, until_t, "hibernated", f"{cost}: hibernated"])
-        at = until_t
-    spans.append([at, ended_t, machine.offer.market, f"{cost}: up"])
-    if machine.cause in (TAKEN, FAILED):
-        said = {TAKEN: "reclaimed by its provider", FAILED: f"failed: {machine.error}"}[machine.cause]
-        spans.append([ended_t, ended_t, "lost", f"{cost}: {said}"])
-    elif machine.cause == RELEASED:
-        spans[-1][3] = f"{cost}: up, then given back"
-    kept = [span for span in spans if span[1] > span[0] or span[2] == "lost"]
-    return [[start - since_t, end - since_t, kind, title] for start, end, kind, title in kept]
-
-
-def _price(machines: Sequence[MachineState], since_t: float, now: float) -> list[Point]:
-    """Dollars an hour of all machines that are up, in steps."""
-    steps: list[Point] = []
-    for machine in machines:
-        rate = machine.offer.price_usd * 3600.0 / machine.offer.cycle_s if machine.offer.cycle_s else 0.0
-        ended_t = now if machine.ended_t is None else machine.ended_t
-        edges = [machine.requested_t, *(t for sleep in machine.sleeps for t in sleep if t is not None), ended_t]
-        if machine.sleeps and machine.sleeps[-1][1] is None:
-            edges.pop()  # hibernated to the end: the price is off already
-        steps += [(t - since_t, rate if place % 2 == 0 else -rate) for place, t in enumerate(edges)]
-    return thinned(summed(sorted(steps)))
-
-
 def cycles_of(row: Json, began_t: float) -> list[Point]:
     """(seconds since submission, dollars) of every billing cycle; cycles stand still while a machine is hibernated."""
     if not row["cycles"]:
@@ -310,22 +186,3 @@ def cycles_of(row: Json, began_t: float) -> list[Point]:
         (min(start_s + number * row["cycle_s"] * stretch, ended_t - began_t), each_usd)
         for number in range(row["cycles"])
     ]
-
-
-def summed(steps: Sequence[Point]) -> list[Point]:
-    """Running sums of sorted steps, thinned; empty for no steps."""
-    points: list[Point] = []
-    total = 0.0
-    for t_s, change in steps:
-        total += change
-        if points and points[-1][0] == t_s:
-            points[-1] = (t_s, max(0.0, total))
-        else:
-            points.append((t_s, max(0.0, total)))
-    return thinned([(0.0, 0.0), *points] if points and points[0][0] > 0 else points)
-
-
-def thinned(points: list[Point]) -> list[Point]:
-    """At most `MOST_POINTS` of them, the last one always."""
-    every = -(-len(points) // MOST_POINTS)
-    return points if every <= 1 else [*points[:-1:every], points[-1]]

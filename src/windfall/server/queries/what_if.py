@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from math import ceil
 from typing import Annotated, Any
 
 import msgspec
@@ -19,7 +18,6 @@ from windfall.bounds import Name, Seconds
 from windfall.errors import BadInput, WindfallError
 from windfall.figures.charts import front_chart
 from windfall.figures.job import show_tick
-from windfall.resources import largest
 from windfall.server.http.bodies import typed_body
 from windfall.server.queries.money import left_of, offer_told
 from windfall.server.service import Service
@@ -41,6 +39,8 @@ class WhatIfBody(Struct):
     pool: Name = ""
     deadlines_s: Annotated[list[Seconds], Meta(max_length=8)] = []
     budget_usd: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    whole: bool = False
+    """The job from its start, as if it were submitted now; otherwise what is left of it."""
 
 
 class TooSlow(WindfallError):
@@ -60,25 +60,14 @@ async def what_if(service: Service, request: Request) -> tuple[int, Json]:
 
 
 def _question(service: Service, body: WhatIfBody) -> tuple[Any, str, float | None]:
-    from windfall.planning.contract import BAG
-    from windfall.planning.estimates import GUESSED
-    from windfall.planning.offers import Offer
-    from windfall.planning.registry import known_planner
-    from windfall.sim.studies.forecast import Question, supply_of
+    from windfall.sim.studies.left import from_the_start, offers_in, question_left
     from windfall.sim.studies.what_if import Asked
 
     left = left_of(service, service.bag(body.job)) if body.job else _new(service, body)
-    if left["workflow"]:
-        raise BadInput("what is left of a workflow cannot be simulated yet", hint="windfall plan --workflow FILE")
-    classes = left["classes"]
-    if not classes:
-        raise BadInput("the job has ended: nothing is left to plan")
+    left = from_the_start(left) if body.whole else left
     if not left["offers"]:
         raise BadInput("nothing can be rented for it", hint="a server with --pools pools.toml offers machines")
-    if any(each["estimate_s"] is None for each in classes) and not body.estimate_s:
-        raise BadInput("nothing is known of the run times yet", hint="say how long a task takes")
-    guess_s = body.estimate_s or 0.0
-    tasks = sum(each["tasks"] for each in classes)
+    tasks = sum(each["tasks"] for each in left["classes"])
     if tasks > MOST_SIMULATED:
         raise BadInput(
             f"{tasks:,} tasks take too long to simulate here", hint="windfall plan JOB --what-if deadline=..."
@@ -88,17 +77,7 @@ def _question(service: Service, body: WhatIfBody) -> tuple[Any, str, float | Non
     deadlines_s = list(body.deadlines_s) or [factor * own_s for factor in FACTORS if own_s]
     if not deadlines_s:
         raise BadInput("a plan needs a deadline", hint="name some, as in 1h, 2h, 4h")
-    offers = [{key: value for key, value in row.items() if value is not None} for row in left["offers"]]
-    seen_s = tuple(classes[0]["run_times_s"]) if len(classes) == 1 and len(classes[0]["run_times_s"]) >= 5 else ()
-    question = Question(
-        estimates_s=tuple(each["estimate_s"] or guess_s for each in classes for _ in range(each["tasks"])),
-        memory_bytes=tuple(each["memory_bytes"] for each in classes for _ in range(each["tasks"])),
-        seen_s=seen_s, spread=GUESSED.spread, spread_is_guessed=True,
-        cpus=ceil(max(each["cpus"] for each in classes)), resources=largest(each["resources"] for each in classes),
-        supplies=tuple(supply_of(Offer(**offer)) for offer in offers),
-        planner=known_planner(left["planner"], BAG), confidence=left["confidence"],
-        budget_usd=left["budget_left_usd"] if body.budget_usd is None else body.budget_usd,
-    )  # fmt: skip
+    question = question_left(left, offers_in(left), guess_s=body.estimate_s, budget_usd=body.budget_usd)
     return Asked(question, sorted(set(deadlines_s))), left["name"], own_s
 
 
@@ -110,10 +89,10 @@ def _new(service: Service, body: WhatIfBody) -> Json:
     pools = [body.pool] if body.pool else list(fleet.offers)
     return {
         "name": "a new job", "workflow": False, "planner": "", "confidence": 0.95, "deadline_in_s": None,
-        "budget_left_usd": None, "machines": 0,
+        "deadline_s": None, "budget_usd": None, "budget_left_usd": None, "machines": 0, "graph": None,
         "classes": [
             {"tasks": body.tasks, "estimate_s": body.estimate_s, "run_times_s": [], "memory_bytes": 0, "cpus": 1,
-             "resources": {}}
+             "resources": {}, "of": body.tasks}
         ],
         "offers": [offer_told(service, offer) for pool in pools for offer in fleet.offers.get(pool, ())],
     }  # fmt: skip

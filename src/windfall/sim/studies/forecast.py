@@ -20,6 +20,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from windfall import graph as graphs
 from windfall.core.events import PlanProposed
 from windfall.core.records import Record
 from windfall.planning.bags.feasibility import earliest_deadline_t
@@ -365,7 +366,7 @@ def bundled(question: Question, deadline_s: float) -> tuple[Question, int]:
     """
     mean_s = fmean(question.seen_s or question.estimates_s)
     size = min(ceil(question.tasks / MOST_TASKS), int(deadline_s * BUNDLE_SHARE / mean_s))
-    if size <= 1:
+    if size <= 1 or question.edges:
         return question, 1
     spread = question.spread
     if question.seen_s:
@@ -389,7 +390,7 @@ def bundled(question: Question, deadline_s: float) -> tuple[Question, int]:
 def earliest_s(question: Question) -> float:
     """The earliest deadline that all machines on offer together could meet if tasks took their expected run times.
 
-    Infinite if some task fits on no machine.
+    Infinite if some task fits on no machine. Of a workflow at least its longest chain on the fastest machine.
     """
     mean_s = fmean(question.seen_s) if question.seen_s else None
     kinds = Counter(
@@ -403,4 +404,18 @@ def earliest_s(question: Question) -> float:
     offers = tuple(supply.offer for supply in question.supplies)
     snapshot = Snapshot(t=0.0, deadline_t=inf, tasks={}, machines=(), offers=offers, groups=groups)
     found = earliest_deadline_t(snapshot, MARGIN_S)
-    return found if isinf(found) else float(ceil(found))
+    return found if isinf(found) else float(ceil(max(found, _longest_chain_s(question))))
+
+
+def _longest_chain_s(question: Question) -> float:
+    """Of a workflow: the longest chain of tasks on the fastest machine on offer, behind the shortest boot."""
+    if not question.edges:
+        return 0.0
+    shape = graphs.from_edges(question.tasks, question.edges)
+    ends_s = [0.0] * question.tasks
+    for task in shape.order():
+        before_s = max((ends_s[parent] for parent in shape.parents_of(task)), default=0.0)
+        ends_s[task] = before_s + question.estimates_s[task]
+    offers = [supply.offer for supply in question.supplies]
+    speeds = [max(offer.speed.values()) if isinstance(offer.speed, dict) else offer.speed for offer in offers]
+    return min(offer.lag_s for offer in offers) + max(ends_s) / max(speeds)
