@@ -179,6 +179,13 @@ def test_bills_and_decisions_of_a_server_that_rents_nothing_are_empty(server):
     assert status == 400 and "rented" in told["error"]["message"]
 
 
+def test_the_console_knows_whose_jobs_a_token_sees(server):
+    token = server.service.tokens.create("read", "tester", 0.0, None, "ada")
+    status, _, body = ask(server, "POST", "/v1/console/session", {"token": token}, **OWN)
+    assert status == 200 and json.loads(body)["user"] == "ada"
+    assert ask(server, "GET", "/v1/system", token=token)[0] == 403
+
+
 def test_the_server_tells_about_itself(server):
     server.submit(3)
     server.exchange("h")

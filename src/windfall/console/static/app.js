@@ -15,6 +15,8 @@ const PAGES = [
   ["machines", "Machines", supply.machines], ["fleets", "Fleets", fleets.list], ["money", "Money", money.page], ["decisions", "Decisions", planning.decisions],
   ["policies", "Policies", planning.policies], ["plan", "Plan", planning.plan], ["system", "System", system.page],
 ];
+// What somebody sees whose token shows the jobs of one user alone.
+const OF_USER = ["overview", "pools", "hosts"];
 const ROUTES = { ...Object.fromEntries(PAGES.map(([name, , page]) => [name, page])), job: job.page, tasks: tasks.list, task: tasks.one, fleet: fleets.fleet, site: fleets.site };
 const BELOW = { job: "overview", tasks: "overview", task: "overview", fleet: "fleets", site: "fleets" };
 
@@ -34,8 +36,8 @@ function place() {
 
 function showHeader() {
   const name = place().name, here = BELOW[name] ?? name;
-  const links = who ? PAGES.map(([name, title]) => h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === here && (BELOW[place().name] ? "true" : "page") }, title))) : [];
-  const me = who ? h("div", { class: "who" }, h("span", {}, `${who.role}${who.may.jobs ? "" : ": looks, changes nothing"}`), h("button", { type: "button", "data-act": "sign-out" }, "Sign out")) : "";
+  const links = who ? PAGES.filter(([name]) => !who.user || OF_USER.includes(name)).map(([name, title]) => h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === here && (BELOW[place().name] ? "true" : "page") }, title))) : [];
+  const me = who ? h("div", { class: "who" }, h("span", {}, `${who.role}${who.user ? ` of ${who.user}` : ""}${who.may.jobs ? "" : ": looks, changes nothing"}`), h("button", { type: "button", "data-act": "sign-out" }, "Sign out")) : "";
   const fresh = h("header", { id: "top" }, h("a", { class: "brand", href: "#/overview" }, h("img", { src: "/console/icon.svg", alt: "" }), "Windfall"),
     h("nav", { "aria-label": "Pages" }, h("ul", {}, links)), me);
   morph(header, fresh);
@@ -59,6 +61,9 @@ class Shown {
   }
 
   get signal() { return this.left.signal; }
+
+  // Whether the token sees more than the jobs of one user.
+  get all() { return !who?.user; }
 
   get may() { return who?.may ?? { jobs: false, hosts: false }; }
 

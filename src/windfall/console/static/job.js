@@ -25,7 +25,7 @@ export const page = {
       h("h1", {}, `${status.name || "job"} `, h("span", { class: "soft" }, `job ${status.job}`), " ", badge(status.state)),
       status.stopped ? h("p", { class: "bad" }, `Stopped: ${status.stopped}`) : "",
       actions(status, shown),
-      h("nav", { class: "actions", "aria-label": "More of this job" }, link("Tasks", `#/tasks/${status.job}`), status.plan ? link("Decisions", `#/decisions?job=${status.job}`) : "", status.plan ? link("What if?", `#/plan?job=${status.job}`) : "", link("Policies", `#/policies?job=${status.job}`)),
+      h("nav", { class: "actions", "aria-label": "More of this job" }, link("Tasks", `#/tasks/${status.job}`), shown.all && status.plan ? link("Decisions", `#/decisions?job=${status.job}`) : "", shown.all && status.plan ? link("What if?", `#/plan?job=${status.job}`) : "", shown.all ? link("Policies", `#/policies?job=${status.job}`) : ""),
       facts([
         ["tasks done", `${num(tasks.done)} of ${num(tasks.total)}`], ["running", num(tasks.running)], ["waiting", num(tasks.waiting)],
         ["failed", tasks.failed ? h("span", { class: "bad" }, num(tasks.failed)) : "0"], tasks.cancelled && ["cancelled", num(tasks.cancelled)],

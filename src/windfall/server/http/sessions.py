@@ -109,13 +109,12 @@ async def sign_in(service: Service, request: Request) -> Response | tuple[int, d
     else:
         raise BadInput("a token is needed", hint="make one: windfall token create --role read")
     row = service.tokens.row(ident)
-    if row is not None:
-        service.tokens.bearer_by_id(ident)
     if row is None:
         raise BadCredentials("the token of this link is gone", hint="make another one: windfall console")
+    user = service.tokens.bearer_by_id(ident).user
     if row.role not in ALLOWED["read"]:
         raise Forbidden(f"a token of role '{row.role}' may not look at jobs", hint="use one of role read")
-    response = _answer(row.role, row.name)
+    response = _answer(row.role, row.name, user)
     response.set_cookie(
         COOKIE, make_cookie(service.tokens, ident, now), max_age=int(LIFE_S), path="/", httponly=True,
         samesite="strict", secure=request.url.scheme == "https",
@@ -134,12 +133,13 @@ async def session(service: Service, request: Request) -> Response:
         ident, _ = read_cookie(service.tokens, value, service.driver.clock())
         row = service.tokens.row(ident)
         name = row.name if row is not None else ""
-    return _answer(bearer.role, name)
+    return _answer(bearer.role, name, bearer.user)
 
 
-def _answer(role: str, name: str) -> Response:
+def _answer(role: str, name: str, user: str = "") -> Response:
     told = {
-        "role": role, "name": name, "may": {"jobs": role in ALLOWED["submit"], "hosts": role in ALLOWED["admin"]},
+        "role": role, "name": name, "user": user,
+        "may": {"jobs": role in ALLOWED["submit"], "hosts": role in ALLOWED["admin"]},
     }  # fmt: skip
     return Response(msgspec.json.encode(told), media_type="application/json", headers={"cache-control": "no-store"})
 
