@@ -90,7 +90,7 @@ def test_the_report_shows_every_cell_and_each_statement_of_the_paper(tmp_path):
     assert "How the worlds were chosen" in text and "not the cheapest of the three" in text
     assert text.count("| hybrid |") == 16
     draw(summary, tmp_path)
-    assert {path.stem for path in tmp_path.glob("*.png")} == {f"figure{number}" for number in range(8, 15)}
+    assert {path.stem for path in tmp_path.glob("*.svg")} == {f"figure{number}" for number in range(8, 15)}
 
 
 def test_a_run_without_jobs_costs_nothing_and_is_reported():

@@ -157,7 +157,7 @@ def test_the_lab_writes_a_report_a_figure_and_one_document(tmp_path):
     summary = json.loads(result.output)
     assert summary["missed"]["3"] == dict.fromkeys(["omniscient", *PLANNERS], 0)
     assert min(summary["ratio"]["3"]["all"].values()) >= 1.0
-    assert {path.name for path in tmp_path.iterdir()} == {"spot-fleet.md", "spot-fleet.json", "spot-fleet.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {"spot-fleet.md", "spot-fleet.json", "spot-fleet.svg"}
 
 
 def test_a_deadline_that_the_work_does_not_fit_into_is_refused_before_anything_runs(tmp_path):

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from windfall.lab.opie.tables import SIZES
-from windfall.lab.opie.world import COLOURS, saturated_site
+from windfall.lab.opie.world import saturated_site
 from windfall.placement import Decision, Instance, Period, Request, Scheduler, Site
 from windfall.placement.baseline import Mode, PlainScheduler
 
@@ -201,16 +201,17 @@ def _print(rates: list[Rate]) -> None:
 
 
 def _draw(rates: list[Rate], out: Path) -> Path:
-    from windfall.figures.canvas import new_figure, save
+    from windfall.figures.sheet import Line, Panel, sheet, write
 
-    figure, axes = new_figure(1, 2, width=10, height=4.2, sharey=True)
-    for axis, what in zip(axes, ("normal, evicting", "preemptible"), strict=True):
-        for name in ("windfall", "one-pass", "retry", "default"):
-            points = [(r.hosts, r.median_us / 1e3) for r in rates if r.scheduler == name and r.requests == what]
-            if points:
-                axis.loglog(*zip(*points, strict=True), color=COLOURS[name], marker="o", label=name)
-        axis.set(title=f"{what} requests", xlabel="hosts")
-        axis.grid(alpha=0.3, which="both")
-    axes[0].set_ylabel("median time of a placement (ms)")
-    axes[1].legend()
-    return save(figure, out / "bench-place.png")
+    panels = []
+    for what in ("normal, evicting", "preemptible"):
+        lines = []
+        for hue, name in enumerate(("windfall", "one-pass", "retry", "default")):
+            mine = [rate for rate in rates if rate.scheduler == name and rate.requests == what]
+            x, y = [float(rate.hosts) for rate in mine], [rate.median_us / 1e3 for rate in mine]
+            lines.append(Line(x=x, y=y, name=name, hue=hue, dots=True))
+        y_name = "median time of a placement (ms)"
+        panels.append(
+            Panel(title=f"{what} requests", lines=lines, x_name="hosts", y_name=y_name, x_log=True, y_log=True)
+        )
+    return write(out / "bench-place.svg", sheet(panels, "Median time of a placement by the number of hosts."))

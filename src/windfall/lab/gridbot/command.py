@@ -10,7 +10,8 @@ import msgspec
 
 from windfall.cli.processes import processes
 from windfall.cli.show.output import console, note
-from windfall.figures.canvas import new_figure, save
+from windfall.figures.sheet import Line, Panel, sheet
+from windfall.figures.sheet import write as write_svg
 from windfall.lab.gridbot.experiments import EXPERIMENTS, Finding, Means
 
 
@@ -54,7 +55,7 @@ def command(
     if as_json:
         click.echo(_encoded([_plain(finding, scale) for finding in found]).decode())
     else:
-        note(f"written to {out}/gridbot-*.md, .png and .json")
+        note(f"written to {out}/gridbot-*.md, .svg and .json")
 
 
 def as_markdown(finding: Finding, scale: float) -> str:
@@ -90,10 +91,9 @@ def write(finding: Finding, out: Path, scale: float) -> None:
     (out / f"gridbot-{finding.name}.md").write_text(as_markdown(finding, scale))
     (out / f"gridbot-{finding.name}.json").write_bytes(msgspec.json.format(_encoded(_plain(finding, scale)), indent=1))
     if finding.curves:
-        figure, axes = new_figure(width=8)
-        for label, (x, y) in finding.curves.items():
-            axes.plot(x, y, label=label)
-        axes.set(title=finding.title, **finding.axes)
-        axes.grid(alpha=0.3)
-        axes.legend()
-        save(figure, out / f"gridbot-{finding.name}.png")
+        lines = [
+            Line(x=[float(at) for at in x], y=[float(value) for value in y], name=label, hue=hue)
+            for hue, (label, (x, y)) in enumerate(finding.curves.items())
+        ]
+        panel = Panel(lines=lines, x_name=finding.axes.get("xlabel", ""), y_name=finding.axes.get("ylabel", ""))
+        write_svg(out / f"gridbot-{finding.name}.svg", sheet([panel], finding.title, title=finding.title))

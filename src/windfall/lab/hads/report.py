@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from windfall.figures.canvas import new_figure, save
+from windfall.figures.sheet import SOFT, Bars, Line, Mark, Panel, sheet, write
 from windfall.lab.hads.world import (
     DEADLINE_S,
     JOBS,
@@ -280,69 +280,63 @@ def _text_figures(summary: Row) -> list[str]:
 
 
 def figures(summary: Row, target: Path) -> None:
-    _draw_11(summary, target / "table11.png")
-    _draw_4(summary, target / "figure4.png")
-    _draw_5(summary, target / "figure5.png")
-    _draw_6(summary, target / "figure6.png")
+    _draw_11(summary, target / "table11.svg")
+    _draw_4(summary, target / "figure4.svg")
+    _draw_5(summary, target / "figure5.svg")
+    _draw_6(summary, target / "figure6.svg")
 
 
 def _draw_11(summary: Row, path: Path) -> None:
-    figure, axes = new_figure(1, 3, width=14.0, height=4.6, sharey=True)
     planners = [p for p in sorted({row["planner"] for row in summary["table_11"]}, key=_order) if "boot" not in p]
-    for axis, name in zip(axes, JOBS, strict=True):
-        for place, planner in enumerate(planners):
+    panels = []
+    for name in JOBS:
+        bars = []
+        for hue, planner in enumerate(planners):
             rows = {r["scenario"]: r for r in summary["table_11"] if r["job"] == name and r["planner"] == planner}
-            spots = [number + (place - len(planners) / 2) * 0.8 / len(planners) for number in range(len(SCENARIOS))]
-            heights = [rows[s]["cost_usd"] if s in rows else 0.0 for s in SCENARIOS]
-            axis.bar(spots, heights, width=0.8 / len(planners), label=planner)
-        for number, scenario in enumerate(SCENARIOS):
-            paper = PAPER_11[name][scenario][3]
-            axis.plot(
-                [number - 0.45, number + 0.4], [paper, paper], "k-", lw=1.5, label="paper" if not number else None
-            )
-        axis.set_title(name)
-        axis.set_xticks(range(len(SCENARIOS)), list(SCENARIOS))
-    axes[0].set_ylabel("mean cost, $")
-    axes[0].legend(fontsize=7)
-    save(figure, path)
+            values = [rows[s]["cost_usd"] if s in rows else float("nan") for s in SCENARIOS]
+            bars.append(Bars(name=planner, values=values, hue=hue))
+        lines = [
+            Line(x=[number - 0.45, number + 0.4], y=[PAPER_11[name][scenario][3]] * 2, name="paper", hue=SOFT)
+            for number, scenario in enumerate(SCENARIOS)
+        ]
+        panels.append(Panel(title=name, bars=bars, lines=lines, names=list(SCENARIOS), y_name="mean cost, $"))
+    write(path, sheet(panels, "Table 11: mean cost of each job in each scenario, by planner, beside the paper's."))
 
 
 def _draw_4(summary: Row, path: Path) -> None:
-    figure, axis = new_figure()
     names = list(summary["figure_4"])
-    for shift, (key, label) in enumerate((("ours_s", "ours"), ("paper_s", "paper"))):
-        heights = [(summary["figure_4"][name][key] or 0.0) / 60 for name in names]
-        axis.bar([place + 0.4 * shift - 0.2 for place in range(len(names))], heights, width=0.4, label=label)
-    axis.set_xticks(range(len(names)), names)
-    axis.set_ylabel("mean hibernation, minutes")
-    axis.legend()
-    save(figure, path)
+    bars = [
+        Bars(name=label, values=[(summary["figure_4"][name][key] or 0.0) / 60 for name in names], hue=hue)
+        for hue, (key, label) in enumerate((("ours_s", "ours"), ("paper_s", "paper")))
+    ]
+    panel = Panel(bars=bars, names=names, y_name="mean hibernation, minutes")
+    write(path, sheet([panel], "Figure 4: mean time in hibernation, ours and the paper's."))
 
 
 def _draw_5(summary: Row, path: Path) -> None:
-    figure, axes = new_figure(1, 3, width=13.0, height=4.2, sharey=True)
-    for axis, name in zip(axes, JOBS, strict=True):
+    panels = []
+    for name in JOBS:
         rows = [row for row in summary["figure_5"] if row["job"] == name]
-        for place, (what, label) in enumerate(PROCEDURES.items()):
-            spots = [number + (place - 2) * 0.16 for number in range(len(rows))]
-            axis.bar(spots, [row[what] for row in rows], width=0.16, label=label)
-        axis.set_xticks(range(len(rows)), [row["scenario"] for row in rows])
-        axis.set_title(name)
-    axes[0].set_ylabel("% of the hibernations")
-    axes[0].legend(fontsize=8)
-    save(figure, path)
+        bars = [
+            Bars(name=label, values=[row[what] for row in rows], hue=hue)
+            for hue, (what, label) in enumerate(PROCEDURES.items())
+        ]
+        scenarios = [row["scenario"] for row in rows]
+        panels.append(Panel(title=name, bars=bars, names=scenarios, y_name="% of the hibernations"))
+    write(path, sheet(panels, "Figure 5: what was done at hibernations."))
 
 
 def _draw_6(summary: Row, path: Path) -> None:
-    figure, axis = new_figure()
-    for planner, style in (("hads-as-printed", "--"), ("windfall", "-")):
-        for colour, k_r in zip(("tab:red", "tab:orange", "tab:green"), (0.0, 3.0, 7.0), strict=True):
+    lines = []
+    for planner, dashed in (("hads-as-printed", True), ("windfall", False)):
+        for hue, k_r in zip((4, 2, 1), (0.0, 3.0, 7.0), strict=True):
             rows = [row for row in summary["figure_6"] if row["planner"] == planner and row["k_r"] == k_r]
-            axis.plot([r["k_h"] for r in rows], [r["cost_usd"] for r in rows], style, color=colour, marker="o", ms=3,
-                      label=f"{planner}, k_r = {k_r:g}")  # fmt: skip
+            name = f"{planner}, k_r = {k_r:g}"
+            x, y = [r["k_h"] for r in rows], [r["cost_usd"] for r in rows]
+            lines.append(Line(x=x, y=y, name=name, hue=hue, dashed=dashed, dots=True))
     dear = next(row["on_demand_usd"] for row in summary["table_10"] if row["job"] == "J553")
-    axis.axhline(dear, color="k", lw=0.8, label="on demand only (HADS's schedule)")
-    axis.set_xlabel("expected hibernations within the deadline, k_h")
-    axis.set_ylabel("mean cost of J553, $")
-    axis.legend(fontsize=7)
-    save(figure, path)
+    panel = Panel(
+        lines=lines, x_name="expected hibernations within the deadline, k_h", y_name="mean cost of J553, $",
+        across=[Mark(dear, "on demand only (HADS's schedule)")],
+    )  # fmt: skip
+    write(path, sheet([panel], "Figure 6: cost by expected hibernations."))

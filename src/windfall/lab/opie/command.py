@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from windfall.figures.canvas import new_figure, save
+from windfall.figures.sheet import Bars, Line, Panel, sheet, write
 from windfall.lab import data
 from windfall.lab.opie.pods import FOLDER, Week, WeekResult, busiest_week, pods_of_week, read_pods, read_site
 from windfall.lab.opie.tables import SIZES, TABLES
-from windfall.lab.opie.world import COLOURS, empty_site, saturated_site
+from windfall.lab.opie.world import empty_site, saturated_site
 from windfall.placement import Cost, Count, Instance, Period, Request, Revenue, Scheduler, Site, Work
 from windfall.placement.baseline import Mode, PlainScheduler
 
@@ -131,7 +131,7 @@ def weeks(copies: Sequence[int], seed: int, tell: Callable[[str], None]) -> list
 def command(out: Path, seed: int, quick: bool, as_json: bool) -> None:
     """OPIE: tables 3 to 6, figure 2 up to 10,000 hosts, and a week of real pods per cost function.
 
-    Writes opie.md, opie.json and opie-*.png.
+    Writes opie.md, opie.json and opie-*.svg.
 
     \b
     windfall lab opie --out lab
@@ -148,9 +148,9 @@ def command(out: Path, seed: int, quick: bool, as_json: bool) -> None:
     skipped = "" if data.root() else "skipped: no trace data here (set WINDFALL_DATA)"
     document["weeks"] = [] if quick or skipped else weeks((1, 10), seed, tell)
     out.mkdir(parents=True, exist_ok=True)
-    _draw_figure_2(figure, out / "opie-figure2.png")
+    _draw_figure_2(figure, out / "opie-figure2.svg")
     if document["weeks"]:
-        _draw_weeks(document["weeks"], out / "opie-weeks.png")
+        _draw_weeks(document["weeks"], out / "opie-weeks.svg")
     report = _report(document, skipped)
     (out / "opie.md").write_text(report, encoding="utf-8")
     (out / "opie.json").write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2))
@@ -186,12 +186,12 @@ def _report(document: Mapping[str, Any], skipped: str) -> str:
             cells = [points.get((hosts, scenario, name)) for name in SCHEDULERS]
             shown = [f"{c['mean_ms']:.3g} ± {c['deviation_ms']:.2g}" if c else "" for c in cells]
             lines.append(f"| {hosts:,} | {scenario} | {' | '.join(shown)} |")
-    lines += ["", "![figure 2](opie-figure2.png)", "", "## A week of pods", ""]
+    lines += ["", "![figure 2](opie-figure2.svg)", "", "## A week of pods", ""]
     if not document["weeks"]:
         return "\n".join([*lines, skipped or "left out (--quick)", ""])
     for week in document["weeks"]:
         lines += _week_lines(week)
-    return "\n".join([*lines, "![a week of pods](opie-weeks.png)", ""])
+    return "\n".join([*lines, "![a week of pods](opie-weeks.svg)", ""])
 
 
 # column -> how it is shown
@@ -225,39 +225,29 @@ def _week_lines(week: Mapping[str, Any]) -> list[str]:
 
 
 def _draw_figure_2(points: Sequence[Latency], file: Path) -> None:
-    figure, axes = new_figure(1, len(SCENARIOS), width=12, height=4, sharey=True)
-    for axis, scenario in zip(axes, SCENARIOS, strict=True):
-        for name in SCHEDULERS:
+    panels = []
+    for scenario in SCENARIOS:
+        lines = []
+        for hue, name in enumerate(SCHEDULERS):
             series = [p for p in points if p.scheduler == name and p.scenario == scenario]
-            if series:
-                means = np.array([p.mean_ms for p in series])
-                deviations = np.array([p.deviation_ms for p in series])
-                below = np.minimum(deviations, means * 0.9)  # a logarithmic axis has no zero
-                axis.errorbar(
-                    [p.hosts for p in series],
-                    means,
-                    [below, deviations],
-                    color=COLOURS[name],
-                    marker="o",
-                    capsize=3,
-                    label=name,
-                )
-        axis.set(title=scenario, xlabel="hosts", xscale="log", yscale="log")
-        axis.grid(alpha=0.3, which="both")
-    axes[0].set_ylabel("time of a scheduling call (ms)")
-    axes[0].legend()
-    save(figure, file)
+            # A logarithmic axis has no zero: whiskers end above it.
+            spread = [(min(p.deviation_ms, 0.9 * p.mean_ms), p.deviation_ms) for p in series]
+            x, y = [float(p.hosts) for p in series], [p.mean_ms for p in series]
+            lines.append(Line(x=x, y=y, name=name, hue=hue, dots=True, spread=spread))
+        panels.append(Panel(title=scenario, lines=lines, x_name="hosts", y_name="a call (ms)", x_log=True, y_log=True))
+    write(file, sheet(panels, "Time of a scheduling call by the number of hosts, of each scheduler."))
 
 
 def _draw_weeks(found: Sequence[Mapping[str, Any]], file: Path) -> None:
     measures = {"evictions": "evictions", "work_lost_vcpu_h": "work lost (vCPU h)", "unbilled_usd": "unbilled (USD)"}
-    figure, axes = new_figure(len(found), len(measures), width=12, height=3.2 * len(found), squeeze=False)
-    for week, row in zip(found, axes, strict=True):
-        names = [outcome["way"] for outcome in week["outcomes"]]
-        for axis, (key, title) in zip(row, measures.items(), strict=True):
-            axis.barh(names, [outcome[key] for outcome in week["outcomes"]], color="tab:blue")
-            axis.invert_yaxis()
-            axis.set_title(f"{title}, best-effort x {week['copies']}", fontsize=10)
-            axis.grid(alpha=0.3, axis="x")
-            axis.tick_params(axis="y", labelleft=axis is row[0])
-    save(figure, file)
+    panels = []
+    for week in found:
+        for key, title in measures.items():
+            bars = [
+                Bars(name=outcome["way"], values=[outcome[key]], hue=hue)
+                for hue, outcome in enumerate(week["outcomes"])
+            ]
+            panels.append(Panel(title=f"{title}, best-effort x {week['copies']}", bars=bars, names=[""]))
+    write(
+        file, sheet(panels, "Evictions, work lost and what stays unbilled in a week, by cost of a victim.", columns=3)
+    )

@@ -9,9 +9,6 @@ import numpy as np
 from windfall.lab.opie.tables import CAPACITY, SIZES
 from windfall.placement import Host, Instance, Site
 
-# The same colour for a scheduler in every panel, whether or not the others are there.
-COLOURS = {"default": "tab:green", "retry": "tab:orange", "one-pass": "tab:blue", "windfall": "tab:red"}
-
 
 def empty_site(count: int) -> Site:
     return Site([Host(f"host-{h:06d}", CAPACITY) for h in range(count)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from windfall.figures.canvas import new_figure, save
+from windfall.figures.sheet import Bars, Line, Panel, sheet, write
 from windfall.lab.scs.load import APPLICATIONS, DEADLINES_H, FASTEST_PATH_S, PATTERNS, PER_HOUR
 
 PLANNERS = ("scs", "greedy", "gain", "windfall")
@@ -222,24 +222,18 @@ def draw(summary: Row, target: Path) -> None:
 
 def _draw_cells(summary: Row, target: Path) -> None:
     for application, number in FIGURES.items():
-        figure, panels = new_figure(2, 4, width=14, height=6, sharex=True)
-        for column, pattern in enumerate(PATTERNS):
-            for planner in PLANNERS:
+        panels = []
+        for field, name in (("cost_usd", "cost of the run ($)"), ("utilisation", "utilisation")):
+            for pattern in PATTERNS:
                 cells = [c for c in summary["cells"] if (c["application"], c["pattern"]) == (application, pattern)]
-                for row, field in enumerate(("cost_usd", "utilisation")):
-                    panels[row][column].plot(
-                        DEADLINES_H, [c[planner][field] for c in cells], marker="o", ms=4, label=planner
-                    )
-            panels[0][column].set_title(pattern)
-            panels[1][column].set_xlabel("deadline (h)")
-            for row in (0, 1):
-                panels[row][column].grid(alpha=0.3)
-                panels[row][column].set_ylim(bottom=0)
-        panels[0][0].set_ylabel("cost of the run ($)")
-        panels[1][0].set_ylabel("utilisation")
-        panels[0][0].legend(fontsize=8)
-        figure.suptitle(f"Figure {number}: {application}")
-        save(figure, target / f"figure{number}.png")
+                lines = [
+                    Line(x=DEADLINES_H, y=[c[planner][field] for c in cells], name=planner, hue=hue, dots=True)
+                    for hue, planner in enumerate(PLANNERS)
+                ]
+                panels.append(Panel(title=pattern, lines=lines, x_name="deadline (h)", y_name=name))
+        title = f"Figure {number}: {application}"
+        drawn = sheet(panels, f"{title}. Cost and utilisation by deadline.", columns=len(PATTERNS), title=title)
+        write(target / f"figure{number}.svg", drawn)
 
 
 def _draw_bars(summary: Row, target: Path) -> None:
@@ -249,24 +243,23 @@ def _draw_bars(summary: Row, target: Path) -> None:
         13: ("deadlines kept at 20 % lag error (pipeline, 1 h)", ("met_boot_error",), False),
     }
     for number, (title, fields, relative) in bars.items():
-        figure, panels = new_figure(1, len(fields), width=6 * len(fields), height=3.8, squeeze=False)
-        for axes, field in zip(panels[0], fields, strict=True):
-            for shift, planner in enumerate(PLANNERS):
-                entries = summary["patterns"].values()
-                values = [_ratio(e, planner, field) if relative else e[planner][field] for e in entries]
-                axes.bar(np.arange(len(PATTERNS)) + 0.22 * shift, values, width=0.2, label=planner)
-            axes.set_xticks(np.arange(len(PATTERNS)) + 0.22, PATTERNS)
-        panels[0][0].legend(fontsize=8)
-        figure.suptitle(f"Figure {number}: {title}")
-        save(figure, target / f"figure{number}.png")
+        panels = []
+        for field in fields:
+            entries = list(summary["patterns"].values())
+            groups = [
+                Bars(
+                    name=planner, hue=hue,
+                    values=[_ratio(e, planner, field) if relative else e[planner][field] for e in entries],
+                )
+                for hue, planner in enumerate(PLANNERS)
+            ]  # fmt: skip
+            panels.append(Panel(bars=groups, names=list(PATTERNS)))
+        write(target / f"figure{number}.svg", sheet(panels, title, title=f"Figure {number}: {title}"))
 
 
 def _draw_overhead(summary: Row, target: Path) -> None:
-    figure, axes = new_figure(width=6, height=3.8)
-    sizes = [row["jobs"] for row in summary["overhead"]]
-    axes.loglog(sizes, [row["loop_s"] for row in summary["overhead"]], marker="o")
-    axes.set_xlabel("jobs")
-    axes.set_ylabel("one loop (s)")
-    axes.grid(alpha=0.3)
-    axes.set_title("Figure 14: overhead, 100 classes, 16 types")
-    save(figure, target / "figure14.png")
+    title = "Figure 14: overhead, 100 classes, 16 types"
+    rows = summary["overhead"]
+    line = Line(x=[float(row["jobs"]) for row in rows], y=[row["loop_s"] for row in rows], dots=True)
+    panel = Panel(lines=[line], x_name="jobs", y_name="one loop (s)", x_log=True, y_log=True)
+    write(target / "figure14.svg", sheet([panel], title, title=title))

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from windfall.errors import BadInput
-from windfall.figures.canvas import new_figure, save
+from windfall.figures.sheet import Line, Mark, Panel, sheet, write
 from windfall.lab import cases, data
 from windfall.lab.spot.bound import omniscient_usd
 from windfall.lab.spot.trace import Series, read_series, run, terms_of
@@ -145,30 +145,36 @@ def markdown(summary: dict[str, Any], starts: int, seed: int | None = None) -> s
 
 
 def draw(summary: dict[str, Any], path: Path) -> None:
-    """A dot per series and planner, a line at each planner's ratio of sums."""
+    """A dot per series and planner, a bar at each planner's ratio of sums."""
     names = [*PLANNERS, LEFT_OUT]
-    figure, axes = new_figure(1, len(summary["ratio"]), width=10, height=4.5, sharey=True, squeeze=False)
-    for axis, (hours, groups) in zip(axes[0], summary["ratio"].items(), strict=True):
+    panels = []
+    for hours, groups in summary["ratio"].items():
+        lines = []
         for place, name in enumerate(names):
             values = [ratios[name] for group, ratios in groups.items() if group.endswith(".json")]
-            axis.plot([place] * len(values), values, "o", alpha=0.5, color=f"C{place}")
-            axis.plot([place - 0.3, place + 0.3], [groups["all"][name]] * 2, color="black")
-            axis.annotate(
-                f"{groups['all'][name]:.3f}", (place, groups["all"][name]), (0, 4), textcoords="offset points"
+            lines.append(Line(x=[float(place)] * len(values), y=values, hue=place, joined=False))
+            level = groups["all"][name]
+            lines.append(Line(x=[place - 0.3, place + 0.3], y=[level] * 2, name=f"{name}: {level:.3f}", hue=place))
+        goal = GOALS.get(float(hours))
+        panels.append(
+            Panel(
+                title=f"deadline {hours} h", lines=lines, names=names, y_name="cost / omniscient cost",
+                across=[Mark(goal, f"goal {goal}")] if goal else [], y_span=_span(lines),
             )
-        if goal := GOALS.get(float(hours)):
-            axis.axhline(goal, color="grey", linestyle=":", label=f"goal {goal}")
-            axis.legend(loc="upper left")
-        axis.set_title(f"deadline {hours} h")
-        axis.set_xticks(range(len(names)), [name.replace(", ", ",\n") for name in names], rotation=20, ha="right")
-    axes[0][0].set_ylabel("cost / omniscient cost (dots: series)")
-    save(figure, path)
+        )  # fmt: skip
+    write(path, sheet(panels, "Cost beside the least possible one, of each planner on each series.", columns=2))
+
+
+def _span(lines: list[Line]) -> tuple[float, float]:
+    """From a little below the least value: all ratios are 1 and more."""
+    values = [value for line in lines for value in line.y]
+    return min(0.98, *values), 1.02 * max(values)
 
 
 def run_one(
     root: Path, deadlines: list[float], starts: int, terms: dict[str, float], run: Run, seed: int | None = None
 ) -> dict[str, Any]:
-    """One machine on every series long enough; writes spot.md, spot.json and spot.png."""
+    """One machine on every series long enough; writes spot.md, spot.json and spot.svg."""
     todo = all_cases(root, deadlines, starts, terms, seed)
     if not todo:
         raise BadInput(f"no series in {root} lasts {max(deadlines):g} h", hint="name a folder of series with --data")
@@ -176,7 +182,7 @@ def run_one(
     report = markdown(summary, starts, seed)
     (run.out / "spot.md").write_text(report)
     (run.out / "spot.json").write_text(json.dumps(summary, indent=1) + "\n")
-    draw(summary, run.out / "spot.png")
+    draw(summary, run.out / "spot.svg")
     return {"summary": summary, "report": report}
 
 
@@ -233,7 +239,7 @@ def command(
     """Run every planner on every series from many starts, beside the omniscient cost.
 
     For one machine that cost is exact; for fleets, zones and changing prices it is a lower bound. The planners run tick
-    by tick in a model of their own, without the engine. Writes spot.md, spot.json and spot.png, and spot-fleet.md and
+    by tick in a model of their own, without the engine. Writes spot.md, spot.json and spot.svg, and spot-fleet.md and
     so on for the other experiments.
 
     Example: windfall lab spot --starts 3

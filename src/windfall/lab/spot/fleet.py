@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windfall.errors import BadInput
-from windfall.figures.canvas import new_figure, save
+from windfall.figures.sheet import Bars, Mark, Panel, sheet, write
 from windfall.lab import cases
 from windfall.lab.spot.bags import bag, run_bag
 from windfall.lab.spot.command import BOUND, Run, prior_without
@@ -138,27 +138,33 @@ def markdown(name: str, summary: dict[str, Any], starts: int) -> str:
 
 def draw(name: str, summary: dict[str, Any], path: Path) -> None:
     """Bars: each planner in each world."""
-    figure, axes = new_figure(len(summary["ratio"]), 1, width=9, height=6.5, sharex=True, squeeze=False)
-    for axis, (hours, groups) in zip(axes[:, 0], summary["ratio"].items(), strict=True):
+    panels = []
+    for hours, groups in summary["ratio"].items():
         worlds = sorted(groups, key=lambda group: (group != "all", group))
         names = planners_in(name)
-        width = 0.8 / len(names)
-        for place, planner in enumerate(names):
-            at = [index + (place - (len(names) - 1) / 2) * width for index in range(len(worlds))]
-            axis.bar(at, [groups[world][planner] for world in worlds], width, label=planner)
-        axis.axhline(1.0, color="black", linewidth=0.8)
-        axis.set_ylim(0.9, 1.2 * max(groups[world][planner] for world in worlds for planner in names))
-        axis.set_title(f"{TITLES[name]}, deadline {hours} h")
-        axis.set_ylabel("cost / lower bound")
-        axis.set_xticks(range(len(worlds)), worlds, rotation=15, ha="right")
-    axes[0, 0].legend(ncols=4, loc="upper right")
-    save(figure, path)
+        bars = [
+            Bars(name=planner, values=[groups[world][planner] for world in worlds], hue=hue)
+            for hue, planner in enumerate(names)
+        ]
+        most = 1.1 * max(groups[world][planner] for world in worlds for planner in names)
+        title = f"{TITLES[name]}, deadline {hours} h"
+        panels.append(
+            Panel(
+                title=title,
+                bars=bars,
+                names=worlds,
+                y_name="cost / lower bound",
+                y_span=(0.9, most),
+                across=[Mark(1.0)],
+            )
+        )
+    write(path, sheet(panels, "Cost beside the lower bound, of each planner in each world.", columns=1))
 
 
 def run_worlds(
     name: str, root: Path, deadlines: list[float], starts: int, terms: dict[str, float], run_cases: Run
 ) -> dict[str, Any]:
-    """One experiment; writes spot-NAME.md, .json and .png."""
+    """One experiment; writes spot-NAME.md, .json and .svg."""
     todo = all_cases(name, root, deadlines, starts, terms)
     if not todo:
         raise BadInput(f"no trace for '{name}' lasts {max(deadlines):g} h", hint="try a shorter --deadline-h")
@@ -166,5 +172,5 @@ def run_worlds(
     report = markdown(name, summary, starts)
     (run_cases.out / f"spot-{name}.md").write_text(report)
     (run_cases.out / f"spot-{name}.json").write_text(json.dumps(summary, indent=1) + "\n")
-    draw(name, summary, run_cases.out / f"spot-{name}.png")
+    draw(name, summary, run_cases.out / f"spot-{name}.svg")
     return {"summary": summary, "report": report}

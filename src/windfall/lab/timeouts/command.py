@@ -16,7 +16,7 @@ import numpy as np
 
 from windfall.cli.show.output import console
 from windfall.cli.timeout.command import jsonable
-from windfall.figures.canvas import new_figure, save
+from windfall.figures.sheet import SOFT, Line, Mark, Panel, sheet, write
 from windfall.lab.data import root
 from windfall.lab.timeouts import egee
 from windfall.lab.timeouts.learning import Pool, best_fixed, learned_wait, play_fixed, play_learner, turnaround
@@ -114,40 +114,50 @@ def classical_figures(out: Path) -> tuple[Any, str]:
 def pair_of_curves(
     out: Path, number: int, name: str, law: LatencyLaw, limits: tuple[float, float], rhos: tuple[float, float]
 ) -> str:
-    figure, panels = new_figure(1, 2, width=9.5, height=3.8)
-    t = np.linspace(*limits, 600)
-    for axes, rho in zip(panels, rhos, strict=True):
+    t = np.linspace(*limits, 300)
+    panels = []
+    for rho in rhos:
         process = Process(law, rho)
-        axes.plot(t, process.expected(t), color="tab:red", label="$E_J$")
+        expected = process.expected(t)
+        lines = [Line(x=t.tolist(), y=expected.tolist(), name="expected time of a job", hue=4)]
         if math.isfinite(law.mean()):
             asymptote = law.mean() + rho / (1 - rho) * t
-            axes.plot(t, asymptote, color="grey", ls=":", label="asymptote" if rho else "no timeout ($E_R$)")
+            lines.append(
+                Line(
+                    x=t.tolist(),
+                    y=asymptote.tolist(),
+                    name="asymptote (without loss: no timeout)",
+                    hue=SOFT,
+                    dashed=True,
+                )
+            )
         best = best_timeout(process)
-        if best.timeout_s:
-            axes.axvline(best.timeout_s, color="black", lw=0.8, label=f"best: {best.timeout_s:.0f} s")
-        top = 2.5 * float(np.median(process.expected(t)))
-        axes.set(title=f"{name}, rho = {rho:g}: {best.kind}", xlabel="timeout (s)", ylabel="s", ylim=(0, top))
-        axes.legend()
-    return save(figure, out / f"figure-{number}.png").name
+        marks = [Mark(best.timeout_s, f"best: {best.timeout_s:.0f} s")] if best.timeout_s else []
+        top = 2.5 * float(np.median(expected))
+        title = f"{name}, rho = {rho:g}: {best.kind}"
+        panels.append(
+            Panel(title=title, lines=lines, x_name="timeout (s)", y_name="s", y_span=(0.0, top), upright=marks)
+        )
+    return write(out / f"figure-{number}.svg", sheet(panels, f"Expected time by timeout, {name} latencies.")).name
 
 
 def lognormal_factor(out: Path) -> str:
-    figure, axes = new_figure()
-    sigmas = np.linspace(1, 2, 41)
-    for rho in (0.0, 0.01, 0.05, 0.1, 0.2, 0.5):
-        factor = [best_timeout(Process(LogNormal(0.0, sigma), rho)).timeout_s for sigma in sigmas.tolist()]
-        axes.plot(sigmas, factor, label=f"rho = {rho:g}")
-    axes.set(xlabel="sigma", ylabel="K(sigma, rho)", title="best timeout of a log-normal latency, mu = 0")
-    axes.legend()
-    return save(figure, out / "figure-4.png").name
+    sigmas = np.linspace(1, 2, 41).tolist()
+    lines = []
+    for hue, rho in enumerate((0.0, 0.01, 0.05, 0.1, 0.2, 0.5)):
+        factor = [best_timeout(Process(LogNormal(0.0, sigma), rho)).timeout_s or math.nan for sigma in sigmas]
+        lines.append(Line(x=sigmas, y=factor, name=f"rho = {rho:g}", hue=hue))
+    title = "best timeout of a log-normal latency, mu = 0"
+    panel = Panel(title=title, lines=lines, x_name="sigma", y_name="K(sigma, rho)")
+    return write(out / "figure-4.svg", sheet([panel], title)).name
 
 
 def lognormal_speedup(out: Path) -> str:
-    figure, axes = new_figure()
-    sigmas = np.linspace(0.2, 2, 60)
-    axes.plot(sigmas, [best_timeout(Process(LogNormal(6.4, sigma))).speedup for sigma in sigmas.tolist()])
-    axes.set(xlabel="sigma", ylabel="E_R / E_J", title="speed-up by the best timeout, log-normal, mu = 6.4")
-    return save(figure, out / "figure-6.png").name
+    sigmas = np.linspace(0.2, 2, 60).tolist()
+    gain = [best_timeout(Process(LogNormal(6.4, sigma))).speedup or math.nan for sigma in sigmas]
+    title = "speed-up by the best timeout, log-normal, mu = 6.4"
+    panel = Panel(title=title, lines=[Line(x=sigmas, y=gain)], x_name="sigma", y_name="E_R / E_J")
+    return write(out / "figure-6.svg", sheet([panel], title)).name
 
 
 # --- section 4
@@ -180,7 +190,7 @@ def egee_section(out: Path, seeds: int) -> tuple[Any, str]:
         + table(head, body)
         + f"\nThe blend fitted again to the even probes: D_{fitted.ks_n} = {fitted.ks:.2f}, p = {fitted.p_value:.2g} "
         "(paper: 1.35, 0.051, on its own measurements).\n\n"
-        "![figure 7](figure-7.png)\n![figure 8](figure-8.png)\n"
+        "![figure 7](figure-7.svg)\n![figure 8](figure-8.svg)\n"
     )
     return {
         "law": law.params(),
@@ -192,30 +202,35 @@ def egee_section(out: Path, seeds: int) -> tuple[Any, str]:
 
 
 def figure_7(out: Path, without: Any, law: LatencyLaw) -> None:
-    figure, axes = new_figure()
     steps = survival(without.sample)
     blend = next(answer.fit.law for answer in without.laws if answer.fit.law.name == "blend")
-    axes.step(steps.times, 1 - steps.survive, where="post", color="tab:red", label="probes")
-    axes.plot(steps.times, blend.cdf(steps.times), "--", color="tab:green", label="fitted log-normal-Pareto blend")
-    axes.set(xlabel="latency (s)", ylabel="share that came back", xlim=(0, 3000), ylim=(0, 1.02))
-    axes.legend()
-    save(figure, out / "figure-7.png")
+    times = steps.times.tolist()
+    lines = [
+        Line(x=times, y=(1 - steps.survive).tolist(), name="probes", hue=4, steps=True),
+        Line(x=times, y=blend.cdf(steps.times).tolist(), name="fitted log-normal-Pareto blend", hue=1, dashed=True),
+    ]
+    panel = Panel(
+        lines=lines, x_name="latency (s)", y_name="share that came back", x_span=(0.0, 3000.0), y_span=(0.0, 1.02)
+    )
+    write(out / "figure-7.svg", sheet([panel], "Latencies of probes, and the law fitted to them."))
 
 
 def figure_8(out: Path, without: Any, with_outliers: Any) -> None:
-    figure, axes = new_figure()
-    t = np.linspace(180, 3000, 800)
-    for report, style, colour, label in (
-        (without, "-", "tab:red", "without outliers"),
-        (with_outliers, "--", "tab:green", "with 2.5 % outliers"),
+    t = np.linspace(180, 3000, 400)
+    lines, marks = [], []
+    for report, dashed, hue, label in (
+        (without, False, 4, "without outliers"),
+        (with_outliers, True, 1, "with 2.5 % outliers"),
     ):
         process = empirical_process(survival(report.sample))
-        axes.plot(t, process.expected(t), style, color=colour, label=label)
-        axes.axvline(report.best.timeout_s, color=colour, lw=0.7, ls=":")
-    axes.axhline(without.sample.mean(), color="grey", lw=0.8, label="no timeout ($E_R$)")
-    axes.set(xlabel="timeout (s)", ylabel="expected time of a job (s)", ylim=(250, 600))
-    axes.legend()
-    save(figure, out / "figure-8.png")
+        lines.append(Line(x=t.tolist(), y=process.expected(t).tolist(), name=label, hue=hue, dashed=dashed))
+        marks.append(Mark(report.best.timeout_s, f"best {label}: {report.best.timeout_s:.0f} s"))
+    mean = float(without.sample.mean())
+    lines.append(Line(x=[180.0, 3000.0], y=[mean, mean], name="no timeout", hue=SOFT))
+    panel = Panel(
+        lines=lines, x_name="timeout (s)", y_name="expected time of a job (s)", y_span=(250.0, 600.0), upright=marks
+    )
+    write(out / "figure-8.svg", sheet([panel], "Expected time of a job by timeout, on the EGEE probes."))
 
 
 # --- real logs

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import structs
 
 from windfall.errors import BadInput
-from windfall.figures.canvas import new_figure, save
+from windfall.figures.sheet import Line, Panel, sheet, write
 from windfall.lab import cases, data
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.bounds import work_bound_usd
@@ -90,7 +90,7 @@ def command(
     target.mkdir(parents=True, exist_ok=True)
     (target / "workflows.json").write_text(json.dumps({"summary": summary, "cases": rows}, indent=1))
     (target / "workflows.md").write_text(_markdown(summary, rows))
-    _figure(rows, target / "workflows.png")
+    _figure(rows, target / "workflows.svg")
     click.echo(json.dumps(summary) if as_json else _markdown(summary, []) + f"\nwritten to {target}/")
 
 
@@ -208,9 +208,10 @@ def _markdown(summary: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 
 
 def _figure(rows: list[dict[str, Any]], path: Path) -> None:
-    figure, panels = new_figure(1, 2, width=11, height=4.2, sharey=True)
-    for axes, billing in zip(panels, BILLING, strict=True):
-        for name in NAMES:
+    panels = []
+    for billing in BILLING:
+        lines = []
+        for hue, name in enumerate(NAMES):
             means = []
             for factor in FACTORS:
                 mine = [r for r in rows if r["billing"] == billing and r["factor"] == factor]
@@ -218,11 +219,8 @@ def _figure(rows: list[dict[str, Any]], path: Path) -> None:
                     r["planners"][name]["cost_usd"] / r["planners"]["windfall"]["cost_usd"]
                     for r in mine if r["planners"][name]["met"] and r["planners"]["windfall"]["met"]
                 ]  # fmt: skip
-                means.append(np.mean(ratios) if ratios else np.nan)
-            axes.plot(FACTORS, means, marker="o", ms=4, lw=2.2 if name == "windfall" else 1.2, label=name)
-        axes.set_title(f"billed by the {billing}")
-        axes.set_xlabel("deadline / critical path on the fastest type")
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel("mean cost / Windfall's")
-    panels[1].legend(fontsize=8)
-    save(figure, path)
+                means.append(float(np.mean(ratios)) if ratios else float("nan"))
+            lines.append(Line(x=FACTORS, y=means, name=name, hue=hue, dots=True))
+        title, x_name = f"billed by the {billing}", "deadline / critical path on the fastest type"
+        panels.append(Panel(title=title, lines=lines, x_name=x_name, y_name="mean cost / Windfall's"))
+    write(path, sheet(panels, "Mean cost of each planner beside Windfall's, by deadline."))
