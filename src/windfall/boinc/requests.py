@@ -22,6 +22,7 @@ MAX_REPORTS = 2000
 MAX_OTHERS = 10_000
 MAX_STDERR_CHARS = 64 << 10
 MAX_VALUE_CHARS = 250
+MAX_CLOCK_S = 1e10
 FINISHED, ABORTED = 5, 6
 """States of a result: computed and uploaded; aborted by server, user or client."""
 _TAG = re.compile(r"\s*<([a-z0-9_]{1,40})>([^<\n]{0,4096})</\1>\s*\Z")
@@ -82,6 +83,8 @@ class SchedulerRequest(Struct):
     reports: list[Report]
     held: list[str]
     """Results that the client has and has not finished or uploaded."""
+    now_t: float = 0.0
+    """The time by the client's clock; 0 if it does not say."""
 
 
 def read_request(body: bytes) -> SchedulerRequest:
@@ -116,6 +119,7 @@ def read_request(body: bytes) -> SchedulerRequest:
         key="\n".join(line.strip() for line in _block(head, "code_sign_key")).strip()[:2000],
         reports=[report for report in reports if report.name not in doubtful],
         held=list(dict.fromkeys([*others, *sorted(doubtful)])),
+        now_t=_number(_scalars(_block(head, "time_stats")).get("now", "0"), MAX_CLOCK_S),
     )
 
 

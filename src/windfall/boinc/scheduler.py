@@ -47,6 +47,8 @@ BOOT = "boinc"
 MAX_ROOM = 1000
 ROUND_TRIP_S = 20.0
 """From the end of a workunit to the begin of the next: clients act at ticks of seconds, whatever the network."""
+CLOCKS_AGREE_S = 300.0
+"""Clocks that differ by less are called right: a request may have been on its way for a while."""
 DOWNLOAD_FAILED = (0, 1, 2)
 ABORT_CAUSES = {202: CANCELLED, 197: TIME, 196: OOM, 198: OOM}
 """Why a client aborts a result, by its exit status; others are the volunteer's own wish, or a deadline."""
@@ -106,7 +108,15 @@ class Scheduler:
             again = [part for bundle in grouped(lost, MAX_ROOM) for part in _split(bundle, free)]
             bundles = [*again, *new]
             reply.work = await self._work(bundles[: self._front.settings.most_results])
+            ahead_s = self._clock_ahead_s(request)
+            for work in reply.work:
+                work.deadline_t += ahead_s
         return reply
+
+    def _clock_ahead_s(self, request: SchedulerRequest) -> float:
+        """How far the client's clock is ahead: it would give up at once what is due by a clock that lies behind."""
+        ahead_s = request.now_t - self._service.driver.clock() if request.now_t > 0 else 0.0
+        return ahead_s if abs(ahead_s) > CLOCKS_AGREE_S else 0.0
 
     # --- who asks ---
 

@@ -7,6 +7,7 @@ import os
 import random
 import shlex
 import sys
+import time
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -214,6 +215,17 @@ def test_preferences_are_replaced_only_for_who_agreed(world):
     agreed = FakeVolunteer(world.url, key, "a" * 32).call(wants=0.0)
     assert tag(agreed, "suspend_cpu_usage") == ["0"]
     assert "global_preferences" not in world.volunteer("Vic").call(wants=0.0)
+
+
+def test_report_deadlines_are_told_by_the_clock_of_the_client(world):
+    year_s = 365 * 86400.0
+    for ahead_s in (0.0, year_s, -year_s):
+        job = world.submit(1)
+        volunteer = world.volunteer("Wim")
+        volunteer.clock_ahead_s = ahead_s
+        (due,) = tag(volunteer.call(), "report_deadline")
+        assert abs(float(due) - time.time() - ahead_s - 7 * 86400) < 3600
+        job.cancel()
 
 
 def test_what_was_cancelled_is_aborted(world):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 import urllib.request
 
 BEGIN = """<scheduler_request>
@@ -17,6 +18,9 @@ BEGIN = """<scheduler_request>
     <cpu_req_secs>{wants:.6f}</cpu_req_secs>
     <cpu_req_instances>{idle:.6f}</cpu_req_instances>
     <platform_name>x86_64-pc-linux-gnu</platform_name>
+<time_stats>
+    <now>{now:.6f}</now>
+</time_stats>
 <host_info>
     <domain_name>fake</domain_name>
     <host_cpid>{cpid}</host_cpid>
@@ -65,12 +69,13 @@ class FakeVolunteer:
         self.held: dict[str, str] = {}
         """Results that it has, each with the certificate of its upload."""
         self.reports: dict[str, str] = {}
+        self.clock_ahead_s = 0.0
         self.says = lambda task: f"task {task}\n"
 
     def request(self, wants: float = 1000.0, idle: float | None = None) -> bytes:
         text = BEGIN.format(
             key=self.key, hostid=self.hostid, seqno=self.seqno, wants=wants, cpid=self.cpid, cpus=self.cpus,
-            idle=self.cpus if idle is None else idle,
+            idle=self.cpus if idle is None else idle, now=time.time() + self.clock_ahead_s,
         )  # fmt: skip
         others = "".join(
             f"    <other_result>\n        <name>{name}</name>\n    </other_result>\n"
