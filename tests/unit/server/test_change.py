@@ -33,7 +33,25 @@ def test_replication_and_memory_of_a_job_can_be_changed(tmp_path):
     assert (changed.classes[0].fixed_memory, changed.classes[0].memory_bytes) == (True, 2 << 30)
 
 
-@pytest.mark.parametrize("change", [{"replication": "often"}, {"max_replicas": 0}, {"fixed_memory": "yes"}])
+def test_what_tasks_need_can_be_changed_and_taken_away(tmp_path):
+    with asking(tmp_path / "state") as client:
+        job = client.submit("true {}", range(2), gpus=1, resources={"licence": 1})
+        job.change(resources={"gpus": 2, "licence": 0, "fpga": 0.5})
+        with pytest.raises(WindfallError, match="fpga"):
+            job.change(resources={"fpga": -1})
+    store = open_store(StateLocation(tmp_path / "state"))
+    try:
+        events = [decode_record(row.data).event for row in store.records(0, 1000)]
+    finally:
+        store.close()
+    (changed,) = [event for event in events if isinstance(event, JobChanged)]
+    assert changed.classes is not None and changed.classes[0].needs == (("fpga", 500), ("gpus", 2000))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"replication": "often"}, {"max_replicas": 0}, {"fixed_memory": "yes"}, {"resources": {"gpus": 0.00001}}],
+)
 def test_a_wrong_value_is_refused_with_its_name(tmp_path, change):
     with asking(tmp_path / "state") as client, pytest.raises(WindfallError, match=next(iter(change))):
         client.submit("true {}", range(5)).change(**change)

@@ -10,6 +10,7 @@ import click
 from windfall.cli.options import Place, json_option, literal, pairs, place_options, policy_options, policy_texts
 from windfall.cli.show.output import deadline_words, print_json
 from windfall.errors import BadInput
+from windfall.resources import GPUS, read_pairs
 from windfall.units import parse_deadline, parse_duration, parse_money, show_duration
 
 
@@ -19,6 +20,10 @@ from windfall.units import parse_deadline, parse_duration, parse_money, show_dur
 @click.option("--priority", type=float, metavar="P", help="Higher goes first.")
 @click.option("--memory", metavar="SIZE", help="2G, or 2G*attempt.")
 @click.option("--fixed-memory/--growing-memory", default=None, help="Too little memory: try with as much, or more.")
+@click.option("--gpus", type=float, metavar="N", help="GPUs per task; 0: none.")
+@click.option(
+    "--resource", "resources", multiple=True, metavar="NAME=N", help="Units per task; 0: none of it. Repeatable."
+)
 @click.option("--wall", metavar="TIME", help="Kill an attempt that takes longer.")
 @click.option("--max-failures", type=int, metavar="N", help="Attempts that may fail, per task.")
 @click.option("--max-losses", type=int, metavar="N", help="Attempts lost with their host, per task.")
@@ -74,6 +79,8 @@ def _body(
     wall: str | None,
     budget: str | None,
     attributes: tuple[str, ...],
+    gpus: float | None,
+    resources: tuple[str, ...],
     **plain: Any,
 ) -> dict[str, Any]:
     texts = policy_texts(plain)
@@ -84,6 +91,8 @@ def _body(
         body["budget_usd"] = parse_money(budget, "--budget") / 1e6
     if texts:
         body["policies"] = {name: text or None for name, text in texts.items()}
+    if resources or gpus is not None:
+        body["resources"] = read_pairs(resources) | ({} if gpus is None else {GPUS: gpus})
     if attributes:
         body["attributes"] = {name: literal(text) for name, text in pairs(attributes, "--attribute").items()}
     return body

@@ -17,6 +17,7 @@ from windfall.bounds import (
     BROKEN,
     MAX_MICROUSD,
     MAX_REPLICAS,
+    MAX_RESOURCES,
     MAX_TASKS,
     Amount,
     Attributes,
@@ -400,6 +401,7 @@ class Changes(Struct, kw_only=True, forbid_unknown_fields=True):
     replication: Literal["idle-slots", "queued"] | UnsetType = UNSET
     max_replicas: Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | UnsetType = UNSET
     fixed_memory: bool | UnsetType = UNSET
+    resources: Annotated[dict[Name, Amount], Meta(max_length=MAX_RESOURCES)] | UnsetType = UNSET
 
 
 def read_changes(body: bytes) -> Changes:
@@ -422,6 +424,9 @@ async def _change(service: Service, job: int, wanted: Changes) -> None:
         said["policies"] = {policy: text for policy, text in merged.items() if text is not None}
     if "attributes" in said:
         said["attributes"] = {**spec.attributes, **said["attributes"]}
+    if "resources" in said:
+        # None of a resource: the task does not need it any more.
+        said["resources"] = {name: units for name, units in {**spec.resources, **said["resources"]}.items() if units}
     if "budget_usd" in said:
         budget = said.pop("budget_usd")
         said["budget_microusd"] = None if budget is None else parse_money(budget)
