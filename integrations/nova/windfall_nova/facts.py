@@ -134,7 +134,7 @@ class Facts:
                 if not _is_building(uuid):
                     yield Server(uuid)  # a migration, or somebody else's consumer
                 continue
-            if instance.task_state is not None or instance.launched_at is None:
+            if instance.launched_at is None or (instance.task_state is not None and not is_leaving(instance)):
                 continue
             yield server_of(instance)
 
@@ -155,6 +155,11 @@ def instances(uuids: Sequence[str]) -> list[Any]:
             extra = ["flavor", "metadata", "system_metadata"]
             result.extend(objects.InstanceList.get_by_filters(targeted, wanted, expected_attrs=extra))
     return result
+
+
+def is_leaving(instance: Any) -> bool:
+    """It is being evicted: what it still holds may be claimed, too."""
+    return words.EVICTED_KEY in (instance.metadata or {})
 
 
 def server_of(instance: Any) -> Server:

@@ -26,7 +26,7 @@ from oslo_service import periodic_task
 from windfall_nova import options, swap
 from windfall_nova.choose import Choice, Chooser, cost_named, weighers_named
 from windfall_nova.evict import Evictor
-from windfall_nova.facts import VERSION, Facts, Placement, PlacementDown, instances, request_says, server_of
+from windfall_nova.facts import VERSION, Facts, Placement, PlacementDown, instances, is_leaving, request_says, server_of
 from windfall_nova.hosts import without_preemptible
 from windfall_nova.site import Amounts, Server
 
@@ -225,7 +225,8 @@ class PreemptingSchedulerManager(manager.SchedulerManager):
         result = []
         for uuid in victims:
             instance = found.get(uuid)
-            ready = instance is not None and instance.task_state is None and server_of(instance).victim
+            idle = instance is not None and (instance.task_state is None or is_leaving(instance))
+            ready = idle and server_of(instance).victim
             if not ready:
                 LOG.info("windfall: server %s cannot be evicted now", uuid)
                 result.append(Server(uuid))
@@ -234,14 +235,11 @@ class PreemptingSchedulerManager(manager.SchedulerManager):
 
     def _filter(self, context: Any, spec: Any, uuids: set[str]) -> tuple[dict[str, Any], dict[str, float]]:
         """Hosts that pass Nova's filters without their preemptible servers (h_n), as they are (h_f), and weighed so."""
-        full = {
-            state.uuid: state
-            for state in self.host_manager.get_host_states_by_uuids(context.elevated(), list(uuids), spec)
-        }
+        found = self.host_manager.get_host_states_by_uuids(context.elevated(), list(uuids), spec)
+        full = {state.uuid: state for state in found if self._is_up(state)}
         kept = self._facts.kept
         normal = [without_preemptible(full[uuid], kept.providers[uuid], kept.victims_on(uuid)) for uuid in full]
         passed = [full[state.uuid] for state in self.host_manager.get_filtered_hosts(normal, spec) or ()]
-        passed = [state for state in passed if self._is_up(state)]
         weights = {}
         if self._chooser.filters_all_first:
             weights = {one.obj.uuid: one.weight for one in self.host_manager.get_weighed_hosts(passed, spec)}

@@ -39,6 +39,7 @@ MODULES: tuple[str, ...] = (
     "tests.support.pools.slurm",
     "tests.support.ec2.world",
     "tests.support.pools.kubernetes_world",
+    "tests.support.openstack.world",
 )
 """Modules that register worlds of their own."""
 Open = Callable[..., Pool]

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
 from typing import Any, ClassVar
@@ -33,6 +34,14 @@ class Hypervisor(fake.FakeDriver):  # type: ignore[misc]
     stubborn: ClassVar[set[str]] = set()
     failing: ClassVar[set[str]] = set()
     """Hosts on which every server fails to start."""
+    powered_off: ClassVar[list[tuple[str, dict[str, str]]]] = []
+    """Servers that were shut down, with their metadata at that moment."""
+
+    consoles: ClassVar[dict[str, str]] = {}
+    """What servers have written to their consoles."""
+
+    def get_console_output(self, context: Any, instance: Any) -> str:
+        return self.consoles.get(instance.uuid, "")
 
     def init_host(self, host: str) -> None:
         super().init_host(host)
@@ -47,6 +56,7 @@ class Hypervisor(fake.FakeDriver):  # type: ignore[misc]
     def power_off(self, instance: Any, timeout: int = 0, retry_interval: int = 0) -> None:
         if instance.uuid in self.stubborn:
             raise RuntimeError("the server does not react")
+        self.powered_off.append((instance.uuid, dict(instance.metadata)))
         if instance.uuid in self.instances:
             self.instances[instance.uuid].state = power_state.SHUTDOWN
 
@@ -79,7 +89,10 @@ class Cloud:
             command.install()
             import windfall_nova.manager  # noqa: F401  (registers [windfall])
         self.nova = _Nova("runTest")
-        Hypervisor.stubborn, Hypervisor.failing, Hypervisor.nodes_by_host = set(), set(), {}
+        Hypervisor.stubborn.clear()
+        Hypervisor.failing.clear()
+        Hypervisor.powered_off.clear()
+        Hypervisor.nodes_by_host = {}
         plain = {
             ("DEFAULT", "cpu_allocation_ratio"): 1.0,
             ("DEFAULT", "ram_allocation_ratio"): 1.0,
@@ -96,6 +109,7 @@ class Cloud:
         self.nova.setUp()
         self.api = self.nova.admin_api
         self.flavors: dict[tuple[Any, ...], str] = {}
+        self.images: dict[str, str] = {}
         self.computes: dict[str, Any] = {}
 
     def close(self) -> None:
@@ -140,6 +154,7 @@ class Cloud:
         """Delete all servers, and take back what tests have done to the hypervisors."""
         Hypervisor.stubborn.clear()
         Hypervisor.failing.clear()
+        Hypervisor.powered_off.clear()
         for server in self.api.get_servers(detail=False):
             self.api.delete_server(server["id"])
         until_s = time.monotonic() + PATIENCE_S
@@ -152,6 +167,15 @@ class Cloud:
                 raise AssertionError(f"placement still counts {self.used()}")
             time.sleep(0.05)
 
+    def set(self, group: str, **values: Any) -> None:
+        """Change nova.conf of the running services."""
+        self.nova.flags(**values, group=group)
+
+    def down(self, host: str, is_down: bool = True) -> None:
+        """Let a compute service be down, or up again."""
+        found = next(one for one in self.api.get_services(binary="nova-compute") if one["host"] == host)
+        self.api.put_service(found["id"], {"forced_down": is_down})
+
     def flavor(self, size: Mapping[str, float], **extra_specs: str) -> str:
         """The id of a flavor of this size; keys of extra specs have __ for a colon."""
         specs = {key.replace("__", ":"): value for key, value in extra_specs.items()}
@@ -162,19 +186,36 @@ class Cloud:
             )
         return self.flavors[key]
 
+    def image(self, word: str) -> str:
+        """The id of an image that says this of its servers."""
+        if word not in self.images:
+            found = self.nova.glance.create(
+                None,
+                {
+                    "name": f"preemptible-{word}", "status": "active", "container_format": "bare",
+                    "disk_format": "raw", "size": 1, "min_disk": 0, "min_ram": 0,
+                    "properties": {"windfall_preemptible": word},
+                },
+            )  # fmt: skip
+            self.images[word] = found["id"]
+        return self.images[word]
+
     def boot(
         self, name: str, size: Mapping[str, float], preemptible: bool = False, host: str = "", hint: str = "",
-        api: Any = None, wait: bool = True, status: str = "ACTIVE",
+        image: str = "", flavor: str = "", wait: bool = True, status: str = "ACTIVE",
     ) -> dict[str, Any]:  # fmt: skip
-        """Boot through the API; on one host if one is named. A hint is used in place of a flavor if given."""
-        specs = {"windfall__preemptible": "true"} if preemptible and not hint else {}
+        """Boot through the API; on one host if one is named. `flavor`, `image`, `hint`: what each of them says."""
+        word = flavor or ("true" if preemptible else "")
+        specs = {"windfall__preemptible": word} if word else {}
         server = self.nova._build_server(name=name, flavor_id=self.flavor(size, **specs), networks="none")
+        if image:
+            server["imageRef"] = self.image(image)
         if host:
             server["host"] = host
         body: dict[str, Any] = {"server": server}
         if hint:
             body["os:scheduler_hints"] = {"windfall:preemptible": hint}
-        made: dict[str, Any] = (api or self.api).post_server(body)
+        made: dict[str, Any] = self.api.post_server(body)
         return self.wait_for(made["id"], status) if wait else made
 
     def boot_many(self, name: str, size: Mapping[str, float], count: int, status: str = "ACTIVE") -> None:
@@ -196,6 +237,17 @@ class Cloud:
                 raise AssertionError(f"server {server['name']} is {server['status']}: {server.get('fault')}")
             time.sleep(0.02)
 
+    def wait_for_end(self, uuid: str) -> dict[str, Any]:
+        """The server when it runs or has failed."""
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            server: dict[str, Any] = self.api.get_server(uuid)
+            if server["status"] in ("ACTIVE", "ERROR"):
+                return server
+            if time.monotonic() > until_s:
+                raise AssertionError(f"server {server['name']} is {server['status']}")
+            time.sleep(0.05)
+
     def names(self) -> dict[str, str]:
         """Host by name of server, of all that exist."""
         servers = self.api.get_servers(detail=True)
@@ -203,15 +255,27 @@ class Cloud:
 
     def age(self, uuid: str, run_s: float, now: Any = None) -> None:
         """Let a server have run for this long."""
-        admin = nova_context.get_admin_context()
+        with self._changing(uuid) as instance:
+            instance.launched_at = (now or timeutils.utcnow()) - timedelta(seconds=run_s)
+        if hasattr(self.scheduler, "_facts"):
+            self.scheduler._facts.kept.servers.pop(uuid, None)
+
+    def task_state(self, uuid: str, state: str | None) -> None:
+        """Let something be going on with a server."""
+        with self._changing(uuid) as instance:
+            instance.task_state = state
+
+    @contextmanager
+    def _changing(self, uuid: str) -> Iterator[Any]:
+        admin = self.admin_context()
         mapping = objects.InstanceMapping.get_by_instance_uuid(admin, uuid)
         with nova_context.target_cell(admin, mapping.cell_mapping) as targeted:
             instance = objects.Instance.get_by_uuid(targeted, uuid)
-            instance.launched_at = (now or timeutils.utcnow()) - timedelta(seconds=run_s)
+            yield instance
             instance.save()
-        scheduler = self.scheduler
-        if hasattr(scheduler, "_facts"):
-            scheduler._facts.kept.servers.pop(uuid, None)
+
+    def admin_context(self) -> Any:
+        return nova_context.get_admin_context()
 
     def used(self) -> dict[str, dict[str, int]]:
         """What placement counts, by host."""
