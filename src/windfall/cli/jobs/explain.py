@@ -12,7 +12,7 @@ from windfall.cli.show.money import cost_words, fleet_words, reason_words, refus
 from windfall.cli.show.output import moment, plural, print_json
 from windfall.cli.show.summary import print_groups, print_next
 from windfall.client.results import cause_text
-from windfall.units import show_duration, show_usd
+from windfall.units import show_bytes, show_duration, show_usd
 
 Json = dict[str, Any]
 _MOST_TRIES = 3
@@ -181,7 +181,8 @@ def _ended(step: Json) -> str:
     if step["cause"] == "time":
         return f"killed after its {took} limit"
     never_ran = step["cause"] in NEVER_RAN
-    said = cause_text(step["cause"], step["exit_code"]) + ("" if never_ran else f" after {took}")
+    peak = f", peak {show_bytes(step['rss_bytes'])}" if step.get("rss_bytes") else ""
+    said = cause_text(step["cause"], step["exit_code"]) + ("" if never_ran else f" after {took}{peak}")
     text, last_line = step.get("text") or "", step.get("last_line") or ""
     if step["cause"] not in ("done", "exit", "signal") and text:
         said += f": {text}"

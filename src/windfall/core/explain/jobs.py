@@ -476,6 +476,7 @@ def story(state: State, records: Iterable[Record], bag: Bag, task: int) -> list[
                         {
                             "t": t, "what": VERDICT_NAMES[verdict], "attempt": result.attempt, "host": event.host,
                             "cause": CAUSES[result.cause], "exit_code": result.exit, "run_s": result.end - result.start,
+                            "rss_bytes": result.rss_bytes,
                         }
                     )  # fmt: skip
         elif isinstance(decided, TimeJudged):
