@@ -6,13 +6,15 @@ and what a timeout costs is averaged over all parameters that the attempts leave
 (Bayes, with a prior that is flat in the location, the logarithm of the width and that of the share lost).
 
 On the logarithm of time all three are one shape, moved and stretched, so one grid of locations and widths does for
-each. It needs numpy, not scipy, and takes about two milliseconds.
+each. It needs numpy, not scipy, and takes about two milliseconds; a straight line through the logarithms of time,
+drawn first, refuses most laws that do not fit in a tenth of that.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 from msgspec import Struct
 
@@ -27,6 +29,11 @@ LOST = (0.0025, 0.005, 0.01, 0.02, 0.035, 0.055, 0.085, 0.13, 0.2, 0.3, 0.45)
 # sqrt(n) sup |F - F_n| above which a law is refused: the 5 % point where the parameters come from the same attempts
 # (Lilliefors, for the normal law).
 REFUSED_ABOVE = 0.89
+# The same for the line drawn first, which lies further off than the likeliest law where that one is accepted: of 1,116
+# laws fitted in simulations it refuses 95 of 100 that the test refuses, and 7 of 100 that it accepts.
+LINE_REFUSED_ABOVE = 1.2
+# Quantiles at which a shape is tabulated, to invert it, and how far the line looks into the tails.
+TABLE, TAIL = 601, 0.005
 # Parameters this much less likely than the best do not count.
 UNLIKELY = 1e-3
 # Timeouts compared: their number, and how far they reach below the fastest attempt, as a factor.
@@ -102,8 +109,10 @@ def fitted(latencies: Seen, steps: Steps, overhead_s: float) -> Fitted | None:
     centre, spread = _middle(latencies)
     if spread <= 0:
         return None
-    grids = [_likelihood(shape, latencies, centre, spread) for shape in SHAPES]
-    grids = [grid for grid in grids if _fits(grid, steps)]
+    curve = _middles(steps)
+    shapes = [shape for shape in SHAPES if _may_fit(shape, curve, steps)]
+    grids = [_likelihood(shape, latencies, centre, spread) for shape in shapes]
+    grids = [grid for grid in grids if _fits(grid, curve, steps)]
     if not grids:
         return None
     grids.sort(key=lambda grid: -float(grid.log_likelihood.max()))
@@ -156,16 +165,62 @@ def _on_grid(shape: Shape, latencies: Seen, place: Array, width: Array) -> _Grid
     return _Grid(shape, place, width, seen[:, None] + count * np.log1p(-lost)[None, :] + silent)
 
 
-def _fits(grid: _Grid, steps: Steps) -> bool:
+class _Curve(Struct, frozen=True):
+    """The logarithms of the curve's times, and the share that had come back halfway up each of its steps.
+
+    The curve has a step at each cell, a law does not: they are compared halfway up.
+    """
+
+    logs: Array
+    back: Array
+
+
+def _middles(steps: Steps) -> _Curve:
+    after = 1 - steps.survive
+    back = after / 2
+    back[1:] += after[:-1] / 2
+    return _Curve(np.log(steps.times), back)
+
+
+@cache
+def _table(shape: Shape) -> tuple[Array, Array]:
+    """The share that has come back, rising, and the logarithm of time at which it has."""
+    times = np.linspace(-9.0, 6.0, TABLE)
+    return as_array(1 - shape.survive(times)), as_array(times)
+
+
+def _may_fit(shape: Shape, curve: _Curve, steps: Steps) -> bool:
+    """Whether a straight line through the curve, on the paper where this law is straight, comes near to it.
+
+    It takes half of those that have not come back for lost.
+    """
+    lost = steps.left / 2
+    share = curve.back / (1 - lost)
+    inner = (share > TAIL) & (share < 1 - TAIL)
+    z, logs = np.interp(share[inner], *_table(shape)), curve.logs[inner]
+    mass = -np.diff(steps.survive, prepend=1.0)[inner]
+    whole = float(mass.sum())
+    if whole <= 0:
+        return True
+    z_mean, log_mean = float(mass @ z) / whole, float(mass @ logs) / whole
+    spread = float(mass @ (z - z_mean) ** 2)
+    width = float(mass @ ((z - z_mean) * (logs - log_mean))) / spread if spread > 0 else 0.0
+    if width <= 0:
+        return True
+    return _distance(shape, curve, steps, log_mean - width * z_mean, width, lost) <= LINE_REFUSED_ABOVE
+
+
+def _fits(grid: _Grid, curve: _Curve, steps: Steps) -> bool:
     """Whether the likeliest law of this shape passes the test of Kolmogorov and Smirnov against the curve."""
     best, share = divmod(int(grid.log_likelihood.argmax()), len(LOST))
     place, width = float(grid.place[best]), float(grid.width[best])
-    law = (1 - LOST[share]) * (1 - grid.shape.survive((np.log(steps.times) - place) / width))
-    after = 1 - steps.survive
-    before = np.concatenate([[0.0], after[:-1]])
-    # The curve has a step at each cell, the law does not: they are compared halfway up.
-    apart = float(np.abs(law - (before + after) / 2).max())
-    return math.sqrt(float(steps.events[-1])) * apart <= REFUSED_ABOVE
+    return _distance(grid.shape, curve, steps, place, width, LOST[share]) <= REFUSED_ABOVE
+
+
+def _distance(shape: Shape, curve: _Curve, steps: Steps, place: float, width: float, lost: float) -> float:
+    """sqrt(n) sup |F - F_n|."""
+    law = (1 - lost) * (1 - shape.survive((curve.logs - place) / width))
+    return math.sqrt(float(steps.events[-1])) * float(np.abs(law - curve.back).max())
 
 
 def _cost(grid: _Grid, logs: Array, waits: Array, overhead_s: float, top: float) -> tuple[Array, float]:
