@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from starlette.responses import Response
 
 from windfall.server import connection
 from windfall.server.limits import Limits
@@ -30,11 +31,22 @@ async def echo(scope, receive, send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+class Exchanging:
+    """`echo`, and exchanges around ASGI: they say so, with what was in the body; some are refused."""
+
+    def __call__(self, scope, receive, send):
+        return echo(scope, receive, send)
+
+    async def exchange(self, body: bytes, headers: dict[bytes, bytes]) -> bytes | Response:
+        await asyncio.sleep(0)
+        return Response(b"no", 409, media_type="text/plain") if b"refuse" in body else b"around " + body
+
+
 @asynccontextmanager
-async def served() -> AsyncIterator[int]:
-    """A server of `echo`; its port."""
+async def served(app=echo) -> AsyncIterator[int]:
+    """A server of `app`; its port."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = WebServer(echo)
+    server = WebServer(app)
     serving = asyncio.ensure_future(server.serve([listening]))
     try:
         yield listening.getsockname()[1]
@@ -43,9 +55,9 @@ async def served() -> AsyncIterator[int]:
         await serving
 
 
-async def until_closed(*pieces: bytes) -> bytes:
+async def until_closed(*pieces: bytes, app=echo) -> bytes:
     """What the server says to these pieces before it closes the connection."""
-    async with served() as port:
+    async with served(app) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             for piece in pieces:
@@ -112,3 +124,89 @@ def test_bodies_in_pieces_and_requests_one_after_another_are_answered():
             return said
 
     assert asyncio.run(talk()) == [b"0", b"10", b"200000"]
+
+
+def request(body: bytes, *lines: bytes, path: bytes = b"/v1/exchange") -> bytes:
+    first = b"POST " + path + b" HTTP/1.1"
+    return b"\r\n".join([first, b"host: x", b"content-length: %d" % len(body), *lines, b"", body])
+
+
+LAST = request(b"", b"connection: close", path=b"/")
+
+
+def bodies(said: bytes) -> list[tuple[int, bytes]]:
+    """Status and body of each answer on a connection."""
+    found = []
+    while said:
+        head, _, rest = said.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].split()[0])
+        assert b"date: " in head
+        found.append((int(head.split()[1]), rest[:length]))
+        said = rest[length:]
+    return found
+
+
+def test_exchanges_go_around_asgi_and_others_through_it_in_the_order_in_which_they_came():
+    pieces = [request(b"one"), request(b"refuse"), request(b"", path=b"/"), request(b"two"), LAST]
+    found = bodies(asyncio.run(until_closed(b"".join(pieces), app=Exchanging())))
+    # What comes while another is answered waits, and goes through ASGI.
+    assert [status for status, _ in found] == [200] * 5
+    assert found[0][1] == b"around one"
+    assert [body for _, body in found[1:]] == [b"6", b"0", b"3", b"0"]
+
+
+def test_exchanges_one_after_another_go_around_asgi_and_errors_are_told():
+    async def talk() -> bytes:
+        async with served(Exchanging()) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            said = b""
+            for body in (b"one", b"refuse", b"two"):
+                piece = request(body)
+                for part in (piece[:30], piece[30:-1], piece[-1:]):
+                    writer.write(part)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                head = await reader.readuntil(b"\r\n\r\n")
+                said += head + await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+            writer.write(request(b"last", b"connection: close"))
+            said += await reader.read()
+            writer.close()
+            return said
+
+    assert bodies(asyncio.run(talk())) == [
+        (200, b"around one"), (409, b"no"), (200, b"around two"), (200, b"around last"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        request(b"x" * (connection.SMALL_BYTES + 1)),
+        b"POST /v1/exchange HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+        request(b"x").replace(b"POST", b"PUT"),
+        request(b"x", path=b"/v1/exchange?x"),
+    ],
+    ids=["large", "chunked", "another method", "with a query"],
+)
+def test_other_exchanges_go_through_asgi(piece):
+    (_, body), _ = bodies(asyncio.run(until_closed(piece + LAST, app=Exchanging())))
+    assert body.isdigit()
+
+
+def test_a_connection_is_closed_when_nothing_has_been_asked_for_long(monkeypatch):
+    made = []
+    monkeypatch.setattr(connection.Connection, "timeout_keep_alive_handler", lambda self: made.append(self._idle_since))
+
+    async def talk() -> None:
+        async with served(Exchanging()) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for _ in range(3):
+                writer.write(request(b"one"))
+                await reader.readuntil(b"around one")
+            writer.close()
+
+    monkeypatch.setattr(
+        connection.Connection, "timeout_keep_alive", property(lambda _: 0.0, lambda *_: None), raising=False
+    )
+    asyncio.run(talk())
+    assert made

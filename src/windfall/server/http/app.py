@@ -43,7 +43,7 @@ from windfall.server.http import (
 from windfall.server.http.bodies import read_body, typed_body
 from windfall.server.http.problems import problem
 from windfall.server.http.uploads import Stalled
-from windfall.server.limits import RETRY_AFTER_S, TooBusy, TooLarge
+from windfall.server.limits import RETRY_AFTER_S, Reading, TooBusy, TooLarge
 from windfall.server.pool_admin import PoolBusy
 from windfall.server.pool_tokens import OtherPool
 from windfall.server.queries import (
@@ -382,36 +382,44 @@ class Application:
         """The application of the pool to which the first part of the path belongs."""
         return self._service.fronts.get(path[: path.find("/", 1) + 1])
 
-    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def exchange(
+        self, body: bytes, headers: dict[bytes, bytes], receive: Receive | None = None
+    ) -> bytes | Response:
+        """The frame of the answer, or what is wrong (`server/connection.py`). `receive`: the body is still to come."""
+        service = self._service
+        reading: Reading | None = None
         try:
-            service, headers = self._service, dict(scope["headers"])
             authorization = headers[AUTH].decode("latin-1") if AUTH in headers else None
             secret = headers[SECRET].decode("latin-1") if SECRET in headers else ""
             bearer = service.tokens.require(authorization, "worker")
             if service.driver.trouble:
                 refuse_while_in_trouble(service)
             reading = service.intake.reading()
-            try:
-                answer = await exchange.exchange(service, await read_body(receive, reading), bearer.of, secret)
-            finally:
-                reading.end()
+            if receive is None:
+                reading.take(len(body))
+            else:
+                body = await read_body(receive, reading)
+            return await exchange.exchange(service, body, bearer.of, secret)
         except WindfallError as error:
-            await error_response(error)(scope, receive, send)
-            return
+            return error_response(error)
         except ClientDisconnect:
-            return
+            return Response(status_code=499)
         except Exception as error:
             log.exception("an exchange failed")
-            await broken(error)(scope, receive, send)
-            return
-        sent = [CONTENT_TYPE, (b"content-length", b"%d" % len(answer))]
-        await send({"type": "http.response.start", "status": 200, "headers": sent})
-        await send({"type": "http.response.body", "body": answer})
+            return broken(error)
+        finally:
+            if reading is not None:
+                reading.end()
+
+    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An exchange through ASGI: a large one, or one that comes in parts."""
+        said = await self.exchange(b"", dict(scope["headers"]), receive)
+        answer = said if isinstance(said, Response) else Response(said, media_type=frames.CONTENT_TYPE)
+        await answer(scope, receive, send)
 
 
 AUTH = b"authorization"
 SECRET = HOST_SECRET.lower().encode()
-CONTENT_TYPE = (b"content-type", frames.CONTENT_TYPE.encode())
 
 
 def other_routes(service: Service) -> Starlette:
