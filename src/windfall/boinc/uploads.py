@@ -88,7 +88,7 @@ class Uploads:
         self._busy: set[str] = set()
 
     def certificate(self, name: str, most_bytes: int) -> str:
-        """Lets whoever holds it send this file, up to this size."""
+        """The signature that a client must show to upload a file of this name, of at most `most_bytes`."""
         said = f"<name>{name}</name><max_nbytes>{most_bytes}</max_nbytes>"
         return hex_lines(hmac.new(self._secret, f"upload\0{said}".encode(), hashlib.sha256).digest())
 

@@ -72,7 +72,7 @@ class Options:
     open_metrics: bool = False
     hooks: list[Hook] = field(default_factory=list)
     standby_s: float | None = None
-    """Stand by while another server writes to the state, and take over when it is silent for so many seconds."""
+    """Seconds without a sign of the server that writes to the state until this one takes over. None: not a standby."""
     release: bool = False
     """When the server stops, rented machines are given back; else they go on, and the next server finds them."""
 

@@ -132,7 +132,7 @@ def _print_key(made: Json, as_json: bool) -> None:
 @place_options
 @json_option
 def close_account(account: int, pool: str, place: Place, as_json: bool) -> None:
-    """Let the clients of an account in no more. What they hold is given to others."""
+    """Close an account: its clients get no more tasks, and those that they hold go to other hosts."""
     with place.open() as client:
         row = client.tell_front(pool, "close", account=account)
     if as_json:

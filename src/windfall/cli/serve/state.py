@@ -15,9 +15,7 @@ from windfall.loading import loading
 from windfall.units import show_bytes
 
 if TYPE_CHECKING:
-    from windfall.store.location import StateLocation
     from windfall.upkeep.checking import Findings
-    from windfall.upkeep.copying import Copied
 
 state_option = click.option(
     "--state",
@@ -49,12 +47,7 @@ def copy(source: str, target: str, as_json: bool) -> None:
     A and B are directories or postgresql://USER@HOST/DATABASE. No server may run on A. The copy is compared row by row,
     and its log is replayed.
     """
-    with loading():
-        from windfall.upkeep.copying import move
-    origin, new = state_location(source), state_location(target)
-    with busy("copying"):
-        copied = move(origin, new)
-    _tell_copied(copied, origin, new, as_json, f"go on with it: windfall server --state {new}")
+    _copy(source, target, as_json, "go on with it: windfall server --state {}")
 
 
 @state.command()
@@ -66,12 +59,7 @@ def backup(target: str, state: str | None, as_json: bool) -> None:
 
     The backup is the state as it was at one moment, with all files. It is a state itself: windfall status --state DIR.
     """
-    with loading():
-        from windfall.upkeep.copying import copy as copy_state
-    origin, new = state_location(state), state_location(target)
-    with busy("copying"):
-        copied = copy_state(origin, new)
-    _tell_copied(copied, origin, new, as_json, f"bring it back: windfall state restore {new}")
+    _copy(state, target, as_json, "bring it back: windfall state restore {}", in_use=True)
 
 
 @state.command()
@@ -80,12 +68,7 @@ def backup(target: str, state: str | None, as_json: bool) -> None:
 @json_option
 def restore(source: str, state: str | None, as_json: bool) -> None:
     """Bring a backup back, to a place where no state is."""
-    with loading():
-        from windfall.upkeep.copying import move
-    origin, new = state_location(source), state_location(state)
-    with busy("copying"):
-        copied = move(origin, new)
-    _tell_copied(copied, origin, new, as_json, "workers that were told of more since then are told again")
+    _copy(source, state, as_json, "workers that were told of more since then are told again")
 
 
 @state.command()
@@ -163,7 +146,13 @@ def _tell(found: Findings) -> None:
         click.echo(f"  wrong: {line}")
 
 
-def _tell_copied(copied: Copied, origin: StateLocation, new: StateLocation, as_json: bool, then: str) -> None:
+def _copy(source: str | None, target: str | None, as_json: bool, then: str, in_use: bool = False) -> None:
+    """Copy a state to a new place and say what was found. `then` may name that place; `in_use`: a server may run."""
+    with loading():
+        from windfall.upkeep import copying
+    origin, new = state_location(source), state_location(target)
+    with busy("copying"):
+        copied = copying.copy(origin, new) if in_use else copying.move(origin, new)
     found = copied.findings
     if as_json:
         print_json({"from": str(origin), "state": str(new), "rows": copied.rows, "check": _fields(found)})
@@ -174,4 +163,4 @@ def _tell_copied(copied: Copied, origin: StateLocation, new: StateLocation, as_j
         hint = f"keep what is sound: windfall state repair {origin} NEW"
         raise NotWhole(f"{origin} itself is not whole: {plural(len(found.problems), 'problem')}", hint=hint)
     if not as_json:
-        note(f"  {then}")
+        note(f"  {then.format(new)}")

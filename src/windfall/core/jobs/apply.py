@@ -304,7 +304,7 @@ def _vote(state: State, bag: Bag, host: Host | None, result: Result) -> None:
 
 
 def _holds(bag: Bag, host: Host | None, result: Result) -> bool:
-    """Whether the attempt is the reporter's own; one that is out on another host stays there, whoever reports of it."""
+    """Whether this host holds the attempt, or nobody does: a report about another host's attempt does not end it."""
     task, number = result.task, result.attempt
     attempt = bag.attempts.find(task, number) or attempts.given_up(bag, task, number)
     return attempt is None or (host is not None and attempt.host == host.number)

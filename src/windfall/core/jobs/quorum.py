@@ -60,7 +60,7 @@ def needed(state: State, bag: Bag, task: int, host: Host) -> int:
     quorum = bag.rules.quorum
     if quorum < 2 or host.record.valid < VALID_IN_A_ROW:
         return quorum
-    # The number of the record is not known to volunteers: they cannot tell which result will be checked.
+    # One result in CHECKED_ONE_IN. Volunteers cannot tell which: they do not know the number of the record.
     is_checked = (state.seq * _MIX + task * 40503 + bag.number) % (1 << 32) // 7 % CHECKED_ONE_IN == 0
     return quorum if is_checked else 1
 

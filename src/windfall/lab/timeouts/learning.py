@@ -80,7 +80,7 @@ def turnaround(pool: Pool, waits: Array) -> float:
 
 
 def learned_wait(pool: Pool, attempts: int, seed: int) -> float:
-    """The timeout on the latency that a learner sets after so many attempts of its own."""
+    """Seconds of latency after which a learner gives an attempt up, once it has made `attempts` attempts."""
     process, draws, sketch = pool.process, _Draws(pool.process, seed), Sketch()
     prior_s = pool.prior_factor * best_fixed(pool)
 

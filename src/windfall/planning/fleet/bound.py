@@ -1,8 +1,8 @@
-"""A lower bound of what a stream of jobs costs, whoever plans it. Pure.
+"""A lower bound of the cost of a stream of jobs: no planner can pay less. Pure.
 
-No machine is idle in the bound, boots cost nothing, and the parts of a billing cycle that no task uses are not paid.
-What remains is that every task runs somewhere and that no chain of tasks takes longer than the deadline: a linear
-programme for each kind of job, in which a task may be divided among types.
+The bound pays for the seconds in which tasks run, and for nothing else: no idle machine, no boot, no unused part of a
+billing cycle. Two rules remain: every task runs, and no chain of tasks takes longer than the deadline. For each kind of
+job this is a linear programme, in which a task may be divided among types of machines.
 """
 
 from __future__ import annotations
