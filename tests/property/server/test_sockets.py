@@ -22,6 +22,7 @@ import pytest
 
 from tests.support.server.asgi import InProcess
 from windfall.server import connection
+from windfall.server.limits import Limits
 from windfall.server.web import WebServer
 from windfall.wire import VERSION, frames
 from windfall.wire.messages import BAD_TASK, CAUSES
@@ -157,7 +158,7 @@ async def talk(port: int, pieces: list[bytes], hangs_up: bool) -> Counter[int]:
 def test_no_request_breaks_the_server_or_its_log(seed, caplog, monkeypatch):
     caplog.set_level(logging.ERROR)
     # A length that is too long makes the server wait for the rest of a body.
-    monkeypatch.setattr(connection, "PAUSE_PATIENCE_S", 3.0)
+    monkeypatch.setattr(connection.Connection, "limits", Limits(pause_s=3.0))
     spoiler = Spoiler(seed)
 
     async def batch(server: InProcess, tokens: dict[str, str]) -> Counter[int]:
