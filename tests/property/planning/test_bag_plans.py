@@ -76,7 +76,50 @@ def test_no_interruption_makes_it_miss_a_deadline_that_on_demand_could_meet(plan
 def test_the_limit_of_a_pool_holds_over_its_offers(planner, raw, terms, pool_limit, spare, strikes):
     tasks, offers = make_tasks(raw), make_offers(terms, pool_limit)
     deadline_t = (terms["lag_s"] + max(task.runtime_s for task in tasks) + 2 * MARGIN_S) * spare
-    World(PLANNERS[planner], tasks, offers, deadline_t, strikes).run()  # it refuses more machines than the limit
+    is_safe = net_holds_at_first(tasks, offers, deadline_t)
+    end_t = World(
+        PLANNERS[planner], tasks, offers, deadline_t, strikes
+    ).run()  # it refuses more machines than the limit
+    assert end_t <= deadline_t + 1e-6 or not is_safe
+
+
+CROWDED = {
+    # Spot machines take the places of the pool; the longest task, which fits on none of them, is left over.
+    "no interruption": (
+        [(85, 1.0), (191, 1.0), (420, 3.0), (147, 0.0), (233, 1.0), (450, 3.0)],
+        {"cycle_s": 600.0, "lag_s": 90.0, "cores": 2, "when_taken": "terminate", "cheap": 0.24, "limit": 1},
+        2, 768.4, [],
+    ),
+    # The only place of the pool is that of a spot machine, which is hibernated for good.
+    "hibernated": (
+        [(242, 0.0), (181, 3.0), (52, 0.0), (260, 0.0), (449, 1.0), (336, 0.0), (493, 0.0), (168, 0.0), (462, 0.0),
+         (70, 3.0), (67, 1.0), (107, 0.0), (235, 1.0), (428, 0.0)],
+        {"cycle_s": 60.0, "lag_s": 20.0, "cores": 4, "when_taken": "hibernate", "cheap": 0.52, "limit": 6}, 1, 1379.9,
+        [(393.1, 8, 1e9)],
+    ),
+    # A plan made again moves tasks from on-demand machines to spot, in a pool without a place for their rescue.
+    "planned again": (
+        [(321, 3.0), (69, 3.0), (431, 1.0), (281, 3.0), (497, 3.0), (240, 1.0), (88, 3.0)],
+        {"cycle_s": 900.0, "lag_s": 20.0, "cores": 1, "when_taken": "hibernate", "cheap": 0.52, "limit": 3},
+        5, 624.9, [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CROWDED)
+def test_spot_does_not_take_the_places_that_a_rescue_needs(case):
+    raw, terms, pool_limit, deadline_t, strikes = CROWDED[case]
+    tasks, offers = make_tasks(raw), make_offers(terms, pool_limit)
+    assert net_holds_at_first(tasks, offers, deadline_t)
+    assert World(PLANNERS["windfall"], tasks, offers, deadline_t, strikes).run() <= deadline_t
+
+
+def test_a_loose_deadline_in_a_pool_of_one_machine_is_met_on_spot():
+    terms = {"cycle_s": 60.0, "lag_s": 20.0, "cores": 1, "when_taken": "terminate", "cheap": 0.3, "limit": 4}
+    offers = make_offers(terms, pool_limit=1)
+    world = World(PLANNERS["windfall"], make_tasks([(60, 0.0)] * 6), offers, 7200.0, [])
+    world.run()
+    assert {machine.offer.market for machine in world.machines.values()} == {SPOT}
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -66,6 +66,7 @@ class World:
             if self.replan_t <= self.t + EPSILON or self.changed:
                 self.changed = False
                 self.apply(self.planner(self.snapshot()))
+                continue
             self.fill()
             self.advance()
         raise AssertionError("the world does not come to an end")
@@ -108,6 +109,7 @@ class World:
             machine = self.machines.pop(name)
             assert not machine.running and not machine.waiting, "a machine with work was stopped"
             self.cost_usd += self._owed(machine)
+            self.changed = True  # as in the engine: a machine that ends is news for the planner
         assert plan.replan_t > self.t, "a plan that is replanned at once never ends"
         self.replan_t, self.spot_until_t = plan.replan_t, plan.spot_until_t
 

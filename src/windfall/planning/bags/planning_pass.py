@@ -206,6 +206,18 @@ class PlanningPass:
         self._place_late(left)
         self.stranded = left
 
+    def decide_rescue(self) -> None:
+        """Place every task that does not run on on-demand machines, as the safety net does: nothing waits for spot."""
+        waiting = [item for hibernated in self.hibernated_machines for item in hibernated.items]
+        self.items = longest_first([*self.items, *waiting])
+        left = [item.count for item in self.items]
+        self._buy_ondemand(left)
+        for bin in self.bins:
+            if bin.placed and bin.is_new:
+                self.bought_usd += lease_usd(bin.offer, bin.end_t() - self.t) - bin.offer.price_usd
+        self._place_late(left)
+        self.stranded = left
+
     def _queue(self, left: list[int]) -> None:
         """Place the tasks that are queued on on-demand machines where they are queued."""
         places = {number: place for place, item in enumerate(self.items) for number in item.ids}

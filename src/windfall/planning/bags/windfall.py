@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from windfall.planning.bags.cover import EPSILON_S, covered, make_room
 from windfall.planning.bags.feasibility import promised_deadline_t
 from windfall.planning.bags.packing import Item, fill, fresh, ondemand_offers
 from windfall.planning.bags.planning_pass import PlanningPass
@@ -45,17 +46,42 @@ class Windfall:
         forced: list[Offer] = []
         while True:
             decided = self._decided(snapshot, margin_s, forced)
-            safety_net, at_risk = decided.safety_net_after(), decided.at_risk()
-            latest_t = safety_net.latest_t(at_risk)
-            if math.isinf(latest_t) and at_risk:
-                at_risk = safety_net.rescuable(at_risk)
-                latest_t = safety_net.latest_t(at_risk)
-            more = None if latest_t > snapshot.t + 1e-6 else _cheapest_rescue(decided, at_risk)
+            cover = covered(decided)
+            if cover.is_late and not _crowds_out(decided):
+                # For tasks that are late even if a rescue begins now, it gains nothing.
+                cover = cover.rescuable()
+            more = None if cover.latest_t > snapshot.t + EPSILON_S else _cheapest_rescue(decided, cover.at_risk)
             if more is None:
-                plan = to_plan(decided, safety_net, at_risk, latest_t, len(forced))
-                return self._with_promise(plan, decided)
+                return self._with_promise(self._covered_plan(decided, len(forced)), decided)
             # One at a time at first, then half as many again: a large bag would need thousands of rounds.
             forced += [more] * min(max(1, len(forced) // 2), _room_for_rescue(decided, more))
+
+    def _covered_plan(self, decided: PlanningPass, forced: int) -> Plan:
+        """The plan of a pass to which no machine can be added.
+
+        If the time for a rescue has come, tasks stay in the queues of on-demand machines, or all go to such machines,
+        where that saves some.
+        """
+        cover, soon_t = covered(decided), decided.t + decided.margin_s
+        if cover.is_late and self.market != SPOT:
+            queued = self.pass_type(decided.snapshot, decided.margin_s, (), decided)
+            queued.decide(as_queued=True)
+            lost = cover.lost_at(soon_t)
+            for other in (queued, self._rescue_pass(decided)):
+                if not any(other.shortfall()) and (its := covered(other)).lost_at(soon_t) < lost:
+                    decided, cover, lost = other, its, its.lost_at(soon_t)
+        if cover.is_late:
+            cover = cover.rescuable()
+        plan = to_plan(decided, cover.safety_net, cover.at_risk, cover.latest_t, forced)
+        if cover.is_late and self.market != SPOT:
+            make_room(decided, plan)
+        return plan
+
+    def _rescue_pass(self, decided: PlanningPass) -> PlanningPass:
+        """A pass in which every task that does not run goes to an on-demand machine."""
+        rescue = self.pass_type(decided.snapshot, decided.margin_s, (), decided)
+        rescue.decide_rescue()
+        return rescue
 
     def _with_promise(self, plan: Plan, decided: PlanningPass) -> Plan:
         """The plan; before anything is rented it says if the deadline cannot be promised, and which one could be."""
@@ -84,6 +110,8 @@ class Windfall:
             # The queues of the last plan may fit although a new layout does not.
             tried.append(self.pass_type(snapshot, margin_s, forced, decided))
             tried[-1].decide(as_queued=True)
+            if self.market != SPOT:
+                tried.append(self._rescue_pass(decided))
         best = min(tried, key=lambda decided: (*decided.shortfall(), round(decided.cost_usd(), 9)))
         return best if self.pass_type is not PlanningPass else self._or_ondemand(best, snapshot, margin_s, forced)
 
@@ -99,7 +127,7 @@ class Windfall:
         if any(ondemand.shortfall()):
             return decided
         spot_usd, ondemand_usd = decided.cost_usd() + _early_rescue_usd(decided), ondemand.cost_usd()
-        if any(decided.shortfall()) or spot_usd <= ondemand_usd:
+        if not any(decided.shortfall()) and spot_usd <= ondemand_usd:
             decided.rejected = [Rejected("all on-demand", ondemand_usd - spot_usd)]
             return decided
         ondemand.rejected = [Rejected("spot first", spot_usd - ondemand_usd)]
@@ -133,6 +161,12 @@ def bounded(snapshot: Snapshot) -> Snapshot:
 def _room_for_rescue(decided: PlanningPass, offer: Offer) -> int:
     """How many more of an offer may start if spot machines that are not rented yet leave their room in the pool."""
     return min(decided.left.of_offer(offer), decided.room_before.of(offer))
+
+
+def _crowds_out(decided: PlanningPass) -> bool:
+    """Whether spot machines that this pass rents take the last places of a pool."""
+    offers = decided.safety_net.offers
+    return any(decided.left.of(o) <= 0 < min(decided.left.of_offer(o), decided.room_before.of(o)) for o in offers)
 
 
 def _cheapest_rescue(decided: PlanningPass, at_risk: Sequence[Item]) -> Offer | None:
