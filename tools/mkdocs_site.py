@@ -141,9 +141,9 @@ def doc(thing: Any) -> str:
 
 
 def requests() -> str:
-    from windfall.server.http import app, openapi
+    from windfall.server.http import openapi
 
-    told = openapi.made(app.ROUTES, {**openapi.BODIES, **app.TOKEN_BODIES})
+    told = openapi.made()
     parts = [
         "# Every request",
         "Made from the table of routes and from the structs that bodies are read into; a server shows the same at "

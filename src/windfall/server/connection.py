@@ -1,223 +1,253 @@
-"""One connection to a client that may be slow, silent or hostile: bounded in bytes and in time. Touches its socket.
+"""One connection to a client that may be slow, silent or hostile: HTTP/1.1 on its side, ASGI on ours.
 
-uvicorn bounds neither the head of a request nor the time that it takes: an endless header fills the memory, and a
-request that is never finished stays open for good. Here a peer has `head_time_s` for the head of a request, `pause_s`
-between two pieces of its body, and as long to take what it was sent (windfall.server.limits).
-
-Exchanges come thousands of times a second, and ASGI costs as much as an exchange does. So a small one that comes alone
-is handed to the application as it is (`Answers`), and what that returns is written at once.
+Touches its socket. Bounded in bytes and in time: a peer has `head_time_s` for the head of a request, `pause_s`
+between two pieces of its body, and as long to take what it was sent (windfall.server.limits). Requests that come behind
+one that is not answered yet wait unread.
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio import TimerHandle, Transport
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from math import inf
+from typing import Any, cast
+from urllib.parse import unquote
 
-from starlette.responses import Response
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+import httptools
 
+from windfall.server.asking import EXCHANGE, Alone, Answers, Asking, goes_alone
 from windfall.server.limits import Limits
-from windfall.wire import frames
 
-EXCHANGE = b"/v1/exchange"
-SMALL_BYTES = 1 << 16
-"""Bodies up to this go around ASGI: they lie in memory before their sender is known. uvicorn reads as much ahead."""
-_OTHERWISE = frozenset({b"transfer-encoding", b"upgrade", b"expect"})
-"""Requests with these go through ASGI."""
+Application = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
+
+IDLE_PATIENCE_S = 75.0
+"""Seconds for which a connection is kept between two requests."""
 
 
-class Answers(Protocol):
-    """An application that answers exchanges without ASGI."""
+class Connections:
+    """What the connections of a server share: the application, those that are open, and the requests in work."""
 
-    async def exchange(self, body: bytes, headers: dict[bytes, bytes]) -> bytes | Response:
-        """The frame of the answer, or what is wrong."""
-
-
-class _Alone:
-    """An exchange that is read or answered around ASGI: what uvicorn's protocol asks of the request under way."""
-
-    __slots__ = ("body", "disconnected", "headers", "keep_alive", "response_complete")
-
-    def __init__(self, headers: dict[bytes, bytes], keep_alive: bool) -> None:
-        self.headers, self.keep_alive = headers, keep_alive
-        self.body = b""
-        self.disconnected = self.response_complete = False
-
-    @property
-    def message_event(self) -> _Alone:
-        return self
-
-    def set(self) -> None:
-        """Nobody waits for more of the body."""
+    def __init__(self, app: Application, scheme: str = "http", limits: Limits | None = None) -> None:
+        self.app = app
+        self.limits = limits or Limits()
+        self.answers: Answers | None = app if hasattr(app, "exchange") else None
+        self.scheme = scheme
+        self.open: set[Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
 
 
-class Connection(HttpToolsProtocol):
-    """uvicorn's protocol, with limits, and with a way around ASGI for exchanges. A subclass may have other limits."""
+class Connection(asyncio.Protocol):
+    """Reads requests, one at a time, and has the application answer them."""
 
-    limits = Limits()
-    _head: tuple[object, bytes] = (None, b"")
-    """The head of an answer, and the headers that it was made of: they change every second."""
-    _idle: TimerHandle | None = None
-    _idle_since = 0.0
-    _head_bytes = 0
-    _in_head = True
-    _begun = False
-    _in_body = False
-    _reading: TimerHandle | None = None
-    _writing: TimerHandle | None = None
+    transport: Transport
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._answers: Answers | None = self.app if hasattr(self.app, "exchange") else None
+    def __init__(self, shared: Connections) -> None:
+        self._shared = shared
+        self._limits = shared.limits
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._asking: Asking | Alone | None = None
+        """The request that is being read or answered."""
+        self._next: list[Asking] = []
+        """Those behind it that were in the same piece of data."""
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._peer: tuple[str, int] | None = None
+        self._own: tuple[str, int] | None = None
+        self._head_bytes = 0
+        self._in_head, self._begun = True, False
+        self._read_paused = False
+        self._due_s = inf
+        """When the peer must have made its next step; infinite if it owes none."""
+        self._head_is_due = True
+        self._timer: TimerHandle | None = None
+        self._writing: TimerHandle | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
 
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._reading = self.loop.call_later(self.limits.head_time_s, self._too_slow)
+    # -- the socket --------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("Transport", transport)  # uvloop's is one in all but name
+        self._shared.open.add(self)
+        self._peer, self._own = _address(self.transport, "peername"), _address(self.transport, "sockname")
+        self._patience(self._limits.head_time_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel()
-        if self._writing is not None:
-            self._writing.cancel()
-        if self._idle is not None:
-            self._idle.cancel()
-        super().connection_lost(exc)
+        self._shared.open.discard(self)
+        for timer in (self._timer, self._writing):
+            if timer is not None:
+                timer.cancel()
+        self._writable.set()
+        for asking in (self._asking, *self._next):
+            if asking is not None:
+                asking.disconnect()
+
+    def eof_received(self) -> None:
+        """The peer says no more; what it asked is not waited for any longer."""
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
             self._head_bytes += len(data)
-        super().data_received(data)
-        if self._in_head and self._head_bytes > self.limits.head_bytes and not self.transport.is_closing():
-            self.send_400_response(f"the head of a request has at most {self.limits.head_bytes} bytes")
-        elif self._in_body:
-            self._cancel()
-            self._reading = self.loop.call_later(self.limits.pause_s, self._too_slow)
-        elif self._begun and self._reading is None:
-            self._reading = self.loop.call_later(self.limits.head_time_s, self._too_slow)
-
-    def on_message_begin(self) -> None:
-        self._begun = True
-        self.url, self.headers, self.expect_100_continue = b"", [], False
-
-    def on_headers_complete(self) -> None:
-        self._begun = self._in_head = False
-        self._in_body, self._head_bytes = True, 0
-        self._cancel()
-        if self.url == EXCHANGE and (alone := self._alone()) is not None:
-            self.cycle = alone  # type: ignore[assignment]
-            return
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
-        self.headers += headers
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        alone: object = self.cycle
-        if type(alone) is _Alone:
-            alone.body += body
-        else:
-            super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._in_head, self._in_body = True, False
-        self._cancel()
-        alone: object = self.cycle
-        if type(alone) is _Alone:
-            task = self.loop.create_task(self._exchange(alone))
-            task.add_done_callback(self.tasks.discard)
-            self.tasks.add(task)
-        else:
-            super().on_message_complete()
-
-    def _alone(self) -> _Alone | None:
-        """The request whose head was read, if it goes around ASGI: a small exchange with no other before it."""
-        before, parser, headers = self.cycle, self.parser, dict(self.headers)
-        length = headers.get(b"content-length", b"")
-        if self._answers is None or not length.isdigit() or len(length) > 6 or int(length) > SMALL_BYTES:
-            return None
-        if parser.get_method() != b"POST" or parser.get_http_version() != "1.1" or not _OTHERWISE.isdisjoint(headers):
-            return None
-        return _Alone(headers, parser.should_keep_alive()) if before is None or before.response_complete else None
-
-    async def _exchange(self, alone: _Alone) -> None:
-        assert self._answers is not None
         try:
-            said = await self._answers.exchange(alone.body, alone.headers)
-        except asyncio.CancelledError:
-            self.transport.close()
-            raise
-        if self.flow.write_paused:
-            await self.flow.drain()
-        if alone.disconnected:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # Answered as the request that it is; whatever follows it is in another protocol.
+            asking = self._next[-1] if self._next else self._asking
+            if asking is not None:
+                asking.keep_alive = False
+        except httptools.HttpParserError:
+            self._refuse("this is not HTTP")
             return
-        alone.response_complete = True
-        if not isinstance(said, bytes):
-            self.transport.write(self._worded(said, alone.keep_alive))
-        else:
-            if self._head[0] is not self.server_state.default_headers:
-                Connection._head = self._head_now()
-            last = b"\r\n\r\n" if alone.keep_alive else b"\r\nconnection: close\r\n\r\n"
-            self.transport.write(b"%b%d%b%b" % (self._head[1], len(said), last, said))
-        if not alone.keep_alive:
-            self.transport.close()
-        self.on_response_complete()
-
-    def _head_now(self) -> tuple[object, bytes]:
-        every = self.server_state.default_headers
-        lines = [b"%b: %b\r\n" % header for header in every]
-        kind = frames.CONTENT_TYPE.encode()
-        return every, b"".join([STATUS_LINE[200], *lines, b"content-type: ", kind, b"\r\ncontent-length: "])
-
-    def _worded(self, said: Response, keep_alive: bool) -> bytes:
-        """A response as it goes over the wire."""
-        headers = [*self.server_state.default_headers, *said.raw_headers]
-        headers += [] if keep_alive else [(b"connection", b"close")]
-        lines = [b"%b: %b\r\n" % header for header in headers]
-        return b"".join([STATUS_LINE[said.status_code], *lines, b"\r\n", bytes(said.body)])
-
-    def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-            return
-        # One timer for all pauses of a connection: it looks again when it was early.
-        self._idle_since = self.loop.time()
-        if self._idle is None:
-            self._idle = self.loop.call_later(self.timeout_keep_alive, self._is_idle)
-
-    def _is_idle(self) -> None:
-        """End a connection on which nothing was asked for `timeout_keep_alive` seconds."""
-        self._idle = None
-        if self.transport.is_closing() or self._begun or self._in_body or not self.cycle.response_complete:
-            return  # the next answer sets the timer again
-        left_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
-        if left_s > 0:
-            self._idle = self.loop.call_later(left_s, self._is_idle)
-        else:
-            self.timeout_keep_alive_handler()
+        if self._in_head and self._head_bytes > self._limits.head_bytes:
+            self._refuse(f"the head of a request has at most {self._limits.head_bytes} bytes")
+        elif not self._in_head:
+            self._patience(self._limits.pause_s)
+        elif self._begun and not self._head_is_due:
+            self._head_is_due = True
+            self._patience(self._limits.head_time_s)
 
     def pause_writing(self) -> None:
-        super().pause_writing()
-        self._writing = self.loop.call_later(self.limits.pause_s, self.transport.abort)
+        self._writable.clear()
+        self._writing = self._loop.call_later(self._limits.pause_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self._writable.set()
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
 
-    def _cancel(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+    async def drained(self) -> None:
+        """Wait until the peer has taken most of what it was sent."""
+        await self._writable.wait()
 
-    def _too_slow(self) -> None:
-        """End the connection, unless it is the server that does not read: a disk may be slow."""
-        if self.flow.read_paused:
-            self._reading = self.loop.call_later(self.limits.pause_s, self._too_slow)
+    def pause_reading(self) -> None:
+        if not self._read_paused:
+            self._read_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._read_paused and not self.transport.is_closing():
+            self._read_paused = False
+            self.transport.resume_reading()
+
+    def shutdown(self) -> None:
+        """Answer what was asked, then close."""
+        if self._asking is None:
+            self.transport.close()
+        else:
+            self._asking.keep_alive = False
+
+    def _refuse(self, why: str) -> None:
+        text = why.encode()
+        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: {len(text)}\r\n"
+        if self._asking is None or not self._asking.begun:
+            self.transport.write(head.encode() + b"connection: close\r\n\r\n" + text)
+        self.transport.close()
+
+    def _patience(self, seconds: float | None) -> None:
+        """Give the peer this long for its next step; None: it owes none.
+
+        One timer for all of them: it looks again when it was early.
+        """
+        self._due_s = inf if seconds is None else self._loop.time() + seconds
+        if self._due_s < inf and (self._timer is None or self._timer.when() > self._due_s):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(self._due_s, self._look)
+
+    def _look(self) -> None:
+        """End the connection of a peer that is too slow, unless the server does not read: a disk may be slow."""
+        self._timer = None
+        if self._due_s == inf or self.transport.is_closing():
+            return
+        if self._due_s > self._loop.time() + 0.001:
+            self._timer = self._loop.call_at(self._due_s, self._look)
+        elif self._read_paused:
+            self._patience(self._limits.pause_s)
         else:
             self.transport.abort()
+
+    # -- the parser --------------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._url, self._headers, self._begun = b"", [], True
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self._begun = self._in_head = self._head_is_due = False
+        self._head_bytes = 0
+        self._patience(None)
+        keep_alive = self._parser.should_keep_alive()
+        if self._url == EXCHANGE and self._asking is None and self._shared.answers is not None:
+            headers = dict(self._headers)
+            if goes_alone(self._parser.get_method(), self._parser.get_http_version(), headers):
+                self._asking = Alone(self, self._shared.answers, headers, keep_alive)
+                return
+        asking = Asking(self, self._scope(), keep_alive)
+        if self._asking is None:
+            self._start(asking)
+        else:
+            self._next.append(asking)
+            self.pause_reading()
+
+    def on_body(self, body: bytes) -> None:
+        asking = self._next[-1] if self._next else self._asking
+        if asking is not None:
+            asking.feed(body)
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        self._patience(None)
+        asking = self._next[-1] if self._next else self._asking
+        if asking is not None:
+            asking.feed_end()
+
+    def _scope(self) -> dict[str, Any]:
+        url = httptools.parse_url(self._url)
+        path = url.path.decode("ascii")
+        return {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "scheme": self._shared.scheme,
+            "http_version": self._parser.get_http_version(), "method": self._parser.get_method().decode("ascii"),
+            "server": self._own, "client": self._peer, "root_path": "", "path": unquote(path) if "%" in path else path,
+            "raw_path": url.path, "query_string": url.query or b"", "headers": self._headers, "state": {},
+        }  # fmt: skip
+
+    # -- the application ---------------------------------------------------------------------------------------------
+
+    def _start(self, asking: Asking) -> None:
+        self._asking = asking
+        self.work(asking.run(self._shared.app))
+
+    def work(self, answering: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(answering)
+        self._shared.tasks.add(task)
+        task.add_done_callback(self._shared.tasks.discard)
+
+    def answered(self, asking: Asking | Alone) -> None:
+        """Called when all of an answer is written: close, or take the next request."""
+        self._asking = None
+        if self.transport.is_closing():
+            return
+        if not asking.keep_alive:
+            self.transport.close()
+            return
+        if self._next:
+            self._start(self._next.pop(0))
+            return
+        self.resume_reading()
+        if self._in_head and not self._begun:
+            self._patience(IDLE_PATIENCE_S)
+
+
+def _address(transport: Transport, which: str) -> tuple[str, int] | None:
+    found = transport.get_extra_info(which)
+    return (str(found[0]), int(found[1])) if isinstance(found, tuple) and len(found) >= 2 else None

@@ -348,8 +348,7 @@ class Server:
 
     async def _announce(self) -> None:
         assert self._web is not None
-        while not self._web.started:
-            await asyncio.sleep(0.005)
+        await self._web.started.wait()
         self.url = self._url(self.host)
         write_private(self.options.state / "server.json", json.dumps({"url": self.url, "pid": os.getpid()}))
         self.ready.set()

@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import logging
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from windfall.drivers.following import Following
 from windfall.errors import WindfallError
+from windfall.server.http.app import Application
 from windfall.server.service import Service
 from windfall.store import open_store
 from windfall.store.contract import Store, StoreError, StoreInUse
@@ -28,10 +30,13 @@ TOKENS_S = 2.0
 class Front:
     """What the web server calls: the application of a standby, and from the take-over on that of the server."""
 
-    app: ASGIApp
+    app: Application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.app(scope, receive, send)
+
+    async def exchange(self, body: bytes, headers: dict[bytes, bytes]) -> bytes | Response:
+        return await self.app.exchange(body, headers)
 
 
 async def stand_by(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from windfall.server.http import app
+from windfall.server.http import routes
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "http-api.md").read_text()
 ROW = re.compile(r"^\| (?P<requests>`.+?) \| (?P<roles>[a-z ]+) \| ", re.MULTILINE)
@@ -23,7 +23,7 @@ def documented() -> list[tuple[str, str, str]]:
 
 def handler_of(method: str, path: str) -> tuple[str, str] | None:
     """Path and role of the first route that takes the request."""
-    for route, takes, _, role, _ in app.ROUTES:
+    for route, takes, _, role, _ in routes.ROUTES:
         if takes == method and re.fullmatch(re.sub(r"\{\w+\}", r"[\\w.]+", route), path):
             return route, role
     return None
@@ -35,7 +35,7 @@ def test_every_request_of_the_page_has_a_route():
 
 def test_every_route_is_on_the_page():
     named = {(method, found[0]) for method, path, _ in documented() if (found := handler_of(method, path))}
-    assert [(method, route) for route, method, *_ in app.ROUTES if (method, route) not in named] == []
+    assert [(method, route) for route, method, *_ in routes.ROUTES if (method, route) not in named] == []
 
 
 def test_the_page_names_the_role_that_a_request_needs():

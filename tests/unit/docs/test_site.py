@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from windfall.policy.names import ATTRIBUTES
-from windfall.server.http import app, openapi
+from windfall.server.http import openapi, routes
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,7 +37,7 @@ def test_the_reference_holds_everything_that_the_code_has(site):
     text = site.commands()
     assert [name for name in COMMANDS if f"## windfall {name}\n" not in text] == []
     text = site.requests()
-    assert all(f"## {method} {path}\n" in text for path, method, *_ in app.ROUTES if path not in openapi.PAGES)
+    assert all(f"## {method} {path}\n" in text for path, method, *_ in routes.ROUTES if path not in openapi.PAGES)
     assert all(f"`{each.ad}.{each.name}`" in site.attributes() for each in ATTRIBUTES)
     assert "### Client.submit\n" in site.python() and "## JobSubmitted\n" in site.events()
     assert "`lease_s`" in site.settings()

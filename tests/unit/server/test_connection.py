@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from starlette.responses import Response
 
-from windfall.server import connection
+from windfall.server import asking, connection
 from windfall.server.limits import Limits
 from windfall.server.web import WebServer
 
@@ -44,7 +44,7 @@ class Exchanging:
 
 @asynccontextmanager
 async def served(app=echo) -> AsyncIterator[int]:
-    """A server of `app`; its port."""
+    """A server of an application; its port."""
     listening = socket.create_server(("127.0.0.1", 0))
     server = WebServer(app)
     serving = asyncio.ensure_future(server.serve([listening]))
@@ -72,7 +72,7 @@ async def until_closed(*pieces: bytes, app=echo) -> bytes:
 
 @pytest.fixture
 def hasty(monkeypatch):
-    monkeypatch.setattr(connection.Connection, "limits", Limits(head_time_s=0.05, pause_s=0.05))
+    monkeypatch.setattr(connection, "Limits", lambda: Limits(head_time_s=0.05, pause_s=0.05))
 
 
 @pytest.mark.parametrize(
@@ -124,6 +124,85 @@ def test_bodies_in_pieces_and_requests_one_after_another_are_answered():
             return said
 
     assert asyncio.run(talk()) == [b"0", b"10", b"200000"]
+
+
+def test_requests_that_are_sent_ahead_are_answered_in_their_order():
+    async def talk() -> bytes:
+        async with served() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            sizes = range(1, 50)
+            writer.write(b"".join(HEAD + f"content-length: {n}\r\n\r\n".encode() + b"z" * n for n in sizes))
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            said = await reader.read()
+            writer.close()
+            return said
+
+    answers = asyncio.run(talk()).split(b"\r\n\r\n")[1:]
+    assert [answer.partition(b"HTTP/1.1")[0] for answer in answers] == [b"%d" % n for n in (*range(1, 50), 0)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "first"),
+    [
+        (b"HEAD / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (b"GET / HTTP/1.0\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
+        (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (HEAD + b"expect: 100-continue\r\ncontent-length: 1\r\nconnection: close\r\n\r\nx", b"HTTP/1.1 100 Continue"),
+        (HEAD + b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n2\r\nab\r\n0\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (HEAD + b"transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
+    ],
+    ids=["head", "old", "http2", "bytes", "upgrade", "expect", "chunked", "smuggled"],
+)
+def test_each_way_to_ask_is_answered_and_closed(request_, first):
+    said = asyncio.run(until_closed(request_))
+    assert said.startswith(first + b"\r\n"), said
+    if request_.startswith(b"HEAD"):
+        assert said.endswith(b"\r\n\r\n")
+    if b"chunked" in request_ and b"200" in said:
+        assert said.endswith(b"\r\n\r\n2")
+
+
+async def answer_wrongly(scope, receive, send) -> None:
+    """What no application should do."""
+    if scope["path"] == "/dies":
+        raise ValueError("oh")
+    if scope["path"] == "/pieces":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for piece in (b"one", b"", b"two"):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body"})
+    if scope["path"] == "/short":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
+        await send({"type": "http.response.body", "body": b"123"})
+    if scope["path"] == "/lines":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\r\nset-cookie: b")]})
+        await send({"type": "http.response.body"})
+
+
+@pytest.mark.parametrize(
+    ("path", "begins", "ends"),
+    [
+        ("/dies", b"HTTP/1.1 500 ", b"Internal Server Error"),
+        ("/silent", b"HTTP/1.1 500 ", b"Internal Server Error"),
+        ("/pieces", b"HTTP/1.1 200 ", b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"),
+        ("/short", b"", b""),
+        ("/lines", b"", b""),
+    ],
+)
+def test_an_application_that_errs_never_leaves_a_peer_with_half_an_answer_that_looks_whole(path, begins, ends):
+    async def ask() -> bytes:
+        async with served(answer_wrongly) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+            said = await reader.read()
+            writer.close()
+            return said
+
+    said = asyncio.run(ask())
+    assert said.startswith(begins) and said.endswith(ends)
+    assert begins or said == b""
 
 
 def request(body: bytes, *lines: bytes, path: bytes = b"/v1/exchange") -> bytes:
@@ -181,7 +260,7 @@ def test_exchanges_one_after_another_go_around_asgi_and_errors_are_told():
 @pytest.mark.parametrize(
     "piece",
     [
-        request(b"x" * (connection.SMALL_BYTES + 1)),
+        request(b"x" * (asking.SMALL_BYTES + 1)),
         b"POST /v1/exchange HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
         request(b"x").replace(b"POST", b"PUT"),
         request(b"x", path=b"/v1/exchange?x"),
@@ -194,19 +273,6 @@ def test_other_exchanges_go_through_asgi(piece):
 
 
 def test_a_connection_is_closed_when_nothing_has_been_asked_for_long(monkeypatch):
-    made = []
-    monkeypatch.setattr(connection.Connection, "timeout_keep_alive_handler", lambda self: made.append(self._idle_since))
-
-    async def talk() -> None:
-        async with served(Exchanging()) as port:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            for _ in range(3):
-                writer.write(request(b"one"))
-                await reader.readuntil(b"around one")
-            writer.close()
-
-    monkeypatch.setattr(
-        connection.Connection, "timeout_keep_alive", property(lambda _: 0.0, lambda *_: None), raising=False
-    )
-    asyncio.run(talk())
-    assert made
+    monkeypatch.setattr(connection, "IDLE_PATIENCE_S", 0.05)
+    said = asyncio.run(until_closed(request(b"one"), app=Exchanging()))
+    assert bodies(said) == [(200, b"around one")]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.server.asgi import InProcess
 from windfall import __version__
-from windfall.server.http import app, openapi
+from windfall.server.http import openapi, routes
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "http-api.md").read_text()
 
@@ -24,7 +24,7 @@ def server(tmp_path):
 def test_the_document_has_every_route_with_its_role_and_body(server):
     status, told = server.get("/openapi.json")
     assert status == 200 and told["openapi"].startswith("3.") and told["info"]["version"] == __version__
-    for path, method, handler, role, _ in app.ROUTES:
+    for path, method, name, role, _ in routes.ROUTES:
         if path in openapi.PAGES:
             continue
         operation = told["paths"][path][method.lower()]
@@ -32,7 +32,7 @@ def test_the_document_has_every_route_with_its_role_and_body(server):
         assert {each["name"] for each in operation["parameters"] if each["in"] == "path"} == set(
             re.findall(r"{(\w+)}", path)
         )
-        if handler in openapi.BODIES or handler in app.TOKEN_BODIES:
+        if routes.handler_of(name) in openapi.BODIES:
             reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
             assert reference.rpartition("/")[2] in told["components"]["schemas"]
     names = [each["operationId"] for path in told["paths"].values() for each in path.values()]
@@ -42,7 +42,7 @@ def test_the_document_has_every_route_with_its_role_and_body(server):
 def test_queries_are_those_of_the_reference_page():
     said = {}
     for path, query in re.findall(r"`GET (/[^`?]+)\?([^`]+)`", PAGE):
-        route = next(row[0] for row in app.ROUTES if row[1] == "GET" and matches(row[0], path))
+        route = next(row[0] for row in routes.ROUTES if row[1] == "GET" and matches(row[0], path))
         said[route] = {part.partition("=")[0] for part in query.split("&")}
     assert {route: names - set(openapi.QUERIES[route]) for route, names in said.items()} == {
         route: set() for route in said

@@ -113,7 +113,7 @@ def test_a_user_sees_and_changes_own_jobs_alone(server):
 
 
 def test_a_user_reaches_no_route_that_shows_jobs_of_others(server):
-    from windfall.server.http.app import ROUTES
+    from windfall.server.http.routes import ROUTES
 
     ann = server.service.tokens.create("submit", "", 0.0, user="ann")
     server.submit(1)

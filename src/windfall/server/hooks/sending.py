@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 
 from windfall import __version__
 from windfall.server.hooks.config import Hook
@@ -41,7 +40,7 @@ async def deliver(hook: Hook, news: Json, t: float) -> None:
     """Refused: it did not arrive, as far as we know."""
     body = msgspec.json.encode(news)
     if hook.url:
-        await run_in_threadpool(_post, hook, news["delivery"], body, int(t))
+        await asyncio.to_thread(_post, hook, news["delivery"], body, int(t))
     else:
         await _run(hook, news, body)
 

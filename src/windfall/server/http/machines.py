@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from itertools import islice
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from windfall.bags.spec import JobSpec
@@ -137,5 +137,5 @@ async def poke(service: Service, request: Request) -> tuple[int, Json]:
     what = request.path_params["what"]
     known = service.state.fleet.machines.get(decimal(reference.removeprefix("m")) or 0)
     id = known.id if known is not None and known.offer.pool == name else reference
-    await run_in_threadpool(pool.poke, id, what)
+    await asyncio.to_thread(pool.poke, id, what)
     return 200, {"pool": name, "id": id, "what": what}

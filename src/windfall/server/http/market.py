@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from windfall.bounds import Name
@@ -53,7 +53,7 @@ async def show(service: Service, request: Request) -> tuple[int, Json]:
     from windfall.server.queries.market import market_rows
 
     await service.driver.settled()
-    return 200, {"offers": await run_in_threadpool(market_rows, service.state, service.driver.clock())}
+    return 200, {"offers": await asyncio.to_thread(market_rows, service.state, service.driver.clock())}
 
 
 async def import_(service: Service, request: Request) -> tuple[int, Json]:

@@ -5,7 +5,6 @@ that requests are read into. Touches nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -16,15 +15,14 @@ from starlette.responses import Response
 from windfall import __version__
 from windfall.core.state.jobs.columns import STATE_NAMES
 from windfall.server.auth import ALLOWED
-from windfall.server.http import doctor, market, pools, sessions, submission
+from windfall.server.http import admin, doctor, market, pools, sessions, submission
+from windfall.server.http.routes import ROUTES, handler_of
 from windfall.server.queries import trying, what_if
 from windfall.server.service import Service
 from windfall.server.sites import api as sites
 from windfall.wire import frames
 
 Json = dict[str, Any]
-Row = tuple[str, str, Any, str, bool]
-"""Of the table of routes: path, method, handler, role, whether it writes."""
 
 FRAME, JSON, PROBLEM = frames.CONTENT_TYPE, "application/json", "application/problem+json"
 WHOLE: Json = {"type": "integer", "minimum": 0}
@@ -72,6 +70,9 @@ BODIES: dict[Any, type] = {
     sites.cancel: sites.CancelBody,
     trying.test: trying.TryBody,
     what_if.what_if: what_if.WhatIfBody,
+    admin.create_token: admin.TokenBody,
+    admin.rotate_token: admin.RotateBody,
+    admin.host_action: admin.HostBody,
 }
 """What the JSON body of a request is read into."""
 ANSWERS = {
@@ -87,25 +88,23 @@ PAGES = ("/", "/console/{file}")
 
 
 async def document(service: Service, request: Request) -> Response:
-    from windfall.server.http.app import ROUTES, TOKEN_BODIES
-
-    return Response(_encoded(tuple(ROUTES), tuple(TOKEN_BODIES.items())), media_type=JSON)
+    return Response(_encoded(), media_type=JSON)
 
 
 @cache
-def _encoded(routes: tuple[Row, ...], bodies: tuple[tuple[Any, type], ...]) -> bytes:
-    return msgspec.json.encode(made(routes, {**BODIES, **dict(bodies)}))
+def _encoded() -> bytes:
+    return msgspec.json.encode(made())
 
 
-def made(routes: Iterable[Row], bodies: dict[Any, type]) -> Json:
+def made() -> Json:
     """The document. Shapes of answers are told in words on the reference page."""
-    types = list(dict.fromkeys(bodies.values()))
+    types = list(dict.fromkeys(BODIES.values()))
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     shape = dict(zip(types, schemas, strict=True))
     paths: dict[str, Json] = {}
-    for path, method, handler, role, _ in routes:
+    for path, method, name, role, _ in ROUTES:
         if path not in PAGES:
-            paths.setdefault(path, {})[method.lower()] = _operation(path, method, handler, role, bodies, shape)
+            paths.setdefault(path, {})[method.lower()] = _operation(path, method, handler_of(name), role, shape)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Windfall", "version": __version__, "license": {"name": "Apache-2.0"}},
@@ -120,9 +119,7 @@ def made(routes: Iterable[Row], bodies: dict[Any, type]) -> Json:
     }
 
 
-def _operation(
-    path: str, method: str, handler: Any, role: str, bodies: dict[Any, type], shape: dict[type, Json]
-) -> Json:
+def _operation(path: str, method: str, handler: Any, role: str, shape: dict[type, Json]) -> Json:
     says = " ".join((handler.__doc__ or "").split())
     told: Json = {
         "operationId": f"{method.lower()}{re.sub(r'[^a-z]+', '_', path).rstrip('_')}",
@@ -142,8 +139,8 @@ def _operation(
     if role:
         told["security"] = [{"token": []}, {"console": []}]
         told["x-roles"] = sorted(ALLOWED[role] - {"pool"})
-    if handler in bodies:
-        told["requestBody"] = {"content": {JSON: {"schema": shape[bodies[handler]]}}}
+    if handler in BODIES:
+        told["requestBody"] = {"content": {JSON: {"schema": shape[BODIES[handler]]}}}
     elif method in ("POST", "PUT") and path in SENT:
         told["requestBody"] = {"content": {SENT[path]: {}}}
     return told

@@ -8,7 +8,15 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from windfall.errors import WindfallError
+
 PROBLEM = "application/problem+json"
+
+
+class TooSlow(WindfallError):
+    """A simulation takes too long for a page."""
+
+    code = "too-slow"
 
 
 def problem(error: dict[str, Any], status: int) -> Response:

@@ -30,12 +30,11 @@ WITHOUT_JOB = frozenset(
 WORKERS = frozenset({"worker", "pool"})
 
 
-def admit(service: Service, request: Request, bearer: Bearer) -> None:
-    """Remember who asks; of a token of one user, refuse what is not that user's."""
+def admit(service: Service, request: Request, path: str, bearer: Bearer) -> None:
+    """Remember who asks; of a token of one user, refuse what is not that user's. `path`: that of the route."""
     request.state.bearer = bearer
     if not bearer.user:
         return
-    path = request.scope["route"].path
     if path == JOB or path.startswith(JOB + "/"):
         request.path_params["job"] = str(bag_of(service.state, request.path_params["job"], bearer.user).number)
     elif path not in WITHOUT_JOB or (path == "/v1/events" and not request.query_params.get("job")):

@@ -7,6 +7,7 @@ survives a restart of the server, and it is worthless once the token is revoked.
 from __future__ import annotations
 
 import hmac
+import os
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -54,6 +55,25 @@ def read_cookie(tokens: Tokens, value: str, now: float) -> tuple[str, Bearer]:
     if now >= int(ends):
         raise BadCredentials("your sign-in has ended", hint="sign in again", code="expired-token")
     return ident, tokens.bearer_by_id(ident)
+
+
+def is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, to us or to a reverse proxy that we believe: by default one on this machine."""
+    client, said = request.scope.get("client"), request.headers.get("x-forwarded-proto")
+    if said is not None and client is not None:
+        trusted = [part.strip() for part in os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1").split(",")]
+        if "*" in trusted or any(_lies_in(client[0], part) for part in trusted):
+            return said.rpartition(",")[2].strip().lower() == "https"
+    return bool(request.scope["scheme"] == "https")
+
+
+def _lies_in(address: str, network: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(address) in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return address == network
 
 
 def cookie_of(request: Request) -> str:
@@ -117,7 +137,7 @@ async def sign_in(service: Service, request: Request) -> Response | tuple[int, d
     response = _answer(row.role, row.name, user)
     response.set_cookie(
         COOKIE, make_cookie(service.tokens, ident, now), max_age=int(LIFE_S), path="/", httponly=True,
-        samesite="strict", secure=request.url.scheme == "https",
+        samesite="strict", secure=is_secure(request),
     )  # fmt: skip
     return response
 

@@ -7,7 +7,6 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from windfall.core.explain.plan import money_of
@@ -91,7 +90,7 @@ async def _waste(service: Service, number: int, rows: list[tuple[MachineState, J
     mine = [(machine, row) for machine, row in rows if machine.fleet == number]
     bag = service.state.bags[number]
     hosts = {machine.host for machine, _ in mine if machine.host}
-    busy_s = await run_in_threadpool(_busy_s, copied(service, bag), hosts)
+    busy_s = await asyncio.to_thread(_busy_s, copied(service, bag), hosts)
     paid = sum(row["cycles"] * row["cycle_s"] * row["cores"] for _, row in mine)
     boot = sum(
         ((row["ready_s"] if row["ready_s"] is not None else row["requested_s"] + row["billed_s"]) - row["requested_s"])

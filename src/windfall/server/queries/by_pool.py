@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections import Counter
 from collections.abc import Iterable
@@ -9,7 +10,6 @@ from math import inf
 from typing import Any
 
 from msgspec import Struct, field
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from windfall.core.renting import money
@@ -47,7 +47,7 @@ async def rows(service: Service, bag: Bag) -> list[Json]:
     # Copies, for a thread: a million tasks take a while, and the loop must not wait.
     parts = (columns.state[:], columns.host[:], columns.start[:], columns.end[:])
     names = {host.number: host.pool for host in service.state.hosts.values()}
-    sums = await run_in_threadpool(_sums, *parts, names)
+    sums = await asyncio.to_thread(_sums, *parts, names)
     owed, machines = _owed(service, bag)
     lost = bag.tally.lost_by_pool
     found = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from windfall.core.decisions import PlanTaken
@@ -28,7 +28,7 @@ async def decisions(service: Service, request: Request) -> tuple[int, Json]:
     limit = max(1, whole(request, "limit", 50, MOST))
     acted = request.query_params.get("acted") == "1"
     await service.driver.settled()
-    found = await run_in_threadpool(_plans, service, job, limit, acted) if service.state.fleet.plans else []
+    found = await asyncio.to_thread(_plans, service, job, limit, acted) if service.state.fleet.plans else []
     jobs = {row["job"] for row in found if row["job"] is not None}
     return 200, {"decisions": found, "jobs": {str(number): _outcome(service, number) for number in sorted(jobs)}}
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
-
-from starlette.concurrency import run_in_threadpool
 
 from windfall.core.renting.shares import FLEET, shares_of
 from windfall.core.state.renting.fleet import FAILED, REFUSED, RELEASED, TAKEN, MachineState
@@ -36,7 +35,7 @@ async def machine_series(service: Service, machines: Sequence[MachineState], sin
     busy: dict[int, list[Span]] = {}
     for job, hosts in _hosts_by_job(service, shown).items():
         copy = copied(service, service.state.bags[job])
-        drawn, spans = await run_in_threadpool(lambda: (task_boxes(copy, hosts), busy_spans(copy, hosts)))  # noqa: B023
+        drawn, spans = await asyncio.to_thread(lambda: (task_boxes(copy, hosts), busy_spans(copy, hosts)))  # noqa: B023
         for host, rows in drawn.items():
             boxes.setdefault(host, []).extend(rows)
         for host, found in spans.items():

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -150,7 +149,7 @@ async def explain(service: Service, request: Request) -> tuple[int, Json]:
     text = request.query_params.get("task")
     task = one_task(bag, text) if text else None
     await service.driver.settled()
-    records = await run_in_threadpool(_log, service, bag) if task is not None else []
+    records = await asyncio.to_thread(_log, service, bag) if task is not None else []
     now = service.driver.clock()
 
     def name_of(number: int) -> str:
@@ -276,7 +275,7 @@ def _returns_values(service: Service, bag: Bag) -> bool:
 async def _outputs(service: Service, bag: Bag, tasks: list[int]) -> dict[tuple[int, int], Packed]:
     if not tasks:
         return {}
-    rows = await run_in_threadpool(output_rows, service.store, bag.number, tasks)
+    rows = await asyncio.to_thread(output_rows, service.store, bag.number, tasks)
     return {(row.task, row.attempt): _unpack(row.data) for row in rows}
 
 
@@ -309,7 +308,7 @@ async def output(service: Service, request: Request) -> Response:
         out_at, stdout, err_at, stderr = service.live.read(key, out_from, err_from)
         text = ""
     else:
-        data = await run_in_threadpool(service.store.output, *key)
+        data = await asyncio.to_thread(service.store.output, *key)
         full = _unpack(data) if data else NO_OUTPUT
         out_at, err_at = out_from, err_from
         stdout, stderr = full[0][out_from:], full[1][err_from:]
@@ -381,7 +380,7 @@ async def events(service: Service, request: Request) -> tuple[int, Json]:
     wait_s = from_query(request, "wait_s", 0.0)
     if wait_s > 0:
         await service.change(lambda: service.state.seq > after, wait_s)
-    listed, seen = await run_in_threadpool(_events_from, service.store, after, limit, job_number)
+    listed, seen = await asyncio.to_thread(_events_from, service.store, after, limit, job_number)
     return 200, {"events": listed, "next": seen}
 
 

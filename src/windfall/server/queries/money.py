@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from math import isinf
 from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from windfall.core.decisions import PlanTaken
@@ -133,7 +133,7 @@ async def last_plans(service: Service, bag: Bag) -> list[Json]:
     """The last plans of a job that did something or were refused something, the newest first."""
     if service.state.fleet.plan_of(bag.number) is None:
         return []
-    return await run_in_threadpool(_last_plans, service, service.state.fleet.serving(bag.number))
+    return await asyncio.to_thread(_last_plans, service, service.state.fleet.serving(bag.number))
 
 
 def _last_plans(service: Service, job: int) -> list[Json]:

@@ -5,9 +5,8 @@ The columns are copied on the event loop (a few milliseconds for a million tasks
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
-
-from starlette.concurrency import run_in_threadpool
 
 from windfall.core.explain.jobs import timeouts_of
 from windfall.core.explain.plan import money_of
@@ -44,7 +43,7 @@ async def job_series(service: Service, bag: Bag) -> Json:
     machines = await machine_series(service, rented, bag.submitted_t, copy.end_t)
     costs = sorted(step for row in ledger(service, bag)["machines"] for step in cycles_of(row, bag.submitted_t))
     timeouts = [row["timeout_s"] for row in timeouts_of(service.state, bag) if row["basis"] != "prior"]
-    counted = await run_in_threadpool(count, copy)
+    counted = await asyncio.to_thread(count, copy)
     if counted["run_times"]:
         counted["run_times"]["timeout_s"] = max(timeouts) if timeouts else None
     return {

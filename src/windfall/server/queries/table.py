@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from windfall.bags.rendering import Renderer
@@ -41,7 +41,7 @@ def _command(renderer: Renderer, task: int, attempt: int) -> tuple[str, str | di
 async def usage(service: Service, request: Request) -> tuple[int, Json]:
     """`[task, attempt, cpu_s, rss_bytes]` of reported attempts, in pages of the log behind record `after`."""
     bag = service.bag(request.path_params["job"])
-    rows, following = await run_in_threadpool(_used, service, bag.number, whole(request, "after", 0))
+    rows, following = await asyncio.to_thread(_used, service, bag.number, whole(request, "after", 0))
     return 200, {"rows": rows, "next": following}
 
 

@@ -19,6 +19,7 @@ from windfall.errors import BadInput, WindfallError
 from windfall.figures.charts import front_chart
 from windfall.figures.job import show_tick
 from windfall.server.http.bodies import typed_body
+from windfall.server.http.problems import TooSlow
 from windfall.server.queries.money import left_of, offer_told
 from windfall.server.service import Service
 from windfall.units import show_usd
@@ -41,12 +42,6 @@ class WhatIfBody(Struct):
     budget_usd: Annotated[float, Meta(ge=0, le=1e9)] | None = None
     whole: bool = False
     """The job from its start, as if it were submitted now; otherwise what is left of it."""
-
-
-class TooSlow(WindfallError):
-    """The simulation takes too long for a page."""
-
-    code = "too-slow"
 
 
 async def what_if(service: Service, request: Request) -> tuple[int, Json]:

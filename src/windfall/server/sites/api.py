@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -213,7 +213,7 @@ async def cancel(service: Service, request: Request) -> tuple[int, Json]:
 async def output(service: Service, request: Request) -> Response:
     """*Frame*: what a request that has ended wrote."""
     owned, one = find_request(service, request.path_params["request"])
-    data = await run_in_threadpool(service.store.output, *output_key(service, owned, one.number))
+    data = await asyncio.to_thread(service.store.output, *output_key(service, owned, one.number))
     stdout, stderr, _, _ = _unpack(data) if data else NO_OUTPUT
     header = {"request": owned.name_of(one.number), "ended": one.state in OVER}
     return frame(header | {"n_stdout": len(stdout), "n_stderr": len(stderr)}, [stdout, stderr])
