@@ -24,6 +24,11 @@ BENCHES: dict[str, tuple[str, str, str]] = {
         "Hosts matched with bags, beside one ClassAd evaluation a bag.",
     ),
     "view": ("windfall.bench.in_process.view", "command", "What a planner is shown of 16,000 running tasks."),
+    "snapshot": (
+        "windfall.bench.in_process.snapshot",
+        "command",
+        "How long the loop stands still for a snapshot of 10 million tasks.",
+    ),
     "timeout": (
         "windfall.bench.in_process.timeout",
         "command",

@@ -108,7 +108,7 @@ class MemoryStore:
     def save_snapshot(self, seq: int, data: bytes) -> None:
         check_epoch(self.epoch, self._writes["epoch"])
         others = [s for s in self._snapshots if s.seq != seq]
-        self._snapshots[:] = sorted([*others, Snapshot(seq, data)])[-2:]
+        self._snapshots[:] = sorted([*others, Snapshot(seq, bytes(data))])[-2:]
 
     def last_seq(self) -> int:
         with self._lock:

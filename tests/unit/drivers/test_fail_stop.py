@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ from windfall.core.events import (
 from windfall.core.records import decode_record
 from windfall.core.state.snapshot import save
 from windfall.core.state.state import State
-from windfall.drivers import realtime
+from windfall.drivers import copying, realtime
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
 from windfall.drivers.realtime import Realtime
 from windfall.store.contract import Batch, StoreError, StoreFull
@@ -337,6 +338,50 @@ def test_snapshots_are_taken_while_records_never_stop_coming(limits):
     again = Realtime(store, Engine(), Settings())
     again.restore()
     assert save(again.state) == save(driver.state)
+
+
+def test_a_large_state_is_encoded_by_a_process_of_its_own(monkeypatch):
+    made = []
+    monkeypatch.setattr(copying, "LARGE_TASKS", 0)
+    monkeypatch.setattr(copying, "Forked", lambda state, forked=copying.Forked: made.append(state) or forked(state))
+
+    async def story(driver):
+        for n in range(1, 100):
+            await driver.submit([asked(driver, "h", n)])
+        await eventually(lambda: len(store.snapshots) > 1)
+        assert driver.snapshot_error == ""
+
+    store = Slow()
+    driver = play(story, store, snapshot_records=20)
+    assert len(made) > 1
+    again = Realtime(store, Engine(), Settings())
+    again.restore()
+    assert save(again.state) == save(driver.state)
+
+
+def test_if_the_process_that_encodes_fails_the_server_encodes_by_itself(monkeypatch):
+    monkeypatch.setattr(copying, "LARGE_TASKS", 0)
+    monkeypatch.setattr(copying, "_encode_and_exit", lambda state, handle: os._exit(1))
+
+    async def story(driver):
+        for n in range(1, 30):
+            await driver.submit([asked(driver, "h", n)])
+        await eventually(lambda: driver.snapshot_error)
+        for n in range(30, 60):
+            await driver.submit([asked(driver, "h", n)])
+        await eventually(lambda: store.snapshots)
+        assert driver.snapshot_error == ""
+
+    store = Slow()
+    assert play(story, store, snapshot_records=20).failure is None
+
+
+async def eventually(holds):
+    for _ in range(6000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not happen within a minute")
 
 
 @pytest.mark.parametrize("where", ["encode", "write"])

@@ -72,19 +72,20 @@ class Floats(Numbers):
 class Writer:
     """Encodes one object: a header, and behind it the arrays that it holds."""
 
-    def __init__(self) -> None:
-        self._arrays: list[bytes] = []
+    def __init__(self, shared: bool = False) -> None:
+        """`shared`: arrays are not copied; the pieces are right until one of them changes."""
+        self._shared = shared
+        self._arrays: list[bytes | memoryview] = []
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._hook)
 
     def _hook(self, value: Any) -> Any:
         if isinstance(value, array):
-            data = value.tobytes()
-            self._arrays.append(data)
-            return len(data)
+            self._arrays.append(memoryview(value).cast("B") if self._shared else value.tobytes())
+            return len(value) * value.itemsize
         return value.saved()
 
-    def pieces(self, value: Any) -> list[bytes]:
-        """The parts of the encoding in order. Nothing changes them any more: another thread may join them."""
+    def pieces(self, value: Any) -> list[bytes | memoryview]:
+        """The parts of the encoding in order. Unless shared, nothing changes them: another thread may join them."""
         header = self._encoder.encode(value)
         return [_LENGTH.pack(len(header)), header, *self._arrays]
 

@@ -52,11 +52,14 @@ def save(state: State) -> bytes:
     return b"".join(pieces(state))
 
 
-def pieces(state: State) -> list[bytes]:
-    """The snapshot in pieces that nothing changes any more: another thread may join them while the state goes on."""
+def pieces(state: State, shared: bool = False) -> list[bytes | memoryview]:
+    """The snapshot in pieces that nothing changes any more: another thread may join them while the state goes on.
+
+    `shared`: without a copy of the columns, where the state does not go on.
+    """
     bags = state.bags
     shapes = {key: SavedShape(shape.offsets.tobytes(), shape.children.tobytes()) for key, shape in bags.shapes.items()}
-    return Writer().pieces(
+    return Writer(shared).pieces(
         SavedState(
             state.seq, state.t, state.settings, shapes, list(bags.values()), list(bags.deadlines), bags.next,
             state.hosts.saved(), state.fleet.saved(), list(state.supply.pools.values()),
