@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs the Debian packages that the tests drive for real (a database server, an ssh server, a batch system, a browser, a checker of metrics, the client of volunteers and a compiler for what it runs, a clock that can be stepped, an engine of containers). Without root: says which are missing.
+# Installs the Debian packages that the tests drive for real (a database server, an ssh server, a batch system, a browser, a checker of metrics, the client of volunteers and a compiler for what it runs, a clock that can be stepped, a sandbox, an engine of containers). Without root: says which are missing.
 set -eu
 missing=""
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
 [ -x /usr/sbin/sshd ] || missing="$missing openssh-server openssh-client"
+command -v bwrap >/dev/null || missing="$missing bubblewrap"
 command -v faketime >/dev/null || missing="$missing faketime"
 { [ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/munged ]; } || missing="$missing slurm-wlm munge"
 { command -v boinc && command -v gcc; } >/dev/null || missing="$missing boinc-client gcc libc6-dev"

@@ -134,6 +134,7 @@ class KnownAd(msgspec.Struct):
     machine: Count | None = None
     resources: UnitsByName | None = None
     containers: Name | None = None
+    isolation: Name | None = None
 
 
 def read_json(data: bytes | memoryview, type_: type[T], what: str) -> T:

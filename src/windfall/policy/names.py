@@ -24,7 +24,7 @@ MIN_SIMILARITY = 0.78
 SHARED_BY_TASKS = ("NumberOfReplicas", "Cpus", "Memory", "GpuCount", "Executable")
 # Attributes that change only when a host sends another ad, or a bag gets other rules or enters another phase.
 STEADY = {
-    "Host": frozenset({"Name", "Cpus", "Memory", "GpuCount", "OS", "Arch", "Pool", "Speed", "Slots"}),
+    "Host": frozenset({"Name", "Cpus", "Memory", "GpuCount", "OS", "Arch", "Pool", "Speed", "Slots", "Isolated"}),
     "Job": frozenset(SHARED_BY_TASKS),
     "BOT": frozenset({"Name", "Owner", "Priority", "Tail", "SubmitTime", "DeadlineTime"}),
     "Pool": frozenset({"Name"}),
@@ -55,6 +55,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "seconds until the host must leave; very large if it need not",
         "Host.RemainingLifetime > 3600",
     ),
+    Attribute("Host", "Isolated", "boolean", "its tasks run in a sandbox (`worker --isolate`)", "Host.Isolated"),
     Attribute("Host", "Running", "integer", "attempts on the host now", "Host.Running == 0"),
     Attribute("Host", "Slots", "integer", "attempts that the host wants to hold at once", "2 * Host.Slots"),
     Attribute("Host", "ErrorRate", "real", "decaying share of attempts that failed, 0 to 1", "Host.ErrorRate < 0.1"),

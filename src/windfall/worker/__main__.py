@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from windfall.worker import identity, metadata
 from windfall.worker.agent import Agent, Options
+from windfall.worker.running import isolation
 from windfall.worker.transport.link import Address
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -135,6 +136,12 @@ def parser(prog: str) -> argparse.ArgumentParser:
         help="end when tasks get less than this share (0.2) of the processor time they ask for, for 5 minutes",
     )
     add("--least-cpu-over", type=duration_s, default=300.0, metavar="T", help=argparse.SUPPRESS)
+    add(
+        "--isolate",
+        action="store_true",
+        help="run tasks in a sandbox (bubblewrap): read-only system, private /tmp, no network, worker's files hidden",
+    )
+    add("--isolate-network", action="store_true", help="the same, with the network")
     add("--notice-file", metavar="FILE", help="when this file appears, the machine is about to be reclaimed")
     add("--notices", choices=[metadata.EC2], help="read notices of interruptions from the metadata service of a cloud")
     add("--notices-every", type=duration_s, default=metadata.EVERY_S, metavar="T", help=argparse.SUPPRESS)
@@ -197,6 +204,11 @@ def address_of(args: argparse.Namespace) -> Address:
 def _options(args: argparse.Namespace) -> Options:
     folder = os.path.abspath(args.dir or identity.default_folder())
     identity.check_folder(folder)
+    if args.isolate or args.isolate_network:
+        try:
+            isolation.check()
+        except isolation.Unavailable as error:
+            raise Usage(str(error)) from None
     identity.speed(folder)  # kept in the folder: measured here, the time is not lost while the address is waited for
     return Options(
         address=address_of(args),
@@ -221,6 +233,8 @@ def _options(args: argparse.Namespace) -> Options:
         least_cpu_over_s=args.least_cpu_over,
         quiet=args.quiet,
         token_file=args.token_file,
+        isolate=args.isolate or args.isolate_network,
+        isolate_network=args.isolate_network,
     )
 
 

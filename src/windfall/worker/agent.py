@@ -21,7 +21,7 @@ from typing import Any
 from windfall.wire import VERSION, frames
 from windfall.wire.messages import NO_WORK
 from windfall.worker import identity, metadata, pace
-from windfall.worker.running import containers, devices, system
+from windfall.worker.running import containers, devices, isolation, system
 from windfall.worker.running.processor_time import ProcessorTime
 from windfall.worker.running.slot_pool import SlotPool
 from windfall.worker.transport.link import Address, Link, Refused, TooLarge
@@ -67,6 +67,10 @@ class Options:
     least_cpu_over_s: float = 300.0
     resources: dict[str, int] = field(default_factory=dict)
     """Units of resources that the host is said to have; GPUs are found otherwise."""
+    isolate: bool = False
+    """Run every task in a sandbox."""
+    isolate_network: bool = False
+    """Tasks in a sandbox have the network of the host."""
 
 
 class Agent:
@@ -91,12 +95,17 @@ class Agent:
         engine = containers.find_engine()
         if engine is not None:
             self._ad["containers"] = engine
+        sandbox: dict[str, Any] | None = None
+        if options.isolate:
+            self._ad["isolation"] = isolation.NAME
+            sandbox = isolation.settings_of(options.folder, options.token_file, options.isolate_network)
+            sandbox["places"] = [os.path.join(folder, name) for name in ("cache", "run-checkpoints")]
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox(Spool(os.path.join(folder, "spool"), self._boot))
         self._transfers = Transfers(options.address, folder)
         self._slots = SlotPool(
             self.host, options.slots, os.path.join(folder, "run"), self._selector, self._transfers, self._on_result,
-            resources, engine,
+            resources, engine, sandbox,
         )  # fmt: skip
         self._link = Link(options.address, random.Random())
         self._started_s = self._last_work_s = time.monotonic()
@@ -129,6 +138,7 @@ class Agent:
         """Run until there is a reason to end; return the exit code."""
         self._set_up_signals()
         system.become_subreaper()
+        system.hide_memory()
         self._selector.register(self._link, selectors.EVENT_READ, self._on_answer)
         self._selector.register(self._transfers, selectors.EVENT_READ, self._transfers.finish)
         if self._metadata is not None:

@@ -82,6 +82,7 @@ HOST: Makers = {
     "Pool": lambda host, t: host.pool,
     "Speed": lambda host, t: host.ad.get("speed") or 1.0,
     "Slots": lambda host, t: host.slots,
+    "Isolated": lambda host, t: bool(host.ad.get("isolation")),
     "Running": lambda host, t: len(host.held),
     "RemainingLifetime": _lifetime_s,
     "ErrorRate": lambda host, t: host.record.error_rate,

@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from windfall.wire import messages as m
-from windfall.worker.running import limits, system, workdir
+from windfall.worker.running import isolation, limits, system, workdir
 from windfall.worker.running.channel import Inbox, Line
 from windfall.worker.running.containers import KILLED, Container, NoImage
 from windfall.worker.running.window import OutputWindow
@@ -56,6 +56,7 @@ class Spec:
         if fields["checkpoint_s"] is not None:
             self.env[b"WINDFALL_CHECKPOINT_EVERY_S"] = f"{fields['checkpoint_s']:g}".encode()
         self.programs: dict[str, str] = {}
+        self.isolation: dict[str, Any] | None = fields.get("isolation")
         settings = fields.get("container")
         self.container = Container(settings) if settings else None
         if self.container is not None:
@@ -136,6 +137,13 @@ class Attempt:
             self.kill_at_s += seconds
 
     def signal(self, signum: int) -> None:
+        if self.spec.isolation is not None and signum != signal.SIGKILL:
+            # The sandbox stays until the task has ended: without it the task would have no time to.
+            for pid in system.family(self.pid):
+                if pid != self.pid:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signum)
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signum)
 
@@ -222,6 +230,8 @@ class Runner:
             if spec.container is not None:
                 contained = f"windfall-{os.getpid()}-{ident}"
                 argv, env = self._contain(spec, spec.container, contained, argv, folder)
+            elif spec.isolation is not None:
+                argv = self._isolate(spec, spec.isolation, argv, folder or os.getcwd())
             running = self._start(ident, spec, argv, env, stdin)
         except NotStarted as failure:
             self._line.send(("r", ident, failure.cause, None, 0.0, 0.0, 0, b"", b"", b"", {"text": failure.text}))
@@ -253,6 +263,16 @@ class Runner:
             mounts = [os.path.dirname(spec.checkpoints)]
         made = container.argv(name, argv, folder or os.getcwd(), names, mounts)
         return made, container.environment(spec.env, names)
+
+    def _isolate(self, spec: Spec, settings: dict[str, Any], argv: list[str], folder: str) -> list[str]:
+        """The command line that runs a task in a sandbox. A program that is not there is noticed before."""
+        if not argv:
+            return argv
+        program = spec.programs.get(argv[0]) or self._find(spec, argv[0])
+        if not os.access(os.path.join(folder, program), os.X_OK):
+            raise NotStarted(m.NO_COMMAND, f"{program!r} is not there, or it cannot be executed")
+        own = [] if spec.checkpoints is None else [os.path.dirname(spec.checkpoints)]
+        return isolation.argv_of(settings, [program, *argv[1:]], folder, own)
 
     def _clear_container(self, running: Attempt, container: Container, name: str) -> None:
         if running.cause is not None or running.exit_code < 0:
@@ -501,8 +521,11 @@ class Runner:
         os.makedirs(self._home, 0o700, exist_ok=True)
         os.chdir(self._home)
         try:
-            fd_words = [str(fd) for fd in fds]
-            running = self._start(ident, spec, [*argv, *fd_words], spec.env, 0, fds)
+            words = [*argv, *(str(fd) for fd in fds)]
+            if spec.isolation is not None:
+                # Calls copy their inputs themselves.
+                words = isolation.argv_of(spec.isolation, words, self._home, spec.isolation["places"])
+            running = self._start(ident, spec, words, spec.env, 0, fds)
         except NotStarted as failure:
             self._line.send(("w", ident, failure.cause, None, 0, b"", failure.text))
             return

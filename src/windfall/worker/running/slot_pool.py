@@ -47,6 +47,7 @@ class SlotPool:
         on_result: Callable[[Result], None],
         resources: Devices | None = None,
         engine: str | None = None,
+        isolation: dict[str, Any] | None = None,
     ) -> None:
         self._host = host
         self._folder = folder
@@ -56,6 +57,8 @@ class SlotPool:
         self._transfers = transfers
         self._on_result = on_result
         self._resources = resources or Devices({}, [])
+        self._isolation = isolation
+        """How tasks are kept apart from this host; None if they are not."""
         self._engine, self._images = engine, f"{folder}-images"
         """The engine of containers that this host has, and where locks and images are kept."""
         self._cores = Cores(slots, nodes())
@@ -139,6 +142,8 @@ class SlotPool:
         units = whole.get("units") or ()
         if whole.get("image"):
             whole = {**whole, "container": self._container(whole, units)}
+        elif self._isolation is not None:
+            whole = {**whole, "isolation": self._isolation}
         spec = JobSpec(
             self._count, job, self._host, whole, sys.executable, self._resources.environment(units) if units else {}
         )

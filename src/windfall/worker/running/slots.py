@@ -64,6 +64,7 @@ class JobSpec:
             "checkpoints": None,
             "checkpoint_s": self.checkpoint_s,
             "container": fields.get("container"),
+            "isolation": fields.get("isolation"),
         }
         # A library that has seen a GPU keeps it: calls with other GPUs get another process.
         key = (fields.get("python") or python, fields.get("memory_bytes"), *sorted(share.items()))

@@ -11,6 +11,7 @@ import subprocess
 import time
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _FROZEN_S = 1.0
@@ -36,6 +37,14 @@ def _prctl(option: int, value: int) -> bool:
 def become_subreaper() -> bool:
     """Orphaned descendants become this process's children from now on, so that none escapes."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def hide_memory() -> bool:
+    """Other processes of this account cannot read the memory and the environment of this one, with its token, in /proc.
+
+    What it starts is not hidden.
+    """
+    return _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def die_with_parent(signum: int) -> bool:

@@ -1,0 +1,67 @@
+"""Tasks in a sandbox of their own, by bubblewrap: the system read-only, a private /tmp, no other process, no network.
+
+A task sees its own directory as before. The folder of the worker, with its secret and with results of other tasks, and
+the file of its token are hidden. Runs bubblewrap.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any, Sequence
+
+PROGRAM = "bwrap"
+NAME = "bubblewrap"
+_CHECK_S = 20.0
+
+
+class Unavailable(Exception):
+    """This host cannot isolate tasks; the text says why."""
+
+
+def check() -> None:
+    """Unavailable unless a sandbox can be made here."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        raise Unavailable("--isolate needs bubblewrap\n  install it: apt-get install bubblewrap")
+    argv = [program, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--unshare-all", "--", "/bin/true"]
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=_CHECK_S, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"bubblewrap does not run here: {error}") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()
+        raise Unavailable(f"bubblewrap cannot make a sandbox here: {said[-300:]}\n  are user namespaces allowed?")
+
+
+def settings_of(folder: str, token_file: str | None, network: bool) -> dict[str, Any]:
+    """What a runner needs. `folder`: that of all workers of this account."""
+    # Programs of the worker itself may lie in its folder.
+    shown = [path for path in sys.path if path and os.path.exists(path) and _is_below(path, folder)]
+    files = [os.path.abspath(token_file)] if token_file else []
+    return {"folder": folder, "files": files, "shown": shown, "network": network}
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return os.path.abspath(path).startswith(os.path.abspath(folder).rstrip("/") + "/")
+
+
+def argv_of(settings: dict[str, Any], argv: Sequence[str], folder: str, own: Sequence[str]) -> list[str]:
+    """The command line that runs `argv` in `folder`. `own`: further places that it may use."""
+    made = [PROGRAM, "--die-with-parent", "--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    made += ["--unshare-cgroup-try"] + ([] if settings["network"] else ["--unshare-net"])
+    made += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    for device in (*glob.glob("/dev/nvidia*"), "/dev/dri", "/dev/kfd"):
+        made += ["--dev-bind-try", device, device]
+    made += ["--tmpfs", settings["folder"]]
+    for path in settings["shown"]:
+        made += ["--ro-bind", path, path]
+    for path in (folder, *own):
+        made += ["--bind-try", path, path]
+    for path in settings["files"]:
+        if os.path.exists(path):
+            made += ["--ro-bind", os.devnull, path]
+    return [*made, "--chdir", folder, "--", *argv]

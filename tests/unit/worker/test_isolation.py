@@ -1,0 +1,40 @@
+"""What tasks can see of their worker: the command line of the sandbox, and memory that is hidden."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.support.engine.hand import Hand
+from windfall.core.matching.ads import host_ad
+from windfall.worker.running import isolation
+
+DUMPABLE = "import ctypes; print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), flush=True)"
+
+
+def test_the_memory_of_a_worker_is_hidden():
+    """And that of what it starts is not: a task may look at itself."""
+    program = (
+        "import subprocess, sys; from windfall.worker.running import system; assert system.hide_memory()\n"
+        f"{DUMPABLE}\nsubprocess.run([sys.executable, '-c', {DUMPABLE!r}], check=True)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["0", "1"]
+
+
+def test_the_files_of_a_worker_are_hidden_behind_what_the_task_is_shown(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("secret")
+    settings = isolation.settings_of("/w", str(token), network=False)
+    argv = isolation.argv_of(settings, ["prog", "-x"], "/w/h/run/1", ["/w/h/run-checkpoints"])
+    assert argv.index("/w") < argv.index("/w/h/run/1")  # hidden first, then shown
+    assert argv[argv.index(str(token)) - 2 :][:2] == ["--ro-bind", "/dev/null"]
+    assert "--unshare-net" in argv and argv[-2:] == ["prog", "-x"]
+    assert "--unshare-net" not in isolation.argv_of({**settings, "network": True}, ["prog"], "/w/h/run/1", [])
+
+
+def test_policies_see_whether_a_host_isolates_its_tasks():
+    hand = Hand()
+    for name, ad in (("plain", {}), ("boxed", {"isolation": "bubblewrap"})):
+        hand.ask(name, want=0, **ad)
+        assert host_ad(hand.state.host(name), hand.t)["Isolated"] is bool(ad)
