@@ -4,6 +4,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+# Byte code is kept, also where the environment says otherwise: two fifths of a short command would be compiling.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-fast test-snakemake test-kubernetes test-nova test-boinc test-outage takeovers faults calibration check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh

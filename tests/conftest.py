@@ -13,6 +13,10 @@ settings.register_profile("windfall", deadline=None, suppress_health_check=[Heal
 settings.register_profile("ci", settings.get_profile("windfall"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "windfall")
 
+# Commands that the tests start keep their byte code, as those of an installed program do: compiling would be two fifths
+# of a short one.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A shell starts what runs in its background deaf to Ctrl-C, and nohup deaf to a closed terminal: so would be all that
 # the tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

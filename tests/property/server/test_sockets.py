@@ -158,7 +158,7 @@ async def talk(port: int, pieces: list[bytes], hangs_up: bool) -> Counter[int]:
 def test_no_request_breaks_the_server_or_its_log(seed, caplog, monkeypatch):
     caplog.set_level(logging.ERROR)
     # A length that is too long makes the server wait for the rest of a body.
-    monkeypatch.setattr(connection.Connection, "limits", Limits(pause_s=3.0))
+    monkeypatch.setattr(connection, "Limits", lambda: Limits(pause_s=3.0))
     spoiler = Spoiler(seed)
 
     async def batch(server: InProcess, tokens: dict[str, str]) -> Counter[int]:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from windfall.core.decisions import ACCEPTED, CheckpointKept
 from windfall.core.events import CheckpointSaved, Result, TaskClass
 from windfall.core.state.hosts.hosts import Host
@@ -16,6 +14,7 @@ from windfall.core.state.jobs.bags import Attempt, Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.renting.fleet import MachineState, machine_of
 from windfall.core.state.state import State
+from windfall.numeric import np
 from windfall.planning.contract import CHECKPOINT_S, CHECKPOINT_S_PER_MB
 from windfall.planning.estimates import GUESSED, MAX_SAMPLES, RECORDED, UNKNOWN, Estimates
 from windfall.planning.estimates import Record as RunTimes
