@@ -7,10 +7,10 @@ that could not read a page returns an error, never a part. Budgets: a pool says 
 (`PoolError.retry_after_s`); the keepers obey, double their waits with every failure in a row, and count no call twice.
 Notices: a pool that is told of changes by its provider (`Told`) tells the keeper, which then need not wait.
 
-There is one contract, and two keepers use it. The keeper of workers (`drivers/pools.py`) orders workers when tasks
-wait; the keeper of machines (`drivers/machines.py`) orders what a plan rents, and such an order names an offer. A pool
-carries out one call at a time and decides nothing: how often to try again, how long to wait after an error and what to
-give up belongs to the keepers and to the engine.
+There is one contract, and two keepers use it. The keeper of workers (`drivers/keepers/pools.py`) orders workers when
+tasks wait; the keeper of machines (`drivers/keepers/machines.py`) orders what a plan rents, and such an order names an
+offer. A pool carries out one call at a time and decides nothing: how often to try again, how long to wait after an
+error and what to give up belongs to the keepers and to the engine.
 """
 
 from __future__ import annotations

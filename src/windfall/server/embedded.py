@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from windfall.core.engine import Engine
 from windfall.core.events import Settings
 from windfall.drivers.following import Following
-from windfall.drivers.pools import PoolKeeper
+from windfall.drivers.keepers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.pools.kinds import MACHINES, Place, PoolConfig

@@ -16,10 +16,10 @@ import msgspec
 from windfall.core.events import PoolAdded, PoolSwitched
 from windfall.core.state.hosts.pools import ENDING, AddedPool
 from windfall.core.supply import modes
-from windfall.drivers.machines import MachineKeeper
-from windfall.drivers.plans import PlanKeeper
-from windfall.drivers.pools import PoolKeeper
-from windfall.drivers.supply import OrderedWorkers
+from windfall.drivers.keepers.machines import MachineKeeper
+from windfall.drivers.keepers.plans import PlanKeeper
+from windfall.drivers.keepers.pools import PoolKeeper
+from windfall.drivers.keepers.supply import OrderedWorkers
 from windfall.errors import BadInput, WindfallError
 from windfall.pools.config import read_pool
 from windfall.pools.contract import Pool

@@ -22,8 +22,8 @@ from windfall.core.state.jobs.bags import Bag, blocked_tasks
 from windfall.core.state.jobs.columns import CANCELLED, FAILED
 from windfall.core.state.state import State
 from windfall.core.wishes import jobs_touched, machines_to_wake, makes_work, wishes
-from windfall.drivers.machines import MachineKeeper
-from windfall.drivers.pools import PoolKeeper
+from windfall.drivers.keepers.machines import MachineKeeper
+from windfall.drivers.keepers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.drivers.timings import Timings
 from windfall.pools.kinds import Front

@@ -19,9 +19,9 @@ from tests.support.engine.virtual_loop import run_virtually
 from windfall.core import events as ev
 from windfall.core.engine import Engine
 from windfall.core.records import Record
-from windfall.drivers import supply
-from windfall.drivers.machines import MachineKeeper
-from windfall.drivers.plans import PlanKeeper
+from windfall.drivers.keepers import supply
+from windfall.drivers.keepers.machines import MachineKeeper
+from windfall.drivers.keepers.plans import PlanKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.policy import compile_policies
 from windfall.pools.contract import CAPACITY, ENDED, HIBERNATED, RUNNING, Order, PoolError, Seen

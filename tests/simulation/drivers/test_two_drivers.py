@@ -28,9 +28,10 @@ from windfall.core.state.hosts.hosts import GONE
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.state.state import State
 from windfall.core.wishes import AskWish, PlanWish
-from windfall.drivers import asking, planner_process, pools, thinking
+from windfall.drivers import asking, thinking
 from windfall.drivers.asking import PoolWorker, Started
-from windfall.drivers.plans import PlanKeeper
+from windfall.drivers.keepers import planner_process, pools
+from windfall.drivers.keepers.plans import PlanKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.drivers.simulated import Simulated
 from windfall.planning.offers import Offer

@@ -13,7 +13,7 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
-from windfall.drivers.machines import MachineKeeper
+from windfall.drivers.keepers.machines import MachineKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.planning.contract import Plan, Start
 from windfall.planning.offers import Offer

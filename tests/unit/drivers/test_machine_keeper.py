@@ -23,7 +23,7 @@ from windfall.core.explain.plan import last_refusal
 from windfall.core.records import decode_record
 from windfall.core.renting.machines import shut_until_t
 from windfall.core.state.renting.fleet import ENDED, FAILED, GIVEN_UP, HIBERNATED, PENDING, REFUSED, RELEASED, TAKEN
-from windfall.drivers.machines import MachineKeeper
+from windfall.drivers.keepers.machines import MachineKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.planning.contract import Plan, Start
 from windfall.pools.contract import CAPACITY, CREDENTIALS, INVALID, QUOTA, Order, PoolError

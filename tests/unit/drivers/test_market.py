@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tests.support.clouds.providers import SPOT, STEADY, Account, FakeCloud
 from tests.support.engine.hand import Hand
-from windfall.drivers.market import market_news
+from windfall.drivers.keepers.market import market_news
 from windfall.pools.contract import PriceMove
 
 

@@ -25,10 +25,10 @@ from windfall.core.events import (
 )
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.wishes import AskWish
-from windfall.drivers import supply
-from windfall.drivers.pools import PoolKeeper
+from windfall.drivers.keepers import supply
+from windfall.drivers.keepers.pools import PoolKeeper
+from windfall.drivers.keepers.supply import LONGEST_WAIT_S, Backoff, OrderedWorkers
 from windfall.drivers.realtime import Realtime
-from windfall.drivers.supply import LONGEST_WAIT_S, Backoff, OrderedWorkers
 from windfall.pools.contract import ENDED, FAILED, KINDS_OF_ERROR, RUNNING, TRANSIENT, Check, Order, PoolError, Seen
 from windfall.store.memory import MemoryStore
 

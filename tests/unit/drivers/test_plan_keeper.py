@@ -10,8 +10,8 @@ from tests.support.clouds.providers import SPOT, STEADY
 from windfall.core.engine import Engine
 from windfall.core.events import JobRules, JobSealed, JobSubmitted, OffersConfigured, Settings, TaskClass, TasksAdded
 from windfall.core.wishes import FALLBACK, PLANNER, PlanWish
-from windfall.drivers import planner_process
-from windfall.drivers.plans import PlanKeeper, Planning
+from windfall.drivers.keepers import planner_process
+from windfall.drivers.keepers.plans import PlanKeeper, Planning
 from windfall.drivers.realtime import Realtime
 from windfall.planning.contract import Group, Plan, Snapshot, Task
 from windfall.store.memory import MemoryStore

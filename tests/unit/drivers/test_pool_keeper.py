@@ -21,7 +21,7 @@ from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.supply.overlay import ERRORS_TO_OPEN
 from windfall.core.wishes import AskWish
 from windfall.drivers.asking import PoolWorker, Started
-from windfall.drivers.pools import PoolKeeper
+from windfall.drivers.keepers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.store.memory import MemoryStore
 

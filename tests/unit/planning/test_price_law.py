@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from windfall.core.state.renting.fleet import MachineState, owed_microusd
 from windfall.core.state.state import State
-from windfall.drivers.market import market_news
+from windfall.drivers.keepers.market import market_news
 from windfall.errors import BadInput
 from windfall.planning.counts import PriceCounts, priced
 from windfall.planning.offers import Offer, PriceLaw

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 
 from windfall.core.state.hosts.hosts import GONE
-from windfall.drivers.supply import OrderedWorkers, guarded, trial_host
+from windfall.drivers.keepers.supply import OrderedWorkers, guarded, trial_host
 from windfall.planning.contract import SPOT
 from windfall.pools.contract import ENDED, INVALID, Check, Order, Pool, PoolError, Seen
 from windfall.server.http.bodies import typed_body

@@ -17,9 +17,9 @@ from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.wishes import AskWish
 from windfall.drivers import asking
 from windfall.drivers.asking import PoolWorker, Started
-from windfall.drivers.pools import PoolKeeper
+from windfall.drivers.keepers.pools import PoolKeeper
+from windfall.drivers.keepers.supply import WorkerSource
 from windfall.drivers.realtime import Realtime
-from windfall.drivers.supply import WorkerSource
 
 ANSWER_S = 30.0
 T = TypeVar("T")

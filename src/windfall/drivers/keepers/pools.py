@@ -22,8 +22,8 @@ from windfall.core.state.hosts.pools import ENDING, PoolRules
 from windfall.core.supply import modes
 from windfall.core.wishes import AskWish, wishes
 from windfall.drivers import asking
+from windfall.drivers.keepers.supply import OrderedWorkers, Schedule, WorkerSource, guarded
 from windfall.drivers.realtime import Realtime
-from windfall.drivers.supply import OrderedWorkers, Schedule, WorkerSource, guarded
 from windfall.pools.contract import PoolError, Told
 
 log = logging.getLogger(__name__)

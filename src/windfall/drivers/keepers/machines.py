@@ -26,9 +26,9 @@ from windfall.core.state.state import State
 from windfall.core.supply import modes
 from windfall.core.wishes import wishes
 from windfall.drivers.asking import LAST_WORDS_CHARS
-from windfall.drivers.market import market_news
+from windfall.drivers.keepers.market import market_news
+from windfall.drivers.keepers.supply import Schedule, guarded, is_trial
 from windfall.drivers.realtime import Realtime
-from windfall.drivers.supply import Schedule, guarded, is_trial
 from windfall.pools.contract import (
     ENDED,
     HIBERNATED,

@@ -20,8 +20,9 @@ import msgspec
 
 from windfall.core.records import Record
 from windfall.core.wishes import PLANNER, PlanWish, plan_wish, wishes
-from windfall.drivers import planner_process, thinking
-from windfall.drivers.planner_process import Answer, Question
+from windfall.drivers import thinking
+from windfall.drivers.keepers import planner_process
+from windfall.drivers.keepers.planner_process import Answer, Question
 from windfall.drivers.realtime import Realtime
 from windfall.errors import BadInput
 from windfall.planning.contract import BAG, Plan, Snapshot
@@ -157,7 +158,7 @@ class Planning:
         return answer.plan
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "windfall.drivers.planner_process"]
+        command = [sys.executable, "-m", "windfall.drivers.keepers.planner_process"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         if self._receive(self._process, STARTS_S) is None:
             raise EOFError("it did not start")
