@@ -1,4 +1,4 @@
-"""A server without sockets: its driver, its store and its application in this process, called as uvicorn would."""
+"""A server without sockets: its driver, its store and its application in this process, called as a connection would."""
 
 from __future__ import annotations
 
