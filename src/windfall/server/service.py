@@ -28,7 +28,7 @@ from windfall.drivers.realtime import Realtime
 from windfall.drivers.timings import Timings
 from windfall.pools.kinds import Front
 from windfall.server.auth import Tokens
-from windfall.server.http.links import Links
+from windfall.server.http.console.links import Links
 from windfall.server.http.live import LiveOutput
 from windfall.server.http.uploads import Uploads
 from windfall.server.limits import Intake, Limits

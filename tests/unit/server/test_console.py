@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.server.asgi import InProcess
-from windfall.server.http import console, sessions
+from windfall.server.http.console import pages as console
+from windfall.server.http.console import sessions
 
 OWN = {"x-windfall-console": "1"}
 

@@ -22,13 +22,13 @@ METRICS, PUT_BLOB = "queries.metrics.metrics", "http.blobs.put"
 
 # path, method, handler (its module below windfall.server, and its name), role ("" for none), does it write
 ROUTES: list[tuple[str, str, str, str, bool]] = [
-    ("/", "GET", "http.console.page", "", False),
-    ("/console/{file}", "GET", "http.console.static", "", False),
-    ("/v1/console/session", "POST", "http.sessions.sign_in", "", False),
-    ("/v1/console/session", "GET", "http.sessions.session", "", False),
-    ("/v1/console/session", "DELETE", "http.sessions.sign_out", "", False),
-    ("/v1/console/links", "POST", "http.sessions.make_link", "read", False),
-    ("/v1/stream", "GET", "http.console.stream", "read", False),
+    ("/", "GET", "http.console.pages.page", "", False),
+    ("/console/{file}", "GET", "http.console.pages.static", "", False),
+    ("/v1/console/session", "POST", "http.console.sessions.sign_in", "", False),
+    ("/v1/console/session", "GET", "http.console.sessions.session", "", False),
+    ("/v1/console/session", "DELETE", "http.console.sessions.sign_out", "", False),
+    ("/v1/console/links", "POST", "http.console.sessions.make_link", "read", False),
+    ("/v1/stream", "GET", "http.console.pages.stream", "read", False),
     ("/openapi.json", "GET", "http.openapi.document", "", False),
     ("/healthz", "GET", "http.health.healthz", "", False),
     ("/readyz", "GET", "http.health.readyz", "", False),

@@ -21,7 +21,7 @@ from windfall.bounds import Text
 from windfall.errors import BadCredentials, BadInput
 from windfall.server.auth import ALLOWED, Bearer, Forbidden, Tokens
 from windfall.server.http.bodies import typed_body
-from windfall.server.http.links import LINK_LIFE_S
+from windfall.server.http.console.links import LINK_LIFE_S
 from windfall.server.service import Service
 
 COOKIE = "windfall_console"

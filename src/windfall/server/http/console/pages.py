@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from windfall.console import KINDS, read_static
 from windfall.errors import BadCredentials, WindfallError
 from windfall.figures.look import PALETTE, STYLE
-from windfall.server.http import sessions
+from windfall.server.http.console import sessions
 from windfall.server.service import NotFound, Service
 
 MOST_LISTENERS = 100
