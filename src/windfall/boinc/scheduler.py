@@ -31,9 +31,9 @@ from windfall.core.jobs.attempts import given_up
 from windfall.core.matching.bundles import run_s
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import Attempt
-from windfall.server.http.exchange import output_rows
-from windfall.server.http.fingerprints import fingerprint
-from windfall.server.http.handing_out import fail, hand_out
+from windfall.server.http.workers.exchange import output_rows
+from windfall.server.http.workers.fingerprints import fingerprint
+from windfall.server.http.workers.handing_out import fail, hand_out
 from windfall.store.contract import Batch
 from windfall.wire.messages import CANCELLED, CAUSES, DISAGREED, DONE, INPUTS, LOST, OOM, PREEMPTED, TIME
 

@@ -29,8 +29,8 @@ from windfall.drivers.timings import Timings
 from windfall.pools.kinds import Front
 from windfall.server.auth import Tokens
 from windfall.server.http.console.links import Links
-from windfall.server.http.live import LiveOutput
 from windfall.server.http.uploads import Uploads
+from windfall.server.http.workers.live import LiveOutput
 from windfall.server.limits import Intake, Limits
 from windfall.server.queries.by_reference import NotFound as NotFound
 from windfall.server.queries.by_reference import bag_of

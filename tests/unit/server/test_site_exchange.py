@@ -9,7 +9,7 @@ import pytest
 
 from windfall.errors import BadInput, WindfallError
 from windfall.pools.site import check_amounts
-from windfall.server.http.exchange import WrongVersion
+from windfall.server.http.workers.exchange import WrongVersion
 from windfall.server.sites.exchange import TurnedAway, read, reported
 from windfall.wire import VERSION, frames
 from windfall.wire.messages import MAX_TEXT_CHARS

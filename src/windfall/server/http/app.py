@@ -16,12 +16,13 @@ from windfall.drivers.following import Following
 from windfall.errors import BadCredentials, BadInput, WindfallError
 from windfall.pools.kinds import Front
 from windfall.server.auth import Forbidden
-from windfall.server.http import exchange, scoped, submission
+from windfall.server.http import scoped, submission
 from windfall.server.http.bodies import read_body
 from windfall.server.http.console import sessions
 from windfall.server.http.problems import TooSlow, problem
 from windfall.server.http.routes import METRICS, PUT_BLOB, Route, Router, handler_of
 from windfall.server.http.uploads import Stalled
+from windfall.server.http.workers import exchange
 from windfall.server.limits import RETRY_AFTER_S, Reading, TooBusy, TooLarge
 from windfall.server.pool_admin import PoolBusy
 from windfall.server.pool_tokens import OtherPool

@@ -35,7 +35,7 @@ from windfall.core.sites.site import GIVEN_UP, OVERTAKEN
 from windfall.errors import BadInput
 from windfall.placement.model import LARGEST_AMOUNT
 from windfall.server.http.bodies import limited_body
-from windfall.server.http.exchange import UsedId, open_frame
+from windfall.server.http.workers.exchange import UsedId, open_frame
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
 from windfall.wire import VERSION, frames

@@ -43,8 +43,8 @@ from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.renting.fleet import HIBERNATED, MachineState, machine_of
 from windfall.errors import BadInput, WindfallError
 from windfall.server.host_secrets import newly_shown
-from windfall.server.http.fingerprints import fingerprint
-from windfall.server.http.handing_out import HandedOut, fail, hand_out
+from windfall.server.http.workers.fingerprints import fingerprint
+from windfall.server.http.workers.handing_out import HandedOut, fail, hand_out
 from windfall.server.pool_tokens import PoolToken, check_host
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow

@@ -1,0 +1,1 @@
+"""What workers send and get over HTTP: exchanges, the tasks handed out, live output. Hands events to the driver."""
