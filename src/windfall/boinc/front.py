@@ -34,7 +34,7 @@ from windfall.boinc.validators import CannotJudge, argv_of
 from windfall.errors import BadInput, WindfallError
 from windfall.pools.kinds import PoolConfig
 from windfall.server.http.blobs import pieces_of
-from windfall.server.http.pools import FrontBody
+from windfall.server.http.supply.pools import FrontBody
 from windfall.server.service import NotFound, Service
 
 log = logging.getLogger(__name__)

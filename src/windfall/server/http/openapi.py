@@ -15,9 +15,10 @@ from starlette.responses import Response
 from windfall import __version__
 from windfall.core.state.jobs.columns import STATE_NAMES
 from windfall.server.auth import ALLOWED
-from windfall.server.http import admin, doctor, market, pools, submission
+from windfall.server.http import admin, submission
 from windfall.server.http.console import sessions
 from windfall.server.http.routes import ROUTES, handler_of
+from windfall.server.http.supply import doctor, market, pools
 from windfall.server.queries import trying, what_if
 from windfall.server.service import Service
 from windfall.server.sites import api as sites

@@ -40,8 +40,8 @@ from windfall.errors import BadInput
 from windfall.resources import needs_of
 from windfall.server.http import scoped, workflows
 from windfall.server.http.bodies import limited_body, typed_body
-from windfall.server.http.fleets import check_fleet
-from windfall.server.http.machines import check_rented
+from windfall.server.http.supply.fleets import check_fleet
+from windfall.server.http.supply.machines import check_rented
 from windfall.server.limits import TooLarge
 from windfall.server.queries.one_job import job_status
 from windfall.server.service import NotFound, Service

@@ -14,7 +14,7 @@ from windfall.figures.graph import graph_picture
 from windfall.figures.job import machine_pictures, pictures
 from windfall.figures.timeline import Axis
 from windfall.server.http import workflows
-from windfall.server.http.fleets import found
+from windfall.server.http.supply.fleets import found
 from windfall.server.queries.gantt import machine_series
 from windfall.server.queries.series import job_series
 from windfall.server.service import Service
