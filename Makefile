@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Byte code is kept, also where the environment says otherwise: two fifths of a short command would be compiling.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-fast test-snakemake test-kubernetes test-nova test-boinc test-outage takeovers faults calibration check bench docs screens system format clean
+.PHONY: demo test test-fast test-snakemake test-kubernetes test-nova test-boinc test-outage takeovers failovers faults calibration check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -52,6 +52,10 @@ test-outage: $(STAMP)
 # 200 take-overs of real servers on PostgreSQL, about half an hour: `make test` has two.
 takeovers: $(STAMP)
 	$(BIN)/python -m tests.e2e.server.takeovers 200
+
+# 20 fail-overs of the database itself to its synchronous standby, about ten minutes: `make test` has one.
+failovers: $(STAMP)
+	$(BIN)/python -m tests.e2e.server.failovers 20
 
 # 10,000 whole servers in virtual time with crashes, torn writes and a bad network, about an hour of a core: `make test`
 # has 80. A seed that fails is printed with the command that runs it again.

@@ -57,6 +57,8 @@ from windfall.store.location import needs_psycopg, without_password
 try:
     import psycopg
     from psycopg import errors
+
+    from windfall.store.postgres_hosts import connect_newest
 except ImportError as error:
     raise needs_psycopg() from error
 
@@ -211,6 +213,8 @@ class PostgresStore:
         self._session = 0
         """The process of the database that serves, or served, the writer's connection."""
         self._url = url
+        self._timeline = 0
+        """Of several databases that take turns, the newest timeline that was seen."""
         self._writing = threading.Lock()
         self._writer: Connection | None = None
         self._local = threading.local()
@@ -221,8 +225,9 @@ class PostgresStore:
     def _connect(self) -> Connection:
         name = f"windfall: process {os.getpid()} on {socket.gethostname()}"
         more: dict[str, Any] = {"application_name": name[:63], "connect_timeout": _CONNECT_S, **_NOTICE_SILENCE}
-        if "," in self._url and "target_session_attrs" not in self._url:
-            more["target_session_attrs"] = "read-write"  # of several databases, the one that is not a standby
+        if "," in self._url:
+            connection, self._timeline = connect_newest(self._url, self._timeline, more)
+            return connection
         return psycopg.connect(self._url, autocommit=True, **more)
 
     def _connect_writer(self) -> Connection:
