@@ -14,6 +14,8 @@ from itertools import pairwise
 from typing import TypeVar
 
 Number = TypeVar("Number", int, float)
+MOST_TASKS_WITH_KEPT_ROWS = 200
+"""Graphs of at most this many tasks keep their rows of neighbours as lists."""
 
 
 class BadGraph(ValueError):
@@ -31,7 +33,10 @@ class CycleFound(BadGraph):
 class Graph:
     """Edges in compressed rows: the children of task `i` are `children[offsets[i]:offsets[i + 1]]`."""
 
-    __slots__ = ("_order", "_parent", "_parent_offsets", "children", "key", "offsets", "parent_counts")
+    __slots__ = (
+        "_child_rows", "_order", "_parent", "_parent_offsets", "_parent_rows", "children", "key", "offsets",
+        "parent_counts",
+    )  # fmt: skip
 
     def __init__(self, offsets: array[int], children: array[int]) -> None:
         """Raises CycleFound. The arrays must be consistent (see `unpack`)."""
@@ -44,6 +49,8 @@ class Graph:
         """Equal graphs have equal keys."""
         self._parent: array[int] | None = None
         self._parent_offsets: array[int] | None = None
+        self._child_rows: list[list[int]] | None = None
+        self._parent_rows: list[list[int]] | None = None
         self._order = self._sorted()
         if len(self._order) < self.tasks:
             raise CycleFound(self._one_cycle())
@@ -66,12 +73,25 @@ class Graph:
         return parent[offsets[task] : offsets[task + 1]]
 
     def child_rows(self) -> list[list[int]]:
-        """The children of each task, as lists: quicker than `children_of` for passes over the whole graph."""
-        return _rows(self.offsets, self.children)
+        """The children of each task, as lists: quicker than `children_of` for passes over the whole graph.
+
+        Small graphs keep them, for planners that pass over one graph again and again: do not change the lists.
+        """
+        if self._child_rows is not None:
+            return self._child_rows
+        rows = _rows(self.offsets, self.children)
+        if self.tasks <= MOST_TASKS_WITH_KEPT_ROWS:
+            self._child_rows = rows
+        return rows
 
     def parent_rows(self) -> list[list[int]]:
-        """The parents of each task, as lists."""
-        return _rows(*self._upwards())
+        """The parents of each task, as lists; kept as `child_rows` are."""
+        if self._parent_rows is not None:
+            return self._parent_rows
+        rows = _rows(*self._upwards())
+        if self.tasks <= MOST_TASKS_WITH_KEPT_ROWS:
+            self._parent_rows = rows
+        return rows
 
     def _upwards(self) -> tuple[array[int], array[int]]:
         """Offsets and parents; made at the first use, because running a workflow needs only the children."""

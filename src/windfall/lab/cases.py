@@ -55,6 +55,12 @@ def run(
     return [known[_key(case)] for case in cases]
 
 
+def stored(cases: Iterable[Case], work: Callable[[Case], Case], store: Path) -> list[Case]:
+    """The cases that have results of this version of the code, each joined with its result, in their order."""
+    known, _ = _stored(store, code_version(work.__module__))
+    return [case | known[_key(case)] for case in cases if _key(case) in known]
+
+
 def _worked_off(
     todo: list[Case], work: Callable[[Case], Case], jobs: int, together: int
 ) -> Generator[tuple[Case, Case], None, None]:

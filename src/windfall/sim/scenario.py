@@ -24,6 +24,7 @@ from windfall.resources import needs_of
 from windfall.sim.clouds.cloud import Cloud, read_cloud
 from windfall.sim.inputs import flows, schema, traces
 from windfall.sim.inputs.laws import RandomLaw
+from windfall.units import show_duration
 
 LIBRARY = Path(__file__).parent / "scenarios"
 ON_DEMAND_IDLE_S = 60.0
@@ -306,6 +307,9 @@ def check(document: dict[str, Any], where: Path, data: Path | None = None) -> Sc
     }
     drains = [_drain(raw, place, pools) for raw, place in _entries(document, "drain", name)]
     settings, planning_s = _settings(document, name)
+    for kind, hosts in (("pool", pools), ("cloud", clouds), ("site", sites)):
+        for each in hosts:
+            _check_heartbeat(each.heartbeat_s, settings.lease_s, f"{name}, {kind} {each.name}")
     return Scenario(
         **top, settings=settings, planning_s=planning_s, pools=tuple(pools), clouds=tuple(clouds), bags=tuple(bags),
         outages=gaps["outage"], restarts=gaps["restart"], drains=tuple(drains), sites=tuple(sites),
@@ -330,6 +334,17 @@ def _settings(document: dict[str, Any], name: str) -> tuple[Settings, float]:
     planning_s = values.pop("planning_s")
     values |= {"tail_leave": values["tail_leave"] or None, "resources": dict(needs_of(values["resources"]))}
     return Settings(**values), planning_s
+
+
+def _check_heartbeat(heartbeat_s: float, lease_s: float, place: str) -> None:
+    """A host that is silent for longer than its lease loses its attempts though it works."""
+    if lease_s < inf and heartbeat_s >= lease_s:
+        silence = "never" if heartbeat_s == inf else show_duration(heartbeat_s)
+        raise BadInput(
+            f"{place}.heartbeat: {silence} is not below the lease of {show_duration(lease_s)} (server.lease): hosts at "
+            "work would be taken for lost",
+            hint=f'heartbeat = "{lease_s / 3:g}s", or a longer server.lease', code="bad-scenario",
+        )  # fmt: skip
 
 
 def _pool(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Pool:

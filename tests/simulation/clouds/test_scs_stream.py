@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from windfall.lab.scs.cell import one_case, scenario_of
-from windfall.lab.scs.command import all_cases, command
+from windfall.lab.scs.command import all_cases, command, figures_of
 from windfall.lab.scs.load import APPLICATIONS, HOURS, PATTERNS, rate, world_of_times
 from windfall.lab.scs.report import PLAIN, PLANNERS, draw, markdown, summarise
 from windfall.planning.fleet.bound import least_usd
@@ -91,6 +91,25 @@ def test_the_report_shows_every_cell_and_each_statement_of_the_paper(tmp_path):
     assert text.count("| hybrid |") == 16
     draw(summary, tmp_path)
     assert {path.stem for path in tmp_path.glob("*.svg")} == {f"figure{number}" for number in range(8, 15)}
+
+
+def test_a_report_of_some_runs_leaves_out_what_is_missing_and_says_so(tmp_path):
+    wanted = list(all_cases([0], 12.0))
+    result = {"cost_usd": 10.0, "bound_usd": 5.0, "jobs": 9, "met": 9, "late": [], "tight": 1, "utilisation": 0.5}
+    summary = summarise([one | result for one in wanted[:6]], [], len(wanted))
+    assert len(summary["cells"]) == 1  # of the second cell two planners are there
+    text = markdown(summary)
+    assert "Not all runs are there: 6 of 272" in text
+    assert "| overhead linear up to 100,000 jobs | not run | not run |" in text and "nan" not in text
+    draw(summary, tmp_path)
+    assert "Not all runs" in markdown(summarise([], [], len(wanted)))
+
+
+def test_a_figure_needs_the_runs_that_it_draws():
+    counts = {n: sum(n in figures_of(one) for one in all_cases([0], 12.0)) for n in range(8, 14)}
+    assert counts == {8: 64, 9: 64, 10: 64, 11: 48, 12: 32, 13: 48}
+    high = [one for one in all_cases([0], 12.0) if one["volume"] == 10.0]
+    assert len(high) == 16 and {one["hours"] for one in high} == {2.0}
 
 
 def test_a_run_without_jobs_costs_nothing_and_is_reported():

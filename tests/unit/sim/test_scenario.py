@@ -81,6 +81,8 @@ def test_the_library_has_the_promised_scenarios():
         ("bag.bag.trace", "none.csv", "there is no file", "existing trace"),
         ("bag.bag.policy", {"Rank": "Host.Sped"}, "bag bag.policy: Rank", "Speed"),
         ("bag.bag.policy", {"Rnk": "1"}, "there is no policy 'Rnk'", "did you mean Rank?"),
+        ("pool.here.heartbeat", "60s", "1m00s is not below the lease of 1m00s", 'heartbeat = "20s"'),
+        ("pool.here.heartbeat", "never", "never is not below the lease of 1m00s", "server.lease"),
         ("server", 3, "server is no table", "[server]"),
         ("sever", {}, "there is no key 'sever'", "did you mean server?"),
     ],

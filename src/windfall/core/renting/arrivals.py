@@ -39,8 +39,9 @@ class Arrivals:
             if bag.submitted_t <= t - MEMORY_S:
                 break
             if state.fleet.book.of_job[job] == fleet:
-                self._count[class_of(bag)] += 1
-                self._lately[class_of(bag)] += bag.submitted_t > t - BURST_S
+                key = class_of(bag)
+                self._count[key] += 1
+                self._lately[key] += bag.submitted_t > t - BURST_S
 
     def of(self, bag: Bag) -> tuple[int, float]:
         """The number of a job's class, and how many of it come in an hour."""
@@ -57,6 +58,11 @@ class Arrivals:
 
 
 def class_of(bag: Bag) -> Hashable:
-    """What jobs of one class have in common."""
-    needs = tuple((rules.name, rules.cpus, rules.memory_bytes, rules.estimate_s) for rules in bag.classes)
-    return bag.shape_key, bag.total, bag.rules.deadline_s, needs
+    """What jobs of one class have in common. It is kept with the job until its terms change."""
+    kept = bag.arrival_class
+    if kept is None or kept[0] is not bag.terms or kept[1] != bag.total:
+        needs = tuple((rules.name, rules.cpus, rules.memory_bytes, rules.estimate_s) for rules in bag.classes)
+        key = (bag.shape_key, bag.total, bag.rules.deadline_s, needs)
+        kept = bag.arrival_class = (bag.terms, bag.total, key)
+    found: Hashable = kept[2]
+    return found

@@ -79,7 +79,7 @@ def jobs_of(state: State, number: int) -> list[Bag]:
 class Shown:
     """One job as it is shown: what is expected of its tasks, and what of them is left to free hosts."""
 
-    __slots__ = ("_of_server", "bag", "fleet", "is_plain", "left", "looks", "ran")
+    __slots__ = ("_of_server", "bag", "deadline_t", "fleet", "is_plain", "left", "looks", "needs", "ran")
 
     def __init__(self, state: State, fleet: int, bag: Bag, t: float) -> None:
         self.bag, self.fleet = bag, fleet
@@ -90,10 +90,9 @@ class Shown:
         ]
         self.left = free_hosts.left_to_free_hosts(state, bag, t)
         self.is_plain = is_plain(bag)
-
-    @property
-    def deadline_t(self) -> float:
-        return machines.deadline_first(self.bag)[0]
+        self.deadline_t = machines.deadline_first(bag)[0]
+        self.needs = [(rules, max(1, math.ceil(rules.cpus)), self.resources(rules)) for rules in bag.classes]
+        """By class: its rules, whole cores, and resources of the machine."""
 
     def open(self, names_tasks: bool) -> list[int]:
         """The tasks that are shown one by one."""
@@ -144,13 +143,19 @@ def view(state: State, number: int, t: float, names_up_to: float) -> Snapshot:
             after |= _parents(entry, open_)
     own = state.bags.get(number)
     planned = state.fleet.plans[number]
+    freed = {
+        named(number, entry.bag.number, task)
+        for entry in shown
+        for tasks_of_machine in entry.left.freed.values()
+        for task in tasks_of_machine
+    }
     limit, _ = limit_of(state, number, t)
     arrived = arrivals.Arrivals(state, number, t)
     return Snapshot(
         t=t,
         deadline_t=max((entry.deadline_t for entry in shown), default=math.inf),
         tasks=tasks,
-        machines=tuple(_shown(state, machine, t, by_job) for machine in there(state, number)),
+        machines=tuple(_shown(state, machine, t, by_job, freed) for machine in there(state, number)),
         offers=tuple(_on_offer(state, number, t)),
         groups=() if names_tasks else tuple(group for entry in shown for group in _groups(entry)),
         markets={key: seen.market() for key, seen in state.fleet.markets.items()},
@@ -169,15 +174,15 @@ def view(state: State, number: int, t: float, names_up_to: float) -> Snapshot:
 
 
 def _task(entry: Shown, task: int) -> Task:
-    bag = entry.bag
+    bag, progress = entry.bag, entry.bag.progress
     index = bag.class_of(task)
-    look, rules = entry.looks[index], bag.classes[index]
-    saved_s = max((saved for _, saved in bag.progress.saved.get(task, ())), default=0.0)
+    look, (rules, cores, resources) = entry.looks[index], entry.needs[index]
+    saved_s = max((saved for _, saved in progress.saved.get(task, ())), default=0.0) if progress.saved else 0.0
     memory_gb = bag.memory_for(task, bag.columns.attempts[task] + 1) / GIB
     runtime_s, mean_s = look.given(entry.ran.get(task, 0.0), unit_of(bag, task))
     return Task(
         named(entry.fleet, bag.number, task), runtime_s, memory_gb, rules.name, rules.checkpoint_mb, saved_s, mean_s,
-        max(1, math.ceil(rules.cpus)), bag.number, entry.deadline_t, entry.resources(rules),
+        cores, bag.number, entry.deadline_t, resources,
     )  # fmt: skip
 
 
@@ -237,13 +242,8 @@ def _parents(entry: Shown, open_: list[int]) -> dict[int, tuple[int, ...]]:
     return {child: tuple(found) for child, found in parents.items()}
 
 
-def _shown(state: State, machine: MachineState, t: float, by_job: dict[int, Shown]) -> Machine:
+def _shown(state: State, machine: MachineState, t: float, by_job: dict[int, Shown], freed: set[int]) -> Machine:
     running = tuple(_running(state, machine, t, by_job))
-    freed = {
-        named(machine.fleet, job, task)
-        for job, entry in by_job.items()
-        for task in entry.left.freed.get(machine.number, ())
-    }
     waiting = tuple(name for name in fleet.queue_of(state, machine) if name not in freed)
     if machine.phase == PENDING:
         phase = Phase.PENDING

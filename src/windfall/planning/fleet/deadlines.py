@@ -18,7 +18,7 @@ from windfall.graph import from_edges
 from windfall.planning.fleet.model import Waiting, Work, unlimited
 from windfall.planning.offers import GIB, Offer
 from windfall.planning.workflow.methods.assign import Assignment
-from windfall.planning.workflow.model import US, NoOffer, Problem, Workflow, make_problem
+from windfall.planning.workflow.model import NEVER, US, NoOffer, Problem, Workflow, make_problem
 
 STEPS = 48
 """The time left to a job is rounded down to its deadline divided by this."""
@@ -154,10 +154,9 @@ def template(
 
     None if a task fits none of the offers.
     """
-    types = msgspec.msgpack.decode(offers, type=tuple[Offer, ...])
     n = len(kinds)
     try:
-        problem = _problem(kinds, edges, running_s, types, left_s, waits)
+        problem = _problem(kinds, edges, running_s, offers, left_s, waits)
     except NoOffer:
         return None
     found = method(problem)
@@ -178,24 +177,43 @@ def template(
 
 def _problem(
     kinds: tuple[TaskKind, ...], edges: tuple[tuple[int, int], ...], running_s: tuple[float, ...],
-    offers: tuple[Offer, ...], left_s: float, waits: tuple[int, ...],
+    offers: bytes, left_s: float, waits: tuple[int, ...],
 ) -> Problem:  # fmt: skip
     """The waiting tasks as a problem of their own; what runs is a task that ends at its time on every type."""
-    total = len(kinds) + len(running_s)
+    base = _alone(kinds, offers)
+    more, tasks = len(running_s), base.workflow
+    lag = [lag * quarters // 4 for lag, quarters in zip(base.lag, waits, strict=True)]
     workflow = Workflow(
         name="",
-        ids=[str(place) for place in range(total)],
-        classes=[kind[1] for kind in kinds] + [""] * len(running_s),
-        runtime_s=[kind[0] for kind in kinds] + list(running_s),
-        cores=[kind[2] for kind in kinds] + [1] * len(running_s),
-        memory_bytes=[math.ceil(kind[3] * GIB) for kind in kinds] + [0] * len(running_s),
-        graph=from_edges(total, list(edges)),
-        resources=[kind[4] for kind in kinds] + [()] * len(running_s) if any(kind[4] for kind in kinds) else [],
+        ids=tasks.ids + [""] * more,
+        classes=tasks.classes + [""] * more,
+        runtime_s=tasks.runtime_s + list(running_s),
+        cores=tasks.cores + [1] * more,
+        memory_bytes=tasks.memory_bytes + [0] * more,
+        graph=_graph(len(kinds) + more, edges),
+        resources=tasks.resources + [()] * more if tasks.resources else [],
     )
-    problem = make_problem(workflow, offers, left_s)
-    lag = [lag * quarters // 4 for lag, quarters in zip(problem.lag, waits, strict=True)]
     duration = [
-        [*row[: len(kinds)], *(max(1, math.ceil(seconds * US) - lag[o]) for seconds in running_s)]
-        for o, row in enumerate(problem.duration)
+        row + [max(1, math.ceil(seconds * US) - lag[o]) for seconds in running_s] for o, row in enumerate(base.duration)
     ]
-    return replace(problem, lag=lag, duration=duration)
+    deadline = math.floor(min(left_s, NEVER / US / 4) * US)
+    return replace(base, workflow=workflow, lag=lag, duration=duration, deadline=deadline)
+
+
+_graph = lru_cache(maxsize=20_000)(from_edges)
+
+
+@lru_cache(maxsize=20_000)
+def _alone(kinds: tuple[TaskKind, ...], offers: bytes) -> Problem:
+    """Tasks of these kinds without edges or a deadline: their durations on each type. Raises NoOffer."""
+    workflow = Workflow(
+        name="",
+        ids=[str(place) for place in range(len(kinds))],
+        classes=[kind[1] for kind in kinds],
+        runtime_s=[kind[0] for kind in kinds],
+        cores=[kind[2] for kind in kinds],
+        memory_bytes=[math.ceil(kind[3] * GIB) for kind in kinds],
+        graph=_graph(len(kinds), ()),
+        resources=[kind[4] for kind in kinds] if any(kind[4] for kind in kinds) else [],
+    )
+    return make_problem(workflow, msgspec.msgpack.decode(offers, type=tuple[Offer, ...]), math.inf)

@@ -54,6 +54,13 @@ class Layout:
         """`gathers`: whether tasks wait for paid time; else what they need is ordered at once."""
         self.work, self.mix, self.wishes, self.gathers = work, mix, wishes, gathers
         self.slots, self.room = work.slots(), work.room()
+        self.by_offer: dict[int, list[Slots]] = {}
+        for each in self.slots:
+            self.by_offer.setdefault(each.offer, []).append(each)
+        self.rate = [offer.price_usd / offer.cycle_s for offer in work.offers]
+        self.new_usd: dict[tuple[int, int], float] = {}
+        """By kind and offer: what a task is charged on a machine that is rented for it."""
+        self._find_rentable()
         self.ends = dict(work.running_until_t)
         self.found = Plan()
         self.margin_s = ORDER_MARGIN_PERIODS * work.period_s
@@ -73,6 +80,9 @@ class Layout:
         self.planned: set[str] = set()
         """Machines that have something to do, later than what is reserved included."""
         self.waits = 0
+
+    def _find_rentable(self) -> None:
+        self.rentable = [place for place, offer in enumerate(self.work.offers) if self.room.of(offer) > 0]
 
     def _find_ends(self) -> None:
         """Wishes count the time left in whole steps: the rest is given back here, but for the guard."""
@@ -170,20 +180,28 @@ class Layout:
             self._put(wait, self._rent(place), ready_t)
 
     def _cheapest_here(self, wait: Waiting, ready_t: float, latest_t: float) -> tuple[float, float, Slots] | None:
-        best: tuple[float, float, Slots] | None = None
-        run_s, cores = self.work.run_s[wait.kind], wait.task.cores
-        for each in self.slots:
-            seconds = run_s[each.offer]
-            if len(each.free_t) < cores or math.isinf(seconds):
+        """Called for every waiting task: the least cost of the machines on which it is in time, then the first end."""
+        best: Slots | None = None
+        best_usd = best_end_t = math.inf
+        run_s, cores, paid = self.work.run_s[wait.kind], wait.task.cores, self.paid_t
+        for offer, machines in self.by_offer.items():
+            seconds = run_s[offer]
+            wide = self.work.offers[offer].cores
+            if wide < cores or math.isinf(seconds):
                 continue
-            start_t = each.starts_t(cores, ready_t)
-            end_t = start_t + seconds
-            if end_t > latest_t:
-                continue
-            cost = self._cost_usd(each, start_t, end_t, cores)
-            if best is None or (cost, end_t) < best[:2]:
-                best = cost, end_t, each
-        return best
+            # Inside time that is paid a task costs the same on all machines of an offer.
+            inside_usd = self.paid_share[offer] * cores / wide * seconds * self.rate[offer]
+            for each in machines:
+                free_t = each.free_t[0] if wide == 1 else each.starts_t(cores, ready_t)
+                end_t = (free_t if free_t > ready_t else ready_t) + seconds
+                if end_t > latest_t:
+                    continue
+                usd = inside_usd
+                if end_t > paid[each.label]:
+                    usd = self._cost_usd(each, end_t - seconds, end_t, cores)
+                if usd < best_usd or (usd == best_usd and end_t < best_end_t):
+                    best, best_usd, best_end_t = each, usd, end_t
+        return None if best is None else (best_usd, best_end_t, best)
 
     def _cost_usd(self, each: Slots, start_t: float, end_t: float, cores: int) -> float:
         """What a task adds to the bill of a machine that is there, and a part of the paid time that it uses."""
@@ -200,18 +218,20 @@ class Layout:
     def _cheapest_new(self, wait: Waiting, ready_t: float, latest_t: float) -> tuple[float, float, int] | None:
         work = self.work
         best: dict[bool, tuple[float, float, int]] = {}
-        for place, offer in enumerate(work.offers):
-            seconds = work.run_s[wait.kind][place]
-            if self.room.of(offer) <= 0 or math.isinf(seconds):
-                continue
+        for place in self.rentable:
+            offer, seconds = work.offers[place], work.run_s[wait.kind][place]
             end_t = max(ready_t, work.t + offer.lag_s) + seconds
-            if end_t > latest_t:
+            if end_t > latest_t or math.isinf(seconds):
                 continue
-            cycles = offer.cycles(offer.lag_s + seconds)
-            used = wait.task.cores / offer.cores * seconds / offer.cycle_s
-            boot = offer.lag_s / offer.cycle_s
-            idle = (1 - self.mix.reuse(place)) * max(0.0, cycles - used - boot)
-            entry = offer.price_usd * (used + boot + idle), end_t, place
+            key = wait.kind, place
+            usd = self.new_usd.get(key)
+            if usd is None:
+                cycles = offer.cycles(offer.lag_s + seconds)
+                used = wait.task.cores / offer.cores * seconds / offer.cycle_s
+                boot = offer.lag_s / offer.cycle_s
+                idle = (1 - self.mix.reuse(place)) * max(0.0, cycles - used - boot)
+                usd = self.new_usd[key] = offer.price_usd * (used + boot + idle)
+            entry = usd, end_t, place
             usual = place in self.mix.allowed
             if usual not in best or entry < best[usual]:
                 best[usual] = entry
@@ -253,8 +273,10 @@ class Layout:
         label = f"new-{len(self.found.start) + 1}"
         self.found.start.append(Start(label, offer))
         self.room.take(offer)
+        self._find_rentable()
         new = Slots(label, place, offer.cores, work.t + offer.lag_s)
         self.slots.append(new)
+        self.by_offer.setdefault(place, []).append(new)
         self.paid_t[label] = work.t + offer.cycle_s
         return new
 

@@ -307,9 +307,11 @@ class Bag(Struct, array_like=True, dict=True):
     tally: Tally = field(default_factory=Tally)
     progress: Progress = field(default_factory=Progress)
 
-    # Not saved: the shape, shared by all jobs that have it, and the index that hears of changed terms.
+    # Not saved: the shape, shared by all jobs that have it, the index that hears of changed terms, and the class of
+    # arrivals with the terms and the number of tasks that it was made of.
     shape = None  # type: graphs.Graph | None
     index = None  # type: Bags | None
+    arrival_class = None  # type: tuple[Terms, int, Any] | None
 
     @classmethod
     def new(cls, number: int, rules: JobRules, classes: list[TaskClass], t: float) -> Bag:
