@@ -30,10 +30,10 @@ class Room:
         """How many more by the limit of the offer itself, whatever its pool's limit."""
         return self._of_offer.get(market_key(offer), 0)
 
-    def take(self, offer: Offer) -> None:
-        self._of_offer[market_key(offer)] = self.of_offer(offer) - 1
+    def take(self, offer: Offer, count: int = 1) -> None:
+        self._of_offer[market_key(offer)] = self.of_offer(offer) - count
         if offer.pool in self._of_pool:
-            self._of_pool[offer.pool] -= 1
+            self._of_pool[offer.pool] -= count
 
     def close(self, keys: Iterable[tuple[str, str]]) -> None:
         """Start no more of these (`market_key`)."""

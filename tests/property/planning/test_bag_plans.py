@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.clouds.bag_plans import World
 from windfall.planning.bags.feasibility import earliest_deadline_t, fits_by
-from windfall.planning.bags.packing import Item, longest_first
+from windfall.planning.bags.packing import Item, fill, fresh, longest_first
 from windfall.planning.bags.safety_net import SafetyNet
-from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Snapshot, Task
+from windfall.planning.contract import ONDEMAND, SPOT, Group, Machine, Phase, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS
 
@@ -132,6 +132,31 @@ def test_the_safety_net_holds_for_bags_planned_by_counts(count, seconds, terms, 
     if not net_holds_at_first(tasks, offers, deadline_t):
         return
     assert World(PLANNERS["windfall"], tasks, offers, deadline_t, strikes, named=False).run() <= deadline_t + 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    raw=st.lists(
+        st.tuples(st.integers(10, 500), st.integers(1, 90), st.sampled_from([0.0, 3.0])), min_size=1, max_size=4
+    ), terms=offer_terms, share=st.floats(0.1, 2.0),
+)  # fmt: skip
+def test_a_rescue_by_equal_machines_is_that_of_one_machine_after_the_other(raw, terms, share):
+    items = longest_first([Item(Task(-1, float(s), gb, mean_s=0.8 * s), count, []) for s, count, gb in raw])
+    offers = make_offers(terms)
+    by_t = terms["lag_s"] + share * 1_000.0
+    snapshot = Snapshot(
+        t=0.0, deadline_t=by_t, tasks={}, machines=(), offers=offers,
+        groups=tuple(Group(item.task, item.count) for item in items),
+    )  # fmt: skip
+    left, opened = [item.count for item in items], 0
+    room = snapshot.room()
+    safety_net = SafetyNet(snapshot, [], room.copy(), 0.0)
+    for offer in safety_net.offers:
+        while any(left) and room.of(offer) > 0 and fill(fresh("", offer, 0.0, math.inf), items, left, by_t):
+            room.take(offer)
+            opened += 1
+    found, missing = safety_net.rescue(items, 0.0)
+    assert (len(found), missing) == (opened, left)
 
 
 @settings(max_examples=20, deadline=None)

@@ -110,16 +110,27 @@ def tasks_at_once(need: float, units: float) -> int:
     return max(1, int(units / math.ceil(need)))
 
 
-def fill(bin: Bin, items: Sequence[Item], left: list[int], until_t: float = math.inf) -> int:
-    """Place as many tasks as fit before the machine is given back, in order. Counts `left` down; returns how many."""
+def fill(
+    bin: Bin,
+    items: Sequence[Item],
+    left: list[int],
+    until_t: float = math.inf,
+    seconds_on: Sequence[float] | None = None,
+) -> int:
+    """Place as many tasks as fit before the machine is given back, in order. Counts `left` down; returns how many.
+
+    `seconds_on`: what each item takes there, if that is known already.
+    """
     before = sum(entry.count for entry in bin.placed)
     _fill_exactly(bin, items, left, until_t)
-    free_t = min(bin.free_t)
+    free_t, end_t = min(bin.free_t), min(bin.keep_t, until_t) + TOLERANCE_S
     for place, item in enumerate(items):
         if left[place] <= 0:
             continue
+        seconds = item.task.seconds_on(bin.offer) if seconds_on is None else seconds_on[place]
+        if free_t + seconds > end_t:
+            continue
         limit_t = _limit_t(bin, item, until_t)
-        seconds = item.task.seconds_on(bin.offer)
         if free_t + seconds > limit_t:
             continue
         lanes = width(item.task, bin.offer)

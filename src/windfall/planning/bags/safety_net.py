@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from windfall.planning.bags.packing import Bin, Item, fill, fresh, lease_usd, ondemand_offers, width
 from windfall.planning.contract import Snapshot
+from windfall.planning.offers import Offer
 from windfall.planning.room import Room
 
-BISECTION_STEPS = 12
+BISECTION_STEPS, BISECTION_STEPS_FOR_MANY, MANY_ITEMS = 12, 6, 500
+"""The last moment for a rescue is never found too late; with many different tasks it may be found a little earlier."""
 
 
 class SafetyNet:
@@ -30,19 +32,24 @@ class SafetyNet:
     def rescue(self, items: Sequence[Item], at_t: float) -> tuple[list[Bin], list[int]]:
         """The machines that would be started at `at_t` for these tasks, and how many tasks of each item fit nowhere."""
         left = [item.count for item in items]
+        seconds_on = _seconds_on(items, [*self.offers, *(bin.offer for bin in self.bins)])
         for bin in self.bins:
             free_t = [max(free_t, at_t) for free_t in bin.free_t]
             idle = replace(bin, free_t=free_t, placed=[], since_t=max(bin.since_t, at_t))
-            fill(replace(idle, keep_t=math.inf), items, left, self.by_t)
+            fill(replace(idle, keep_t=math.inf), items, left, self.by_t, seconds_on[bin.offer.key])
         opened: list[Bin] = []
         room = self.left.copy()
         for offer in self.offers:
-            for _ in range(room.of(offer)):
+            while any(left) and room.of(offer) > 0:
+                before = list(left)
                 bin = fresh("", offer, at_t, math.inf)
-                if not any(left) or not fill(bin, items, left, self.by_t):
+                if not fill(bin, items, left, self.by_t, seconds_on[offer.key]):
                     break
-                opened.append(bin)
-                room.take(offer)
+                alike = 1 + min(_repeats(before, left), room.of(offer) - 1)
+                for place, count in enumerate(before):
+                    left[place] -= (count - left[place]) * (alike - 1)
+                opened += [bin] * alike
+                room.take(offer, alike)
         return opened, left
 
     def holds(self, items: Sequence[Item], at_t: float) -> bool:
@@ -67,7 +74,7 @@ class SafetyNet:
         if not self.holds(items, self.t):
             return -math.inf
         low_t = self.t
-        for _ in range(BISECTION_STEPS):
+        for _ in range(BISECTION_STEPS if len(items) <= MANY_ITEMS else BISECTION_STEPS_FOR_MANY):
             middle_t = (low_t + high_t) / 2
             low_t, high_t = (middle_t, high_t) if self.holds(items, middle_t) else (low_t, middle_t)
         return low_t
@@ -81,6 +88,18 @@ class SafetyNet:
         """The same on a machine that runs, its other work ignored."""
         able = [bin.offer for bin in self.bins if width(item.task, bin.offer) <= bin.offer.cores]
         return min((item.quantile_s(offer) for offer in able), default=math.inf)
+
+
+def _seconds_on(items: Sequence[Item], offers: Iterable[Offer]) -> dict[str, list[float]]:
+    """By key of an offer: the seconds that a task of each item takes there."""
+    by_key = {offer.key: offer for offer in offers}
+    return {key: [item.task.seconds_on(offer) for item in items] for key, offer in by_key.items()}
+
+
+def _repeats(before: Sequence[int], after: Sequence[int]) -> int:
+    """How many more equal machines would take the same tasks: while at least as many again are left of each."""
+    taken = [(was - left, left) for was, left in zip(before, after, strict=True) if was > left]
+    return max(0, min(left // count for count, left in taken) - 1)
 
 
 def price_usd(bins: Iterable[Bin], at_t: float) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from windfall.planning.bags.cover import EPSILON_S, covered, make_room
+from windfall.planning.bags.cover import EPSILON_S, Cover, covered, make_room
 from windfall.planning.bags.feasibility import promised_deadline_t
 from windfall.planning.bags.packing import Item, fill, fresh, ondemand_offers
 from windfall.planning.bags.planning_pass import PlanningPass
@@ -46,23 +46,23 @@ class Windfall:
         forced: list[Offer] = []
         while True:
             decided = self._decided(snapshot, margin_s, forced)
-            cover = covered(decided)
+            whole = cover = covered(decided)
             if cover.is_late and not _crowds_out(decided):
                 # For tasks that are late even if a rescue begins now, it gains nothing.
                 cover = cover.rescuable()
             more = None if cover.latest_t > snapshot.t + EPSILON_S else _cheapest_rescue(decided, cover.at_risk)
             if more is None:
-                return self._with_promise(self._covered_plan(decided, len(forced)), decided)
+                return self._with_promise(self._covered_plan(decided, whole, len(forced)), decided)
             # One at a time at first, then half as many again: a large bag would need thousands of rounds.
             forced += [more] * min(max(1, len(forced) // 2), _room_for_rescue(decided, more))
 
-    def _covered_plan(self, decided: PlanningPass, forced: int) -> Plan:
+    def _covered_plan(self, decided: PlanningPass, cover: Cover, forced: int) -> Plan:
         """The plan of a pass to which no machine can be added.
 
         If the time for a rescue has come, tasks stay in the queues of on-demand machines, or all go to such machines,
         where that saves some.
         """
-        cover, soon_t = covered(decided), decided.t + decided.margin_s
+        soon_t = decided.t + decided.margin_s
         if cover.is_late and self.market != SPOT:
             queued = self.pass_type(decided.snapshot, decided.margin_s, (), decided)
             queued.decide(as_queued=True)
