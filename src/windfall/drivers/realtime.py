@@ -135,6 +135,8 @@ class Realtime:
         self._in_flight_since = 0.0
         self._dirty = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._copier = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
+        """Not the thread of the commits: they would wait until hundreds of megabytes are on the disk."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._log_records = self._log_bytes = 0
@@ -227,6 +229,7 @@ class Realtime:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._copier.shutdown()
         if self.state.seq and not self.trouble and not self.unwritten:
             await self._last_snapshot()
         self._writer.shutdown()
@@ -494,17 +497,19 @@ class Realtime:
 
     async def _snapshot(self, seq: int, copied: Copied) -> None:
         try:
-            # Not in the thread that writes: it goes on with commits while a child encodes.
-            try:
-                data = await asyncio.get_running_loop().run_in_executor(None, copied)
-            except Exception:
-                self._may_fork = False
-                raise
-            await self._in_writer(self.store.save_snapshot, seq, data)
+            await asyncio.get_running_loop().run_in_executor(self._copier, self._save, seq, copied)
             await self._in_writer(self.store.prune, seq, (HEARTBEAT,))
             self.snapshot_error = ""
         except Exception as error:
             self._no_snapshot(error)
+
+    def _save(self, seq: int, copied: Copied) -> None:
+        try:
+            data = copied()
+        except Exception:
+            self._may_fork = False
+            raise
+        self.store.save_snapshot(seq, data)
 
     async def _last_snapshot(self) -> None:
         try:

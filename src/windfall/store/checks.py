@@ -30,7 +30,7 @@ _SNAPSHOT = struct.Struct(">8sQQI")
 _MAGIC = b"WFSNAP01"
 
 
-def crc(seq: int, data: bytes) -> int:
+def crc(seq: int, data: bytes | memoryview) -> int:
     """The sum of a record: of its number too, so that a record in another's place is noticed."""
     return zlib.crc32(data, seq & 0xFFFFFFFF)
 
@@ -213,9 +213,9 @@ def wrong_hash(sha256: str, actual: str) -> BadInput:
     )
 
 
-def pack_snapshot(snapshot: Snapshot) -> bytes:
+def pack_snapshot(seq: int, data: bytes | memoryview) -> bytes:
     """The head that stands before a snapshot's data and lets it be checked."""
-    return _SNAPSHOT.pack(_MAGIC, snapshot.seq, len(snapshot.data), crc(snapshot.seq, snapshot.data))
+    return _SNAPSHOT.pack(_MAGIC, seq, len(data), crc(seq, data))
 
 
 def unpack_snapshot(content: bytes) -> Snapshot | None:

@@ -7,8 +7,8 @@ Promises:
 - One process at a time opens a store; the next one is refused and told who holds it.
 - Who opens a store begins a new epoch. Every transaction of an earlier epoch fails (StoreFenced) and keeps nothing, so
   that a server that was taken for dead and goes on can do no harm.
-- `append`, `save_snapshot` and `prune` come from one thread at a time; everything that reads may be called from any
-  thread at any time and never waits for the writer.
+- `append` and `prune` come from one thread at a time, and so does `save_snapshot`, which may be another thread;
+  everything that reads may be called from any thread at any time and never waits for the writer.
 - Every failure of the store is a `StoreError`, never an exception of a database's own. Its `retryable` says whether the
   same call can succeed later (disk full, locked, connection lost) or never will (damaged, in conflict, read-only, ...).
 - A store knows which formats its records and snapshots are in (windfall.store.formats). Older ones are read, a newer
@@ -217,7 +217,7 @@ class Store(Protocol):
         """The newest readable snapshot and the records behind it. A broken last record is dropped, with a warning."""
         ...
 
-    def save_snapshot(self, seq: int, data: bytes) -> None:
+    def save_snapshot(self, seq: int, data: bytes | memoryview) -> None:
         """Keep the state after record `seq` (already appended). The two newest snapshots are kept."""
         ...
 

@@ -373,7 +373,7 @@ class PostgresStore:
             yield from rows
             seq = rows[-1][0]
 
-    def save_snapshot(self, seq: int, data: bytes) -> None:
+    def save_snapshot(self, seq: int, data: bytes | memoryview) -> None:
         def work(writer: Connection) -> None:
             writer.execute(SAVE_SNAPSHOT, (seq, crc(seq, data), data))
             writer.execute(FORGET_SNAPSHOTS)

@@ -39,7 +39,6 @@ from windfall.store.contract import (
     Loaded,
     OutputRow,
     Record,
-    Snapshot,
     StoreCorrupt,
     StoreError,
     StoreFailed,
@@ -282,8 +281,8 @@ class SqliteStore:
             yield from rows
             seq = rows[-1][0]
 
-    def save_snapshot(self, seq: int, data: bytes) -> None:
-        self._snapshots.save(Snapshot(seq, data))
+    def save_snapshot(self, seq: int, data: bytes | memoryview) -> None:
+        self._snapshots.save(seq, data)
 
     def last_seq(self) -> int:
         return self._read(LAST_SEQ)[0][0] or 0

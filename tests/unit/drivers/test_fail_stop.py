@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import threading
 from pathlib import Path
 
 import msgspec
@@ -338,6 +339,29 @@ def test_snapshots_are_taken_while_records_never_stop_coming(limits):
     again = Realtime(store, Engine(), Settings())
     again.restore()
     assert save(again.state) == save(driver.state)
+
+
+def test_commits_do_not_wait_for_a_snapshot_that_is_being_written():
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Waiting(Slow):
+        def save_snapshot(self, seq: int, data: bytes) -> None:
+            begun.set()
+            assert may_end.wait(60)
+            super().save_snapshot(seq, data)
+
+    async def story(driver):
+        for n in range(1, 30):
+            await driver.submit([asked(driver, "h", n)])
+        await eventually(begun.is_set)
+        for n in range(30, 60):
+            await asyncio.wait_for(driver.submit([asked(driver, "h", n)]), 30)
+        assert store.snapshots == []
+        may_end.set()
+        await eventually(lambda: store.snapshots)
+
+    store = Waiting()
+    assert play(story, store, snapshot_records=20).failure is None
 
 
 def test_a_large_state_is_encoded_by_a_process_of_its_own(monkeypatch):
