@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windfall.figures.timeline import FAR, LEFT, RIGHT, WIDTH, Axis, Bar, lanes, rows_chart, steps_chart
-from windfall.server.queries.series import cycles_of
+from windfall.server.queries.pictures.series import cycles_of
 
 SPANS = st.lists(st.tuples(st.floats(0, 100), st.floats(0, 50)), max_size=30)
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windfall.server.queries.gantt import halves, merged
+from windfall.server.queries.pictures.gantt import halves, merged
 
 SPANS = st.lists(st.tuples(st.floats(0, 90), st.floats(0.001, 30)).map(lambda each: (each[0], sum(each))), max_size=20)
 

@@ -9,7 +9,7 @@ from typing import Any
 from windfall.core.renting.shares import FLEET, shares_of
 from windfall.core.state.renting.fleet import FAILED, REFUSED, RELEASED, TAKEN, MachineState
 from windfall.numeric import np
-from windfall.server.queries.columns_copy import Copied, copied
+from windfall.server.queries.pictures.columns_copy import Copied, copied
 from windfall.server.service import Service
 from windfall.units import show_duration, show_usd
 from windfall.wire.messages import CAUSES

@@ -15,8 +15,8 @@ from windfall.figures.job import machine_pictures, pictures
 from windfall.figures.timeline import Axis
 from windfall.server.http import workflows
 from windfall.server.http.supply.fleets import found
-from windfall.server.queries.gantt import machine_series
-from windfall.server.queries.series import job_series
+from windfall.server.queries.pictures.gantt import machine_series
+from windfall.server.queries.pictures.series import job_series
 from windfall.server.service import Service
 
 Json = dict[str, Any]
