@@ -19,7 +19,8 @@ from windfall.server.http import admin, submission
 from windfall.server.http.console import sessions
 from windfall.server.http.routes import ROUTES, handler_of
 from windfall.server.http.supply import doctor, market, pools
-from windfall.server.queries import trying, what_if
+from windfall.server.queries import trying
+from windfall.server.queries.renting import what_if
 from windfall.server.service import Service
 from windfall.server.sites import api as sites
 from windfall.wire import frames

@@ -54,7 +54,7 @@ class AtRest:
 
     def market(self) -> list[Json]:
         """What was learned of each offer."""
-        from windfall.server.queries.market import market_rows  # not above: it loads the libraries of numbers
+        from windfall.server.queries.renting.market import market_rows  # not above: it loads the libraries of numbers
 
         return market_rows(self.state, self._read_t)
 

@@ -21,7 +21,7 @@ from windfall.core.state.renting.fleet import PENDING, REFUSED, MachineState
 from windfall.core.state.renting.fleets import DELETED, DRAINING, OPEN, PAUSED, FleetRules, NamedFleet, budget_since_t
 from windfall.errors import BadInput
 from windfall.server.http.bodies import typed_body
-from windfall.server.queries.money import bill_row
+from windfall.server.queries.renting.money import bill_row
 from windfall.server.service import NotFound, Service
 
 Json = dict[str, Any]

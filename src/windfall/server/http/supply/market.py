@@ -50,7 +50,7 @@ class ImportBody(Struct):
 
 
 async def show(service: Service, request: Request) -> tuple[int, Json]:
-    from windfall.server.queries.market import market_rows
+    from windfall.server.queries.renting.market import market_rows
 
     await service.driver.settled()
     return 200, {"offers": await asyncio.to_thread(market_rows, service.state, service.driver.clock())}

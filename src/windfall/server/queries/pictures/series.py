@@ -15,9 +15,9 @@ from windfall.core.state.jobs.bags import FINAL, Bag
 from windfall.core.state.jobs.columns import CANCELLED, DONE
 from windfall.numeric import np
 from windfall.server.queries.by_pool import FORGOTTEN
-from windfall.server.queries.money import ledger
 from windfall.server.queries.pictures.columns_copy import Copied, copied
 from windfall.server.queries.pictures.gantt import KINDS, MOST_BARS, MOST_ROWS, Point, machine_series, summed
+from windfall.server.queries.renting.money import ledger
 from windfall.server.service import Service
 from windfall.units import show_duration
 from windfall.wire.messages import CAUSES

@@ -25,7 +25,7 @@ from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.renting.fleet import MachineState, owed_microusd, tariff_of
 from windfall.planning.contract import SPOT, Market
 from windfall.planning.offers import Offer
-from windfall.server.queries.graph_left import graph_of
+from windfall.server.queries.renting.graph_left import graph_of
 from windfall.server.service import Service
 
 Json = dict[str, Any]
@@ -215,7 +215,7 @@ def offer_told(service: Service, offer: Offer) -> Json:
         offer = replace(
             offer, interruptions_per_h=3600.0 * law.interrupts_per_s, resumes_per_h=3600.0 * law.resumes_per_s
         )
-    from windfall.server.queries.market import price_law  # not above: it loads the libraries of numbers
+    from windfall.server.queries.renting.market import price_law  # not above: it loads the libraries of numbers
 
     if (moves := price_law(service.state.fleet.markets.get(offer.key))) is not None:
         offer = replace(offer, price_moves=moves)

@@ -20,7 +20,7 @@ from windfall.figures.charts import front_chart
 from windfall.figures.job import show_tick
 from windfall.server.http.bodies import typed_body
 from windfall.server.http.problems import TooSlow
-from windfall.server.queries.money import left_of, offer_told
+from windfall.server.queries.renting.money import left_of, offer_told
 from windfall.server.service import Service
 from windfall.units import show_usd
 

@@ -15,9 +15,9 @@ from windfall.core.renting.shares import FLEET, shares_of
 from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.renting.fleet import REFUSED, MachineState
 from windfall.numeric import np
-from windfall.server.queries.money import bill_row
 from windfall.server.queries.pictures.columns_copy import copied
 from windfall.server.queries.pictures.series import cycles_of
+from windfall.server.queries.renting.money import bill_row
 from windfall.server.service import Service
 
 Json = dict[str, Any]
