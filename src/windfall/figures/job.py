@@ -1,7 +1,7 @@
 """The pictures of one job, drawn from its series: the console and `windfall report` show the same ones. Pure.
 
-The series are what `windfall.server.queries.pictures.series` gathers: plain numbers, of bounded length however many tasks there
-are. Times are seconds since the submission.
+The series are what `windfall.server.queries.pictures.series` gathers: plain numbers, of bounded length however many
+tasks there are. Times are seconds since the submission.
 """
 
 from __future__ import annotations
