@@ -12,7 +12,7 @@ from tests.support.engine.hand import Hand
 from windfall.core.events import JobChanged, JobRules, TaskClass
 from windfall.core.matching import ranking
 from windfall.core.matching.ads import bag_ad, class_ad, host_ad, job_ad, pool_ad, queue_ad
-from windfall.core.matching.dispatch import Matcher
+from windfall.core.matching.matcher import Matcher
 from windfall.core.matching.policy import Verdict
 from windfall.core.matching.ranking import UNLIMITED
 from windfall.policy.compiled import ClassAdPolicy, compile_policies

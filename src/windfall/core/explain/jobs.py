@@ -26,7 +26,8 @@ from windfall.core.explain import plan as explain_plan
 from windfall.core.liveness import timeouts
 from windfall.core.matching import lifetimes, units
 from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
-from windfall.core.matching.dispatch import Matcher, is_blocked, needs_failover
+from windfall.core.matching.dispatch import is_blocked
+from windfall.core.matching.matcher import Matcher, needs_failover
 from windfall.core.matching.policy import BagPolicy, Clause
 from windfall.core.records import Record
 from windfall.core.state.hosts.hosts import Host

@@ -11,7 +11,8 @@ from windfall.core.decisions import ClientsAsked, PoolJudged
 from windfall.core.events import OverlayDue, PoolAnswered
 from windfall.core.matching import lifetimes
 from windfall.core.matching.ads import Ad, bag_ad, pool_ad, queue_ad
-from windfall.core.matching.dispatch import is_blocked, needs_failover
+from windfall.core.matching.dispatch import is_blocked
+from windfall.core.matching.matcher import needs_failover
 from windfall.core.sites.site import with_room
 from windfall.core.state.hosts.pools import Ask, Matching, Pools, PoolState
 from windfall.core.state.jobs.bags import Bag

@@ -1,0 +1,415 @@
+"""Which tasks an asking host gets (GridBot, algorithm 1): bags by rank, as many as host and bag agree on. Pure.
+
+Matching costs O(bags): the tasks of a bag look alike to a policy unless they have running replicas (GridBot 6.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from windfall.core.decisions import AGAIN, FRESH, Assigned
+from windfall.core.events import TaskClass
+from windfall.core.jobs import quorum
+from windfall.core.liveness import timeouts
+from windfall.core.matching import bundles, lifetimes, replicas
+from windfall.core.matching.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
+from windfall.core.matching.policy import BagPolicy, Seen
+from windfall.core.matching.ranking import UNLIMITED, Known, Wants
+from windfall.core.matching.units import FreeUnits
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.bags import Bag, TaskQueue
+from windfall.core.state.jobs.columns import DONE
+from windfall.core.state.state import State
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Policies
+
+OTHER_HOST_LOOKAHEAD = 8
+"""How far down the returned tasks to look for one that did not just fail on the asking host."""
+VOTED_LOOKAHEAD = 1000
+"""How far to look where volunteers have voted: no owner gets a task twice."""
+AVOID_S = 5.0
+"""Seconds that a failed task waits for another host than the one where it failed."""
+FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
+"""A task that failed or was lost this many times goes to the fail-over pool, if there is one."""
+NO_ADS: tuple[Ad, Ad, Ad] = ({}, {}, {})
+
+
+def narrowest(bag: Bag, classes: tuple[int, ...] | None) -> int:
+    """The fewest slots that a waiting task of these classes takes: with less than that a bag is not served at all."""
+    every, queues = bag.classes, bag.queues.by_class
+    if len(every) == 1:
+        # Nearly every bag; asked for each bag of a rank that several share.
+        return max(1, ceil(every[0].cpus)) if queues[0].size else 1
+    indices = range(len(every)) if classes is None else classes
+    return min((max(1, ceil(every[index].cpus)) for index in indices if queues[index].size), default=1)
+
+
+def _in_turn(group: list[Wants], want: int) -> list[Wants]:
+    """Bags of equal rank in the order in which they are served: the least served first."""
+    if 1 < len(group) <= want and sum(narrowest(entry[0], entry[3]) for entry in group) <= want:
+        # All can have some: the shortest queue first, so that what it leaves of its share goes to the others.
+        return sorted(group, key=_queue_length)
+    return sorted(group, key=_served) if len(group) > 1 else group
+
+
+def _has_unsent(bag: Bag) -> bool:
+    """Whether tasks of it wait in the queue, or replicas of tasks."""
+    return bool(bag.waiting or (bag.queues.replicas and bag.queues_replicas))
+
+
+def _queue_length(entry: Wants) -> int:
+    return entry[0].waiting
+
+
+def _served(entry: Wants) -> int:
+    return len(entry[0].attempts.live)
+
+
+class Matcher:
+    """One asking host against all bags."""
+
+    # What most matchers never change is the class's: one is made for every exchange.
+    looks = replicas.LOOKED_AT_IN_ALL
+    _ads: tuple[Ad, Ad, Ad] | None = None
+    _known: Known | None = None
+    _seen: Seen | None = None
+    _units: FreeUnits | None = None
+    _largest, _looked_at_held = 0, False
+    """Bytes of the largest request among the chosen attempts and, once looked at, those that the host holds."""
+
+    def __init__(self, state: State, host: Host, t: float, policies: Policies) -> None:
+        self.state, self.host, self.t, self.policies = state, host, t, policies
+        self.held = self.jobs = len(host.held)
+        """Slots that are taken, and attempts on the host: one may take several slots."""
+        self.memory_free = host.memory_bytes - host.memory_held
+
+    @property
+    def ads(self) -> tuple[Ad, Ad, Ad]:
+        """Host, queue and pool; made only if some bag has a policy that could look at them."""
+        if self._ads is None:
+            self._ads = (host_ad(self.host, self.t), queue_ad(self.state), pool_ad(self.state, self.host.pool))
+        return self._ads
+
+    @property
+    def units(self) -> FreeUnits:
+        """Units of resources that are free; looked at only for tasks that need some."""
+        if self._units is None:
+            self._units = FreeUnits(self.state, self.host)
+        return self._units
+
+    def choose(self, want: int, room: int = 0) -> list[Assigned]:
+        """Algorithm 1: walk the bags by rank until the host has what it wants, and what it may hold ahead (`room`)."""
+        if room and not bundles.gets_ahead(self.host, self.t):
+            room = 0
+        picked: list[Assigned] = []
+        if want <= 0 and room <= 0:
+            return picked
+        cap, tails, is_volunteer = UNLIMITED, self.state.bags.tails, bool(self.host.owner)
+        for group in self.by_rank():
+            ending: list[Wants] = []
+            if is_volunteer:
+                group = [entry for entry in group if quorum.admits(entry[0], self.host)]
+            if tails:
+                ending = [entry for entry in group if not entry[0].waiting and not entry[0].queues_replicas]
+                group = [entry for entry in group if _has_unsent(entry[0])]
+            others = len(group)
+            if others > 1:
+                group = _in_turn(group, want)
+            for bag, policy, concurrency, classes in group:
+                others -= 1
+                # The highest-ranked bag's Concurrency caps every lower-ranked one.
+                ahead = self._ahead(bag, policy, concurrency, classes, want, room) if room else 0
+                most = concurrency if concurrency < UNLIMITED else self.jobs + want + ahead
+                cap = most if most < cap else cap
+                if want <= 0 and cap <= self.jobs:
+                    return picked
+                space = want
+                if others:
+                    space = min(want, max(ceil(want / (others + 1)), narrowest(bag, classes)))
+                space += ahead
+                if space > self.host.slots - self.held:
+                    space = self._fair_share(bag, space, concurrency < UNLIMITED and ahead > 0)
+                take = self._take_queued if bag.queues.replicas else self._take_bag
+                taken, used = take(bag, policy, classes, space, cap - self.jobs)
+                picked = picked + taken if picked else taken
+                if used > want:
+                    room, want = max(0, room - (used - want)), 0
+                else:
+                    want -= used
+                if want <= 0 and (room <= 0 or cap <= self.jobs):
+                    return picked
+            if want <= 0:
+                continue
+            # What is unsent goes before what runs elsewhere, but only among equals.
+            for bag, policy, concurrency, _ in ending:
+                copies, used = self._replicate(bag, policy, want, min(cap, concurrency) - self.jobs)
+                if copies:
+                    picked += copies
+                    want -= used
+                    cap = min(cap, concurrency)
+                if want <= 0:
+                    return picked
+        return picked
+
+    def _take_queued(
+        self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, space: int, most: int
+    ) -> tuple[list[Assigned], int]:
+        """What the host gets of a bag's queue: unsent tasks, then replicas that wait; and the slots that it takes."""
+        before = self.jobs
+        taken, used = self._take_bag(bag, policy, classes, space, most)
+        if bag.queues_replicas:
+            copies, more = self._replicate(bag, policy, space - used, most - self.jobs + before, queued=True)
+            return taken + copies, used + more
+        return taken, used
+
+    def choose_from(self, bag: Bag, want: int) -> list[Assigned]:
+        """Tasks of this bag alone, if it wants this host."""
+        for group in self.by_rank():
+            for mine, policy, concurrency, classes in group:
+                if mine is bag:
+                    return self._take_bag(bag, policy, classes, want, concurrency - self.jobs)[0]
+        return []
+
+    def by_rank(self) -> Iterable[list[Wants]]:
+        """The bags that want this host in groups of equal rank, the highest first."""
+        ranking = self.policies.ranking(self.state)
+        if ranking.for_all is not None:
+            return ranking.for_all
+        self._known = ranking.known(self.host)
+        if self._known is not None:
+            return self._known.groups
+        if self._seen is None:
+            self._seen = {}
+        groups = ranking.by_rank(self.ads if ranking.needs_ads else NO_ADS, self.t, self._seen)
+        self._known = ranking.remember(self.host, groups)
+        return groups
+
+    def _ahead(
+        self, bag: Bag, policy: BagPolicy, concurrency: int, classes: tuple[int, ...] | None, want: int, room: int
+    ) -> int:
+        """Slots' worth of tasks of this bag that the host may hold beyond what it asks for, at most `room`."""
+        index = 0 if classes is None else classes[0]
+        rules = bag.classes[index]
+        if concurrency < UNLIMITED:
+            most = bundles.finishing(bag, rules, self.host, self.t)
+            return room if most is None else max(0, min(room, most - self.jobs - want))
+        if not self.host.ad.get("round_trip_s"):
+            return 0
+        deadline_s = self._class_deadline_s(bag, policy, index)
+        ahead = bundles.ahead(self.state, bag, rules, self.host, self.t, deadline_s)
+        return max(0, min(room, self.host.slots + ahead - self.held - want))
+
+    def _fair_share(self, bag: Bag, want: int, by_policy: bool = False) -> int:
+        """How many a host may hold ready of what is left, so that the last tasks spread over all hosts.
+
+        A bag that says how many keeps that until less is left than an equal share.
+        """
+        slots = self.host.slots
+        free = slots - self.held
+        if want <= free or (by_policy and not self.state.settings.spread_bundles):
+            return want
+        live = max(self.state.hosts.live_slots, slots, 1)
+        share = bag.waiting * slots / live if by_policy else bag.waiting * slots / (2 * live)
+        return want if want <= share else min(want, max(free, int(share) if by_policy else ceil(share)))
+
+    def take_back(self, want: int) -> list[tuple[int, int, int, int]]:
+        """What this host, which is idle, would begin sooner than those that hold it."""
+        known: dict[tuple[int, int], bool] = {}
+
+        def suits(bag: Bag, task: int) -> bool:
+            key = (bag.number, bag.class_of(task))
+            if key not in known:
+                known[key] = self._suits(bag, key[1])
+            return known[key]
+
+        free = min(want, self.host.slots - self.held)
+        return bundles.to_take_back(self.state, self.host, free, self.t, suits) if free > 0 else []
+
+    def _suits(self, bag: Bag, index: int) -> bool:
+        """Whether this host may run a task of a class, and could begin it now."""
+        rules, policy = bag.classes[index], self.policies.of(bag.rules.policies)
+        if not quorum.admits(bag, self.host):
+            return False
+        if bag.stopped or bag.rules.paused or max(1, ceil(rules.cpus)) > self.host.slots - self.held:
+            return False
+        if rules.container and not self.host.has_containers:
+            return False
+        if rules.needs or not self._finishes(bag, rules):
+            return False  # units are nobody's before their task begins, so there is nothing to take back
+        if self.host.memory_bytes and rules.memory_for(1) > self.memory_free:
+            return False
+        if not policy.expressions:
+            return True
+        host, queue, pool = self.ads
+        verdict = policy.match(host, bag_ad(bag, self.t), queue, pool, self.t, class_ad(rules))
+        return verdict.matches and ("Concurrency" not in policy.expressions or verdict.concurrency > self.jobs)
+
+    def _take_bag(
+        self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, room: int, most: int
+    ) -> tuple[list[Assigned], int]:
+        """Tasks of a bag for `room` slots, at most `most`; and the slots that they take. They count as held here."""
+        picked: list[Assigned] = []
+        host, every, queues, used = self.host, bag.classes, bag.queues.by_class, 0
+        slots, ends = host.slots, "lifetime_s" in host.ad
+        for index in range(len(every)) if classes is None else classes:
+            queue, rules = queues[index], every[index]
+            width = ceil(rules.cpus) if rules.cpus > 1.0 else 1
+            space = room - used
+            if queue.size and width <= slots and space >= width and (not ends or self._finishes(bag, rules)):
+                left = space if width == 1 else space // width
+                left = left if left < most else most
+                if rules.container and not self.host.has_containers:
+                    continue
+                if rules.needs:
+                    # None ahead: units would be kept from others before the task begins.
+                    left = min(left, (slots - self.held - used) // width)
+                    taken = self._take_with_units(bag, rules, queue, left)
+                else:
+                    taken = self._take(bag, rules, queue, left)
+                if not taken:
+                    continue
+                seconds = self._class_deadline_s(bag, policy, index)
+                for piece in taken:
+                    count = piece.count
+                    used += width * count
+                    most -= count
+                    self.jobs += count
+                    if seconds is not None:
+                        piece.deadline = self.t + seconds
+                        if self.held + used > slots:
+                            piece.deadline += self._queue_s(bag, policy, used)
+                picked += taken
+        self.held += used
+        return picked, used
+
+    def _queue_s(self, bag: Bag, policy: BagPolicy, used: int) -> float:
+        """Seconds that the last of these tasks may wait for a slot of this host; a policy's Deadline covers them."""
+        behind, slots = self.held + used - self.host.slots, max(1, self.host.slots)
+        if "Deadline" in policy.expressions or not bag.counts[DONE]:
+            return 0.0
+        return timeouts.RUN_FACTOR * bag.tally.run_s / bag.counts[DONE] * ceil(behind / slots)
+
+    def _finishes(self, bag: Bag, rules: TaskClass) -> bool:
+        """Whether a task ends before its host does; asked only of hosts that end at a known time."""
+        if self.host.ad.get("lifetime_s") is None:
+            return True
+        return lifetimes.finishes(self.state, bag, rules, self.host, self.t)
+
+    def _class_deadline_s(self, bag: Bag, policy: BagPolicy, index: int) -> float | None:
+        """Of tasks that have no replicas; what a policy says of it is asked once where it stays the same."""
+        if "Deadline" not in policy.expressions:
+            return timeouts.deadline_s(self.state, bag, self.host, self.t, index)
+        known = self._known
+        if known is None:
+            return self.deadline_s(bag, policy, class_ad(bag.classes[index]))
+        key = (bag.number, index)
+        if key not in known.deadlines_s:
+            known.deadlines_s[key] = self.deadline_s(bag, policy, class_ad(bag.classes[index]))
+        return known.deadlines_s[key]
+
+    def deadline_s(self, bag: Bag, policy: BagPolicy, job: Mapping[str, Any]) -> float | None:
+        if "Deadline" not in policy.expressions:
+            return timeouts.deadline_s(self.state, bag, self.host, self.t)
+        host, queue, pool = self.ads
+        return policy.deadline_s(host, job, bag_ad(bag, self.t), pool, self.t, queue)
+
+    def _take(self, bag: Bag, rules: TaskClass, queue: TaskQueue, left: int) -> list[Assigned]:
+        """Up to `left` tasks of one class for this host, those that came back first."""
+        picked: list[Assigned] = []
+        for task in self._returned(bag, queue, left) if queue.again else ():
+            number = bag.columns.attempts[task] + 1
+            need = bag.memory_for(task, number)
+            if need and self.host.memory_bytes:
+                if need > self.memory_free and not self._runs_at_once(need):
+                    continue
+                self.memory_free -= need
+                self._largest = max(self._largest, need)
+            picked.append(Assigned(bag.number, task, 1, number, None, AGAIN))
+            left -= 1
+        need = rules.memory_bytes and rules.memory_for(1)
+        if need and self.host.memory_bytes and left > self.memory_free // need and not self._runs_at_once(need):
+            left = self.memory_free // need
+        for start, end in queue.fresh:
+            if left <= 0:
+                break
+            count = end - start if end - start < left else left
+            picked.append(Assigned(bag.number, start, count, 1, None, FRESH))
+            left -= count
+            if need:
+                self.memory_free -= need * count
+                self._largest = max(self._largest, need)
+        return picked
+
+    def _take_with_units(self, bag: Bag, rules: TaskClass, queue: TaskQueue, left: int) -> list[Assigned]:
+        """As `_take`, each task with units of its own, as far as they go."""
+        picked: list[Assigned] = []
+        for piece in self._take(bag, rules, queue, left):
+            for task in range(piece.first, piece.first + piece.count):
+                units = self.units.take(rules.needs)
+                if units is None:
+                    return picked
+                picked.append(Assigned(bag.number, task, 1, piece.attempt, None, piece.why, None, units))
+        return picked
+
+    def _runs_at_once(self, need: int) -> bool:
+        """Whether the host has memory for tasks of this size, and of those that it holds, on all slots at once."""
+        if self.host.slots * need > self.host.memory_bytes:
+            return False
+        if not self._looked_at_held:
+            bags, self._looked_at_held = self.state.bags, True
+            for job, task, number in self.host.held:
+                self._largest = max(self._largest, bags[job].memory_for(task, number))
+        return self.host.slots * self._largest <= self.host.memory_bytes
+
+    def _returned(self, bag: Bag, queue: TaskQueue, most: int) -> list[int]:
+        """Tasks that came back, and that this host should have."""
+        failover = self.state.settings.failover_pool
+        picked: list[int] = []
+        voted = bool(bag.progress.votes and self.host.owner)
+        ahead = VOTED_LOOKAHEAD if voted else OTHER_HOST_LOOKAHEAD
+        for position, task in enumerate(queue.again):
+            if len(picked) >= most or position >= most + ahead:
+                break
+            if self.avoids(bag, task) or (voted and not quorum.may_try(self.state, bag, task, self.host)):
+                continue
+            if failover and self.host.pool != failover and needs_failover(bag, task):
+                continue
+            picked.append(task)
+        return picked
+
+    def avoids(self, bag: Bag, task: int) -> bool:
+        """Whether to leave the task to another host: it has just failed here, and there is a host where it has not."""
+        tried = bag.tally.blame.get(task, ())
+        if self.host.number not in tried or self.t - bag.columns.end[task] >= AVOID_S:
+            return False
+        hosts = self.state.hosts
+        return len(hosts.live) > len(tried) and hosts.others_there(self.host, self.t, self.state.settings.lease_s)
+
+    def _replicate(
+        self, bag: Bag, policy: BagPolicy, want: int, most: int, queued: bool = False
+    ) -> tuple[list[Assigned], int]:
+        """Algorithm 2's speculative part, on slots that are free; and the slots that it takes."""
+        free = min(want, self.host.slots - self.held)
+        if free <= 0 or most <= 0 or not any(self._finishes(bag, rules) for rules in bag.classes):
+            return [], 0
+        memory_free = self.memory_free if self.host.memory_bytes else None
+        room = replicas.Room(most, free, memory_free, self.looks, lambda: self.units)
+        choose = replicas.queued_for if queued else replicas.replicas_for
+        picked = choose(self.state, self.host, bag, policy, room, self.ads, self.t, self.deadline_s)
+        used = free - room.slots
+        self.held += used
+        self.jobs += len(picked)
+        self.looks = room.looks
+        if room.memory_bytes is not None:
+            self.memory_free = room.memory_bytes
+            for piece in picked:
+                self._largest = max(self._largest, bag.memory_for(piece.first, piece.attempt))
+        return picked, used
+
+
+def needs_failover(bag: Bag, task: int) -> bool:
+    columns = bag.columns
+    return bool(columns.failures[task] >= FAILOVER_FAILURES or columns.losses[task] >= FAILOVER_LOSSES)
