@@ -54,6 +54,7 @@ SECTIONS: dict[str, Table] = {
         "change": ("windfall.cli.jobs.change", "change", "Change deadline, budget, limits or policies; pause."),
         "retry": ("windfall.cli.jobs.command", "retry", "Run failed tasks again."),
         "cancel": ("windfall.cli.jobs.command", "cancel", "Cancel a job or some of its tasks."),
+        "archive": ("windfall.cli.jobs.archive", "archive", "Write an ended job to one file."),
         "forget": ("windfall.cli.jobs.forget", "forget", "Remove ended jobs with all their results."),
     },
     "Deadlines and money": {

@@ -38,8 +38,16 @@ def here() -> Path:
 
 
 def state_location(state: str | os.PathLike[str] | None = None) -> StateLocation:
-    """The state that was named, else WINDFALL_STATE, else `.windfall` here: a directory, or `postgresql://...`."""
+    """The state that was named, else WINDFALL_STATE, else `.windfall` here: a directory, or `postgresql://...`.
+
+    Of an archive of a job (`windfall archive`), a copy that is gone when this process ends.
+    """
     found = locate(state or os.environ.get("WINDFALL_STATE") or DEFAULT_STATE)
+    if not found.url and ".tar." in found.directory.name:
+        from windfall.store.archives import is_archive, unpacked
+
+        if is_archive(found.directory):
+            return StateLocation(unpacked(found.directory))
     return found if found.url else StateLocation(here() / found.directory)
 
 

@@ -196,8 +196,9 @@ def _how_far(world: Any) -> str:
 
 def _replay(state: str, changes: list[str], seeds: int, jobs: int | None, server: str | None, as_json: bool) -> None:
     from windfall.sim.studies.replay import answer, fit
+    from windfall.store.archives import is_archive, unpacked
 
-    fitted = fit(state)
+    fitted = fit(unpacked(state) if is_archive(state) else state)
     scenario = fitted.scenario(changes)
     outcomes = many(scenario, range(1, seeds + 1), jobs, server)
     document = answer(fitted, outcomes, bool(changes))

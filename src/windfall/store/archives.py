@@ -1,0 +1,84 @@
+"""A state directory as one file: packed, and unpacked to look at it. Touches files; runs `zstd` for `.tar.zst`."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+
+from windfall.errors import BadInput
+
+ENDINGS = (".tar.gz", ".tar.xz", ".tar.zst")
+_ZSTD = ".tar.zst"
+
+
+def is_archive(name: str | os.PathLike[str]) -> bool:
+    return os.fspath(name).endswith(ENDINGS) and Path(name).is_file()
+
+
+def check_name(path: Path) -> None:
+    """BadInput unless an archive of this name can be written."""
+    if not path.name.endswith(ENDINGS):
+        raise BadInput(f"{path}: an archive ends with {', '.join(ENDINGS)}")
+    if path.exists():
+        raise BadInput(f"{path} is there already", hint="name another file, or move it away first")
+    if path.name.endswith(_ZSTD):
+        _zstd()
+
+
+def pack(directory: Path, path: Path) -> None:
+    """Write what is in a directory to an archive: whole, or not there at all."""
+    parts = path.with_name(f"{path.name}.part-{os.getpid()}")
+    try:
+        if path.name.endswith(_ZSTD):
+            plain = parts.with_name(f"{parts.name}.tar")
+            try:
+                _write(directory, plain, "w")
+                _run([_zstd(), "-q", "-f", str(plain), "-o", str(parts)], path)
+            finally:
+                plain.unlink(missing_ok=True)
+        else:
+            _write(directory, parts, "w:gz" if path.name.endswith(".gz") else "w:xz")
+        parts.rename(path)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}") from None
+    finally:
+        parts.unlink(missing_ok=True)
+
+
+def unpacked(path: str | os.PathLike[str]) -> Path:
+    """A directory with what is in an archive; it is removed when this process ends."""
+    home = Path(tempfile.mkdtemp(prefix="windfall-archive-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    source = Path(path)
+    if source.name.endswith(_ZSTD):
+        _run([_zstd(), "-q", "-d", str(source), "-o", str(home / "plain.tar")], source)
+        source = home / "plain.tar"
+    try:
+        with tarfile.open(source) as tar:
+            tar.extractall(home / "state", filter="data")
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise BadInput(f"{path}: not an archive of a job ({error})") from None
+    return home / "state"
+
+
+def _write(directory: Path, path: Path, mode: str) -> None:
+    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        tar.add(directory, arcname=".")
+
+
+def _zstd() -> str:
+    found = shutil.which("zstd")
+    if found is None:
+        raise BadInput(f"{_ZSTD} needs the program zstd", hint="install it, or use an archive that ends with .tar.gz")
+    return found
+
+
+def _run(command: list[str], path: Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BadInput(f"{path}: {done.stderr.strip() or 'zstd failed'}")
