@@ -69,7 +69,7 @@ def left_to_free_hosts(state: State, bag: Bag, t: float) -> Left:
     """What is left to free hosts at `t`. Nothing of a workflow: its plan holds all of its tasks."""
     if bag.finished_t is not None or bag.shape is not None or bag.rules.deadline_s is None:
         return NOTHING
-    if not _offers(state, bag) or not any_free_host(state):
+    if not _offers(state, bag) or not (any_free_host(state) or may_come(state)):
         return NOTHING
     outlooks, limits = _outlooks(state, bag, t), limits_of(state, bag, t)
     if t >= limits.last_t:
@@ -80,7 +80,8 @@ def left_to_free_hosts(state: State, bag: Bag, t: float) -> Left:
     # At most as many as rented machines could do in time if all free hosts left now.
     if_they_leave = (limits.last_t - t) / limits.run_s * _steady_cores(state, bag)
     count = math.floor(min(FREE_HOST_DISCOUNT * pace * (limits.safe_t - t), if_they_leave))
-    # Always leave one task unreserved: a free host that joins later takes it, which triggers a replan.
+    # Always leave one task unreserved: pools are asked for a host only while one waits, and a free host that joins
+    # takes it, which triggers a replan.
     at_least = min(1, (bag.counts[WAITING] + bag.counts[HELD]) // MIN_TASKS_TO_LEAVE_ONE)
     waiting = frozenset(islice(chain.from_iterable(bag.queues.by_class), max(at_least, count)))
     freed = _freed(state, bag, max(at_least, count) - len(waiting))
@@ -127,7 +128,7 @@ def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
     planned = None if followed is None else followed.plan
     if planned is not None and (planned.only_reserved or (machine.offer.market == SPOT and t > planned.spot_until_t)):
         return False
-    if planned is None or not planned.assign or not any_free_host(state):
+    if planned is None or not planned.assign or not (any_free_host(state) or may_come(state)):
         return True
     return t + _run_s(bag, machine.offer, _outlooks(state, bag, t)) <= paid_until_t(machine, t)
 
@@ -135,6 +136,16 @@ def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
 def any_free_host(state: State) -> bool:
     """Whether there are free hosts."""
     return any(machine_of(state, state.hosts[number]) is None for number in state.hosts.live)
+
+
+def may_come(state: State) -> bool:
+    """Whether a pool could still give free hosts if it is asked: it is open, and has fewer workers than its limit."""
+    return any(
+        not pool.rules.joins_itself
+        and pool.rules.limit > state.hosts.by_pool.get(name, 0)
+        and not modes.starts_nothing(state, name)
+        for name, pool in state.supply.pools.items()
+    )
 
 
 def _outlooks(state: State, bag: Bag, t: float, together: int = 1) -> list[Outlook]:

@@ -6,8 +6,9 @@ from typing import Any
 
 from tests.support.clouds.rented_cloud import SPOT, SURE, Cloud
 from tests.support.engine.wishes import plans_wanted
-from windfall.core.events import OffersConfigured, TimerFired
+from windfall.core.events import OffersConfigured, OverlayDue, PoolsConfigured, TimerFired
 from windfall.core.renting import plans
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.wishes import wake_at
 from windfall.planning.contract import Snapshot
@@ -149,3 +150,27 @@ def test_a_rented_machine_takes_what_is_left_to_hosts_only_in_time_that_is_paid_
     mixed.t += 400.0
     mixed.report(mixed.state.fleet.machines[1].host_name, *[(bag.number, task, 1) for task in bag.attempts.live])
     assert mixed.boot(1) == []
+
+
+def test_a_pool_from_which_no_worker_has_come_yet_is_still_asked_when_all_else_is_reserved() -> None:
+    cloud = Cloud()
+    cloud.step(PoolsConfigured(cloud.t, [PoolRules("lab", "ssh", limit=1), PoolRules("cluster", "slurm", limit=1)]))
+    bag = cloud.rent(40)
+    shown = sorted(plans.view(cloud.state, bag.number, cloud.t, 1000).tasks)
+    assert len(shown) == 39
+    cloud.plan(bag, start=[SPOT, SURE], assign={"new-0": shown[:20], "new-1": shown[20:]})
+    assert bag.waiting == 1, "one is reserved for nobody"
+    asked = cloud.step(OverlayDue(cloud.t)).decided.asks
+    assert [(ask.pool, ask.count) for ask in asked] == [("cluster", 1)]
+    assert [task for _, task, _ in cloud.tasks("cluster-1-1", 1, 1, pool="cluster")] == [0]
+    assert plans_wanted(cloud.state) == [bag.number]
+    cloud.plan(bag)
+    asked = cloud.step(OverlayDue(cloud.t)).decided.asks
+    assert [(ask.pool, ask.count) for ask in asked] == [("lab", 1)], "and the next pool, too"
+
+
+def test_pools_that_can_give_nobody_leave_all_to_machines() -> None:
+    cloud = Cloud()
+    cloud.step(PoolsConfigured(cloud.t, [PoolRules("lab", "ssh", limit=0), PoolRules("home", joins_itself=True)]))
+    bag = cloud.rent(40)
+    assert len(plans.view(cloud.state, bag.number, cloud.t, 1000).tasks) == 40
