@@ -15,7 +15,8 @@ from windfall.planning.bags.planning_pass import PlanningPass
 from windfall.planning.bags.prices import Prices
 from windfall.planning.bags.safety_net import SafetyNet
 from windfall.planning.contract import ONDEMAND, SPOT, Group, Machine, Market, Phase, Running, Snapshot, Task
-from windfall.planning.counts import CountSettings, SpellCounts, launched, was_up
+from windfall.planning.counts import AWAY, CountSettings, SpellCounts, launched, was_up
+from windfall.planning.counts import count as count_spell
 from windfall.planning.offers import Offer
 from windfall.planning.registry import DEFAULT, PLANNERS
 from windfall.planning.spot.live import learned_rates, observed_markets
@@ -289,6 +290,25 @@ def test_spot_that_has_just_gone_is_waited_for_even_if_on_demand_costs_a_little_
         planning_pass.items, planning_pass.t
     )
     assert not planning_pass.worth_postponing(planning_pass.items, planning_pass.by_t - 1.0)
+
+
+def test_spot_is_waited_for_where_absences_were_short_and_not_where_they_were_long():
+    spot = replace(BY_THE_HOUR, limit=0)
+
+    def seen(absence_s: float, absences: int) -> PlanningPass:
+        counts = SpellCounts(away_t=3000.0, seen_t=3600.0)
+        for _ in range(absences):
+            count_spell(counts, AWAY, 0.0, 0.0, absence_s, ended=True)
+        markets = {spot.key: Market(started_t=3000.0, refused=1, refused_t=3600.0, counts=counts)}
+        return PlanningPass(
+            snapshot(tasks=doubtful(40), offers=(spot, SURE_BY_THE_HOUR), markets=markets, t=3600.0,
+                     deadline_t=4 * 3600.0), 5.0, []
+        )  # fmt: skip
+
+    short, long = seen(900.0, 60), seen(40 * 3600.0, 10)
+    later_t = short.by_t - 2000.0  # on-demand machines cost more by then
+    assert short.worth_postponing(short.items, later_t)
+    assert not long.worth_postponing(long.items, later_t)
 
 
 def test_many_that_wait_together_stop_waiting_sooner_than_one():

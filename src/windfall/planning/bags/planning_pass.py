@@ -283,9 +283,17 @@ class PlanningPass:
         """Whether postponing is expected to cost no more; a short outage is likelier to end soon than a long one."""
         if self.ondemand_only:
             return False
-        back = -math.expm1(-self.review_pause_s() / (USUAL_SPOT_OUTAGE_S + self._spot_outage_s()))
+        back = self._spot_is_back(self.review_pause_s())
         later_usd = back * self._spot_usd(rest) + (1.0 - back) * self._ondemand_usd(rest, later_t)
         return later_usd <= self._ondemand_usd(rest, self.t) * (1.0 + 1e-9)
+
+    def _spot_is_back(self, within_s: float) -> float:
+        """The chance that some refused spot offer has capacity again, by the law of absences where one is learned."""
+        keys = [offer.key for offer in self.snapshot.offers if offer.market == SPOT]
+        known = [rates for key in keys if (rates := self.prices.rates[key]).away_s is not None]
+        if not known:
+            return -math.expm1(-within_s / (USUAL_SPOT_OUTAGE_S + self._spot_outage_s()))
+        return 1.0 - math.prod(1.0 - rates.back_within(within_s) for rates in known)
 
     def _spot_outage_s(self) -> float:
         """Seconds since a spot machine last started, or since the job began."""
