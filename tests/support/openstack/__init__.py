@@ -138,7 +138,8 @@ def nova_process(folder: Path, hosts: int = 2, vcpus: int = 8, grace: float = 0.
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment_of_nova(), cwd=folder
         )
-    assert process.stdout is not None
+    assert process.stdout is not None and process.stdin is not None
+    drain = None
     try:
         for line in process.stdout:
             if line.strip() == b"ready":
@@ -151,6 +152,10 @@ def nova_process(folder: Path, hosts: int = 2, vcpus: int = 8, grace: float = 0.
     finally:
         process.kill()
         process.wait()
+        if drain is not None:
+            drain.join(30)
+        process.stdout.close()
+        process.stdin.close()
 
 
 @contextlib.contextmanager

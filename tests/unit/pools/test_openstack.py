@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -254,3 +255,8 @@ def test_endings():
     assert ending_of(row, None, "u", False, 5.0).cause == TAKEN
     broken = sighted({"id": "x", "status": "ERROR", "metadata": ME, "fault": {"message": "no luck"}})
     assert (failure_of(broken, "", 5.0).cause, failure_of(broken, "", 5.0).about) == (FAILED, "no luck")
+
+
+def test_the_page_names_every_field():
+    page = (Path(__file__).parents[3] / "docs" / "howto" / "openstack.md").read_text()
+    assert [name for name in OpenStackSettings.__struct_fields__ if f"`{name}`" not in page] == []
