@@ -15,7 +15,8 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,25 +52,37 @@ def tables(tell: Callable[[str], None]) -> list[Json]:
     return rows
 
 
-class Timed:
-    """Seconds that calls of the running scheduler take."""
+@contextmanager
+def timed_calls(scheduler: str) -> Iterator[list[float]]:
+    """Seconds that calls of schedulers take that are made inside of the block."""
+    seconds: list[float] = []
+    if scheduler == WINDFALL:
+        from windfall_nova.manager import PreemptingSchedulerManager as Manager
+    else:
+        from nova.scheduler.manager import SchedulerManager as Manager
+    plain = Manager.select_destinations
 
-    def __init__(self, cloud: Cloud) -> None:
-        self.seconds: list[float] = []
-        endpoint, plain = cloud.scheduler, cloud.scheduler.select_destinations
+    def timed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        begun = time.perf_counter()
+        try:
+            return plain(self, *args, **kwargs)
+        finally:
+            seconds.append(time.perf_counter() - begun)
 
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            begun = time.perf_counter()
-            try:
-                return plain(*args, **kwargs)
-            finally:
-                self.seconds.append(time.perf_counter() - begun)
-
-        endpoint.select_destinations = timed
+    Manager.select_destinations = timed
+    try:
+        yield seconds
+    finally:
+        Manager.select_destinations = plain
 
 
 def latency(scheduler: str, scenario: str, hosts: int, requests: int) -> Json:
     """One bar of figure 2."""
+    with timed_calls(scheduler) as seconds:
+        return _latency(scheduler, scenario, hosts, requests, seconds)
+
+
+def _latency(scheduler: str, scenario: str, hosts: int, requests: int, seconds: list[float]) -> Json:
     cloud = Cloud(preempting=scheduler == WINDFALL)
     try:
         cloud.host(FLEET, [f"node-{number:04d}" for number in range(hosts)])
@@ -84,7 +97,8 @@ def latency(scheduler: str, scenario: str, hosts: int, requests: int) -> Json:
             cloud.scheduler._refresh_facts(cloud.admin_context())
         # A request fills a host where all are full: each of them needs one victim.
         size = CAPACITY if victims else SIZES["S"]
-        timed, through_api = Timed(cloud), []
+        through_api = []
+        seconds.clear()
         for number in range(requests):
             begun = time.perf_counter()
             if scheduler == RETRY:
@@ -96,7 +110,7 @@ def latency(scheduler: str, scenario: str, hosts: int, requests: int) -> Json:
         cloud.close()
     return {
         "scheduler": scheduler, "scenario": scenario, "hosts": hosts, "requests": requests,
-        "api_ms": _summary(through_api), "calls": len(timed.seconds), "call_ms": _summary(timed.seconds),
+        "api_ms": _summary(through_api), "calls": len(seconds), "call_ms": _summary(seconds),
     }  # fmt: skip
 
 

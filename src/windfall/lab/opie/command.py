@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from windfall.figures.sheet import Bars, Line, Panel, sheet, write
 from windfall.lab import data
+from windfall.lab.opie import nova
 from windfall.lab.opie.pods import FOLDER, Week, WeekResult, busiest_week, pods_of_week, read_pods, read_site
 from windfall.lab.opie.tables import SIZES, TABLES
 from windfall.lab.opie.world import empty_site, saturated_site
@@ -155,6 +156,15 @@ def command(out: Path, seed: int, quick: bool, as_json: bool) -> None:
     (out / "opie.md").write_text(report, encoding="utf-8")
     (out / "opie.json").write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2))
     click.echo(msgspec.json.encode(document) if as_json else report)
+
+
+def _on_nova(out: Path, hosts: int, quick: bool, as_json: bool) -> None:
+    found = nova.measured([hosts], requests=3 if quick else 10, tables=not quick)
+    out.mkdir(parents=True, exist_ok=True)
+    report = nova.report(found)
+    (out / "opie-nova.md").write_text(report, encoding="utf-8")
+    (out / "opie-nova.json").write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    click.echo(msgspec.json.encode(found) if as_json else report)
 
 
 def _report(document: Mapping[str, Any], skipped: str) -> str:
