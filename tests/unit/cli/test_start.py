@@ -12,7 +12,11 @@ import pytest
 import windfall
 
 HEAVY = ("numpy", "scipy", "matplotlib", "rich", "uvicorn", "starlette", "asyncio", "classad2", "sqlite3", "pickle")
-NEEDLESS = ("numpy", "scipy", "matplotlib", "rich", "classad2", "websockets", "windfall.planning.bags", "windfall.sim")
+NEEDLESS = (
+    "numpy", "scipy", "matplotlib", "rich", "classad2", "websockets", "uvicorn", "multiprocessing", "starlette.routing",
+    "anyio._backends._asyncio", "windfall.planning.bags", "windfall.sim", "windfall.server.http.openapi",
+    "windfall.console", "windfall.server.queries.pictures",
+)  # fmt: skip
 """What `run` of a few commands needs in no process of its own."""
 
 SIGNALS = {

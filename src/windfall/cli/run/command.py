@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -179,7 +179,7 @@ def submit(request: Request, place: Place, as_json: bool, reject: bool, accept_l
     with _client_for(place, state) as client:
         bag = _of_class(client, read)
         _check_fleet(client, bag, reject, accept_late)
-        bag.spec = msgspec.structs.replace(bag.spec, key=f"submit-{secrets.token_hex(12)}")
+        bag.spec = msgspec.structs.replace(bag.spec, key=f"submit-{os.urandom(12).hex()}")
         sent = _send(client, bag)
     if as_json:
         print_json({"job": sent.id, "name": sent.name, "tasks": bag.count})

@@ -6,7 +6,7 @@ Touches the server; tells the terminal what was decided.
 from __future__ import annotations
 
 import hashlib
-import secrets
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +53,7 @@ def submitted(client: Client, bag: Submission, send: Send, place_words: str = ""
             f" {status['tasks']['total']:,} had ended): this is a new job"
         )
         note(f"  continue the old one: windfall run --resume {status['job']}{place_words}")
-    return send(client, _with_key(bag, f"run-{alike}-{same}-{secrets.token_hex(6)}"))
+    return send(client, _with_key(bag, f"run-{alike}-{same}-{os.urandom(6).hex()}"))
 
 
 def resumed(client: Client, reference: str, bag: Submission) -> Job:
