@@ -83,17 +83,19 @@ format: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/windfall bench all
 
-# Checks the pages, then builds the site (build/site) and the manual pages (build/man).
+# Checks the pages, records the console again, then builds the site (build/site) and the manual pages (build/man).
 docs: $(STAMP)
 	$(BIN)/python tools/docs.py
 	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
+	@mkdir -p build/npm && cd build/npm && { test -e package/dist/mermaid.min.js || { npm pack --silent mermaid@11 >/dev/null \
+		&& tar xzf mermaid-11.*.tgz package/dist/mermaid.min.js; }; } || echo "npm is missing: diagrams stay text"
+	@command -v chromium >/dev/null && $(BIN)/python tools/console_shots.py || echo "chromium is missing: screenshots stay"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python tools/man.py build/man
 
-# Records the screens of the documentation; needs tmux and chromium.
+# Records the screens of the terminal; needs tmux and chromium.
 screens: $(STAMP)
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/screens.py
-	$(BIN)/python tools/console_shots.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-snakemake build dist .mypy_cache .ruff_cache .import_linter_cache

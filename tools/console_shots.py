@@ -33,7 +33,7 @@ name = "spot"
 market = "spot"
 cores = 2
 price_usd = 0.031
-limit = 14
+limit = 8
 cycle_s = 3600
 lag_s = 60
 when_taken = "hibernate"
@@ -41,7 +41,7 @@ when_taken = "hibernate"
 name = "on-demand"
 cores = 2
 price_usd = 0.104
-limit = 60
+limit = 12
 cycle_s = 3600
 lag_s = 60
 
@@ -91,7 +91,7 @@ PAGES = (
 )  # fmt: skip
 
 
-def until(holds: Callable[[], object], seconds: float = 120.0) -> None:
+def until(holds: Callable[[], object], seconds: float = 400.0) -> None:
     end_s = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end_s, "it does not come about"
@@ -126,7 +126,7 @@ class Stage:
     def jobs(self) -> None:
         """One that is over with failures, a workflow that is blocked, one that rents and runs."""
         python = "python3"
-        self.type("submit", "--name", "fit", "--range", "1-60", "--max-failures", "1", "--", python, "-c", FAILS, "{}")
+        self.type("submit", "--name", "fit", "--range", "1-36", "--max-failures", "1", "--", python, "-c", FAILS, "{}")
         self.type("submit", "--workflow", "wf.toml")
         rented = ("--pool", "cloud", "--deadline", "20m", "--budget", "2", "--estimate", "4s")
         require = ("--require", "Host.Memory >= 512 && Host.ErrorRate < 0.5")
@@ -135,7 +135,7 @@ class Stage:
             "--name",
             "sweep",
             "--range",
-            "1-4000",
+            "1-2000",
             *rented,
             *require,
             "--",
@@ -145,7 +145,7 @@ class Stage:
         )
         self.type("fleet", "create", "night", "--pool", "cloud", "--budget", "5/h")
         for name in ("render", "convert"):
-            shared = ("--fleet", "night", "--deadline", "4m", "--estimate", "3s", "--accept-late")
+            shared = ("--fleet", "night", "--deadline", "6m", "--estimate", "3s", "--accept-late")
             self.type("submit", "--name", name, "--range", "1-200", *shared, "--", "sleep", "3")
         until(lambda: json.loads(self.type("status", "1", "--json"))["state"] == "failed")
         until(lambda: json.loads(self.type("status", "3", "--json"))["tasks"]["done"] >= 60)

@@ -5,9 +5,12 @@ mkdocs calls the functions named `on_...`. Reads the code and the pages; writes 
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +29,15 @@ MADE = {
 }  # fmt: skip
 
 
+MERMAID = ROOT / "build" / "npm" / "package" / "dist" / "mermaid.min.js"
+"""What draws diagrams, as `make docs` gets it from npm; the theme would load it from another host."""
+DRAWN_BY = "assets/mermaid.min.js"
+
+
 def on_config(config: Any) -> Any:
     config["nav"] = navigation()
+    if MERMAID.exists():
+        config["extra_javascript"].append(DRAWN_BY)
     return config
 
 
@@ -62,11 +72,18 @@ def on_files(files: Any, config: Any) -> Any:
     }
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
+    if MERMAID.exists():
+        files.append(File.generated(config, DRAWN_BY, abs_src_path=str(MERMAID)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links to files beside the documentation become their text: the site does not have them."""
+    """Links to files beside the documentation become their text: the site does not have them.
+
+    Diagrams stay text where nothing is there to draw them.
+    """
+    if not MERMAID.exists():
+        markdown = markdown.replace("```mermaid\n", "```text\n")
     folder = (DOCS / page.file.src_uri).parent
 
     def shown(found: re.Match[str]) -> str:
@@ -180,9 +197,13 @@ def events() -> str:
     parts = ["# Events", "What the log holds, as `windfall events` shows it. `t` is Unix seconds."]
     for name, kind in sorted(vars(module).items()):
         if inspect.isclass(kind) and issubclass(kind, module.Event) and kind is not module.Event:
-            fields = ", ".join(f"`{field}`" for field in kind.__struct_fields__)
             own = kind.__doc__ if "__doc__" in vars(kind) else None
-            parts.append(f"## {name}\n\n{inspect.cleandoc(own) if own else ''}\n\nFields: {fields}.")
+            meanings = field_docs(kind)
+            fields = [
+                f"- `{field}`" + (f": {meanings[field]}" if field in meanings else "")
+                for field in kind.__struct_fields__
+            ]
+            parts.append(f"## {name}\n\n{inspect.cleandoc(own) if own else ''}\n\n" + "\n".join(fields))
     return "\n\n".join(parts) + "\n"
 
 
@@ -191,14 +212,28 @@ def settings() -> str:
 
     from windfall.core.events import Settings
 
-    rows = []
+    rows, meanings = [], field_docs(Settings)
     for field in msgspec.structs.fields(Settings):
         if field.name == "bookkeeping":
             continue  # numbers that counting needs, the same for a log as long as it lives (ADR 13)
-        default = "" if field.default is msgspec.NODEFAULT else repr(field.default)
-        rows.append(f"| `{field.name}` | `{default}` |")
+        made = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
+        default = "" if made is msgspec.NODEFAULT else repr(made)
+        rows.append(f"| `{field.name}` | `{default}` | {meanings.get(field.name, '')} |")
     intro = (
         "# Settings\n\nWhat the engine is told when a server starts; they are recorded in the log (`ServerStarted`). "
         "Options of `windfall server` set some of them.\n\n"
     )
-    return intro + "| setting | default |\n|---|---|\n" + "\n".join(rows) + "\n"
+    return intro + "| setting | default | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def field_docs(kind: type) -> dict[str, str]:
+    """The texts below the fields of a class, by field."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for field, below in pairwise(tree.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            text = getattr(below.value, "value", None)
+            if isinstance(text, str):
+                found[field.target.id] = " ".join(text.split())
+    return found

@@ -120,12 +120,15 @@ class Settings(Struct, frozen=True, array_like=True):
     lease_s: float = 60.0
     """Silence after which a host's attempts are unknown; after as much again they are lost."""
     host_forget_s: float = 7 * 86400.0
+    """Seconds after which a host that has left is forgotten."""
     tail_enter: float = 1.0
     """A bag enters its tail when its unsent tasks are at most this many times the slots of the live hosts."""
     tail_leave: float | None = None
     """It leaves its tail again above this many times the slots; None: never."""
     max_replicas: int = 3
+    """Of a task at the same time."""
     failover_pool: str = ""
+    """The pool whose hosts get tasks that failed or were lost elsewhere; empty: none."""
     pools_after_s: float = 0.3
     """Seconds between a change of the demand and a review of the pools: connected hosts take what they can first."""
     bookkeeping: Bookkeeping = Bookkeeping()

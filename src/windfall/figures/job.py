@@ -19,7 +19,6 @@ needs the whole width of a page."""
 WIDE = "yes"
 FAR = 3.0
 """A forecast further away than this many times what has happened is cut off there."""
-MACHINE_KINDS = ("boot", "spot", "on-demand", "idle", "hibernated", "lost")
 MOST_WITH_TASKS = 20
 """Of more machines single tasks are not drawn: the picture would be too high."""
 OUTCOMES = {
@@ -129,14 +128,15 @@ def machine_pictures(series: Json, axis: Axis) -> list[Picture]:
     machines = series["machines"]
     if not machines:
         return []
-    kinds = MACHINE_KINDS if len(machines) > MOST_WITH_TASKS else None
-    rows = [(row["name"], [Bar(*bar) for bar in row["bars"] if kinds is None or bar[2] in kinds]) for row in machines]
+    with_tasks = len(machines) <= MOST_WITH_TASKS
+    above = [[Bar(*bar) for bar in row["bars"]] for row in machines]
+    rows = [(row["name"], [Bar(*bar) for bar in row["tasks"]] if with_tasks else []) for row in machines]
     says = f"{len(machines):,} of {series['machines_total']:,} machines, from order to end."
     words = key(
         boot="boots", spot="spot, busy", **{"on-demand": "on-demand, busy"}, idle="idle", hibernated="hibernated",
-        lost="reclaimed or failed", **({} if kinds else {"done": "a task", "running": "a task that runs"}),
+        lost="reclaimed or failed", **({"done": "a task", "running": "a task that runs"} if with_tasks else {}),
     )  # fmt: skip
-    drawn = rows_chart(rows, axis, show_tick, says)
+    drawn = rows_chart(rows, axis, show_tick, says, above)
     found = [{"name": "Rented machines", "html": words + drawn, "says": says, "wide": WIDE}]
     price = [(t_s, usd) for t_s, usd in series["price_per_h"]]
     if price:

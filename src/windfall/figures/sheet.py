@@ -14,7 +14,7 @@ from windfall.figures.look import PALETTE, STYLE
 from windfall.figures.timeline import escaped
 
 HUES = 8
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 14.0, 30.0, 46.0
+LEFT, RIGHT, TOP, BOTTOM = 64.0, 22.0, 30.0, 46.0
 HEIGHT = 220.0
 WIDTHS = {1: 640.0, 2: 470.0, 3: 380.0}
 """Width of a panel by the number of columns; of more columns the last."""

@@ -85,11 +85,12 @@ def rows_chart(
     axis: Axis,
     show_s: Callable[[float], str],
     label: str = "bars over time",
+    above: Sequence[Sequence[Bar]] = (),
 ) -> str:
-    """One band per group (a host, a machine), its bars in lanes that do not overlap."""
+    """One band per group (a host, a machine), its bars in lanes that do not overlap; those of `above` in the first."""
     y, parts = TOP, []
-    for name, bars in groups:
-        rows = lanes(bars)
+    for place, (name, bars) in enumerate(groups):
+        rows = [*([above[place]] if above else []), *lanes(bars)]
         height = LANE * max(1, len(rows))
         short = name if len(name) <= 15 else f"{name[:6]}…{name[-7:]}"
         parts.append(

@@ -23,6 +23,13 @@ def test_bars_of_one_lane_never_overlap_and_none_is_lost(spans):
         assert all(one.end_s <= two.start_s + 1e-6 for one, two in pairwise(row))
 
 
+def test_what_a_machine_did_stands_above_its_tasks_in_a_lane_of_its_own():
+    tasks, machine = [Bar(2.0, 4.0, "done"), Bar(4.0, 6.0, "done")], [Bar(0.0, 2.0, "boot"), Bar(2.0, 9.0, "spot")]
+    drawn = rows_chart([("m1", tasks)], Axis(10.0), str, "", [machine])
+    at = {kind: set(re.findall(rf'class="{kind}" x="[^"]*" y="([^"]*)"', drawn)) for kind in ("boot", "spot", "done")}
+    assert at["boot"] == at["spot"] and len(at["done"]) == 1 and at["done"] != at["spot"]
+
+
 def test_a_deadline_far_away_does_not_squeeze_the_axis_and_a_near_one_is_drawn():
     far, near = Axis(40.0, 40.0 * FAR + 1), Axis(40.0, 45.0)
     assert far.x(40.0) > WIDTH - RIGHT - 20 and not far.deadline_is_near

@@ -53,11 +53,11 @@ function alerts(data) {
     if (pool.mode !== "open") found.push([link(`pool ${pool.pool}`, "#/pools"), ` is ${pool.mode}${pool.reason ? `: ${pool.reason}` : ""}`]);
   }
   for (const job of data.jobs) {
-    const name = link(`job ${job.job} '${job.name}'`, `#/job/${job.job}`);
-    if (job.money?.held_by_budget) found.push([name, " is held by its budget"]);
-    if (job.plan?.error) found.push([name, `: ${job.plan.error}`]);
-    if (job.state === "running" && job.deadline_s !== null && job.deadline_s < Date.now() / 1000) found.push([name, " is behind its deadline"]);
-    if (job.state === "running" && job.tasks.failed) found.push([name, `: ${num(job.tasks.failed)} tasks have failed`]);
+    const name = () => link(`job ${job.job} '${job.name}'`, `#/job/${job.job}`);
+    if (job.money?.held_by_budget) found.push([name(), " is held by its budget"]);
+    if (job.plan?.error) found.push([name(), `: ${job.plan.error}`]);
+    if (job.state === "running" && job.deadline_s !== null && job.deadline_s < Date.now() / 1000) found.push([name(), " is behind its deadline"]);
+    if (job.state === "running" && job.tasks.failed) found.push([name(), `: ${num(job.tasks.failed)} tasks have failed`]);
   }
   if (!found.length) return "";
   return h("section", { "aria-label": "Needs attention" }, h("h2", {}, "Needs attention"), h("ul", { class: "plain alerts" }, found.map((parts) => h("li", {}, parts))));

@@ -9,6 +9,9 @@ import http.client
 import os
 import signal
 import ssl
+import threading
+from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,9 +43,31 @@ async def deliver(hook: Hook, news: Json, t: float) -> None:
     """Refused: it did not arrive, as far as we know."""
     body = msgspec.json.encode(news)
     if hook.url:
-        await asyncio.to_thread(_post, hook, news["delivery"], body, int(t))
+        await _in_thread(partial(_post, hook, news["delivery"], body, int(t)))
     else:
         await _run(hook, news, body)
+
+
+async def _in_thread(call: Callable[[], None]) -> None:
+    """Run a call in a thread that nobody waits for when the server stops: a receiver may hang."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if not ended.done():
+            ended.set_result(None) if error is None else ended.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            call()
+        except BaseException as caught:
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server has stopped
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, name="hook", daemon=True).start()
+    await ended
 
 
 def _post(hook: Hook, delivery: str, body: bytes, t: int) -> None:

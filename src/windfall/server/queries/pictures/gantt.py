@@ -44,9 +44,12 @@ async def machine_series(service: Service, machines: Sequence[MachineState], sin
     for machine in shown:
         running = _running(service, machine, now)
         work = merged([*busy.get(machine.host, ()), *((start, end) for start, end, _, _ in running)])
-        bars = [*_spans(machine, work, since_t, now), *boxes.get(machine.host, ()), *running]
-        moved = [[start - since_t, end - since_t, kind, title] for start, end, kind, title in bars]
-        listed.append({"name": f"{machine.name} {machine.offer.name}", "bars": moved})
+        tasks = [*boxes.get(machine.host, ()), *running]
+        bars, tasks = (
+            [[start - since_t, end - since_t, kind, title] for start, end, kind, title in rows]
+            for rows in (_spans(machine, work, since_t, now), tasks)
+        )
+        listed.append({"name": f"{machine.name} {machine.offer.name}", "bars": bars, "tasks": tasks})
     return {"machines": listed, "machines_total": len(came), "price_per_h": _price(came, since_t, now)}
 
 
