@@ -89,7 +89,7 @@ docs: $(STAMP)
 	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
 	@mkdir -p build/npm && cd build/npm && { test -e package/dist/mermaid.min.js || { npm pack --silent mermaid@11 >/dev/null \
 		&& tar xzf mermaid-11.*.tgz package/dist/mermaid.min.js; }; } || echo "npm is missing: diagrams stay text"
-	@command -v chromium >/dev/null && $(BIN)/python tools/console_shots.py || echo "chromium is missing: screenshots stay"
+	@command -v chromium >/dev/null && $(BIN)/python tools/console_shots.py || echo "the screenshots stay as they are: chromium is missing, or see above"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python tools/man.py build/man
 

@@ -207,7 +207,7 @@ def record(stage: Stage, folder: Path) -> list[str]:
                     page.fill("input[name=tasks]", "40")
                     page.fill("input[name=deadlines]", "20m, 40m, 1h")
                     page.click("button[type=submit]")
-                    page.wait_for_selector("section[aria-label=Forecast] svg", timeout=90_000)
+                    page.wait_for_selector("section[aria-label=Forecast] svg", timeout=300_000)
                 if name == "task":
                     page.wait_for_selector("text=no convergence")
                 shoot(page, folder / f"{name}-{look}.png", width)
