@@ -355,11 +355,21 @@ class Client:
 
     def create_fleet(
         self, name: str, pools: list[str], planner: str = "", budget_usd: float | None = None,
-        budget_s: float | None = None,
+        budget_s: float | None = None, owner_shares: dict[str, float] | None = None,
+        owner_caps: dict[str, int] | None = None,
     ) -> Json:  # fmt: skip
-        """Machines that the jobs share which name this fleet; a budget is for each `budget_s`, an hour if not said."""
+        """Machines that the jobs share which name this fleet; a budget is for each `budget_s`, an hour if not said.
+
+        `owner_shares`: weights of owners while the fleet is too small for all; `owner_caps`: their most cores at once.
+        """
         body: Json = {"name": name, "pools": pools, "planner": planner, "budget_usd": budget_usd}
-        return dict(self._transport.post("/v1/fleets", body | ({} if budget_s is None else {"budget_s": budget_s})))
+        said = {"budget_s": budget_s, "owner_shares": owner_shares, "owner_caps": owner_caps}
+        more = {key: value for key, value in said.items() if value is not None}
+        return dict(self._transport.post("/v1/fleets", body | more))
+
+    def change_fleet(self, name: str, **changes: Any) -> Json:
+        """Other rules for a fleet; keys as of `POST /v1/fleets/FLEET/change`."""
+        return dict(self._transport.post(f"/v1/fleets/{quote(name, safe='')}/change", changes))
 
     def fleets(self) -> list[Json]:
         return list(self._transport.get("/v1/fleets")["fleets"])

@@ -188,6 +188,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """The jobs of the fleet that have not ended, the earliest deadline first."""
     is_fleet: bool = False
     """A named fleet is planned, and not one job."""
+    owner_shares: dict[str, float] = {}
+    """By owner, the weight of its jobs where the fleet cannot run all at once; 1 for those that are not named."""
+    owner_caps: dict[str, int] = {}
+    """By owner, the cores that its tasks hold or have reserved at most."""
 
     @property
     def kind(self) -> str:

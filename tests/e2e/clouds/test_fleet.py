@@ -67,6 +67,17 @@ def test_what_a_fleet_cannot_do_is_said_before_anything_is_rented(tmp_path, monk
         with pytest.raises(BadInput, match="there is a fleet 'night' already"):
             client.create_fleet("night", ["cloud"])
         assert client.create_fleet("day", ["cloud"])["shares_pools_with"] == ["night"]
+        told = client.create_fleet("both", ["cloud"], owner_shares={"ana": 3.0}, owner_caps={"bo": 16}, budget_usd=5.0)
+        assert told["owner_shares"] == {"ana": 3.0} and told["owner_caps"] == {"bo": 16}
+        change = ("fleet", "change", "both")
+        less = ("--cap", "bo=8", "--share", "ana=none", "--budget", "none")
+        assert windfall(monkeypatch, capsys, *change, *less).code == 0
+        told = client.fleet("both")
+        assert (told["owner_shares"], told["owner_caps"], told["budget_usd"]) == ({}, {"bo": 8}, None)
+        for wrong in (("--cap", "bo=0"), ("--cap", "bo=1.5"), ("--share", "ana"), ("--planner", "magic"), ()):
+            assert windfall(monkeypatch, capsys, *change, *wrong).code == 2
+        assert client.fleet("both")["owner_caps"] == {"bo": 8}
+        client.delete_fleet("both")
         for settings, said in (
             ({"deadline": None}, "needs a deadline"),
             ({"deadline": -5}, "deadline"),

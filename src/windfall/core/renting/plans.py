@@ -17,6 +17,7 @@ from windfall.core.events import JobRules, PlanProposed, TaskClass
 from windfall.core.jobs import attempts
 from windfall.core.liveness import lessons
 from windfall.core.renting import arrivals, budgets, free_hosts, machines, money
+from windfall.core.renting.caps import Caps
 from windfall.core.renting.lead_times import with_lead_time
 from windfall.core.renting.runtimes import Outlook, ran_so_far, unit_of
 from windfall.core.state.jobs.bags import Bag
@@ -170,6 +171,8 @@ def view(state: State, number: int, t: float, names_up_to: float) -> Snapshot:
         total=sum(entry.bag.total for entry in shown),
         jobs=tuple(entry.job(arrived) for entry in shown),
         is_fleet=own is None,
+        owner_shares={} if own is not None else state.fleet.book.by_number[number].rules.owner_shares,
+        owner_caps={} if own is not None else state.fleet.book.by_number[number].rules.owner_caps,
     )
 
 
@@ -461,6 +464,7 @@ def _assignments(
 ) -> None:
     chosen: set[int] = set()
     limits: dict[int, free_hosts.Limits] = {}
+    caps = Caps(state, event.job, event.plan.assign)
     for label, names in event.plan.assign.items():
         number = numbers.get(label) or _number(label)
         machine = state.fleet.machines.get(number)
@@ -480,11 +484,12 @@ def _assignments(
             if value == HELD:
                 limits[job] = limits.get(job) or free_hosts.limits_of(state, bag, event.t)
                 given_up = _given_up(state, bag, task, number, limits[job], event.t)
-            if value == WAITING or given_up:
+            if (value == WAITING or given_up) and caps.allow(bag, task):
                 chosen.add(name)
                 queue.append(name)
                 taken.moved += [(job, task, attempt, RETURNED) for attempt in given_up]
         taken.queues.append((number, queue))
+    taken.refused += caps.refused
     _free(state, event.job, taken, left)
 
 

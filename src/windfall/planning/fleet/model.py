@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windfall.planning.contract import ONDEMAND, Job, Machine, Phase, Plan, Snapshot, Task
+from windfall.planning.fleet.owners import let_in
 from windfall.planning.offers import Offer
 from windfall.planning.room import Room
 
@@ -156,8 +157,14 @@ class FleetPlanner:
         work = Work(snapshot)
         if not work.offers:
             return Plan(because=["its pools offer no on-demand machines"], only_reserved=True)
+        fair, held_back = let_in(snapshot, work.period_s)
+        if fair is not snapshot:
+            work = Work(fair)
         plan = self._plan(work)
         plan.only_reserved = True
+        plan.because += held_back
+        if held_back:
+            plan.replan_t = min(plan.replan_t, work.t + work.period_s)
         if plan.replan_t == math.inf and (work.waiting or snapshot.machines):
             plan.replan_t = work.t + work.period_s
         return plan

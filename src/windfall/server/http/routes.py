@@ -75,6 +75,7 @@ ROUTES: list[tuple[str, str, str, str, bool]] = [
     ("/v1/fleets/{fleet}", "DELETE", "http.supply.fleets.delete", "admin", True),
     ("/v1/fleets/{fleet}/cost", "GET", "http.supply.fleets.cost", "read", False),
     ("/v1/fleets/{fleet}/snapshot", "GET", "http.supply.fleets.snapshot", "read", False),
+    ("/v1/fleets/{fleet}/change", "POST", "http.supply.fleets.change", "admin", True),
     ("/v1/fleets/{fleet}/{action}", "POST", "http.supply.fleets.switch", "admin", True),
     ("/v1/machines", "GET", "http.supply.machines.machines", "read", False),
     ("/v1/machines/pictures", "GET", "queries.pictures.drawn.of_machines", "read", False),

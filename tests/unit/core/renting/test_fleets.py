@@ -192,3 +192,18 @@ def test_a_cycle_is_split_among_its_users_and_an_idle_one_is_the_fleets():
     assert shares.charged_to_job_microusd(hand.state, first.number, hand.t) == 90_000
     again = load(save(hand.state))
     assert shares.charged(again, hand.number, hand.t) == charged
+
+
+def test_a_plan_reserves_nothing_beyond_the_cap_of_an_owner():
+    hand = Shared(owner_caps={"bo": 2})
+    mine, other = hand.job(3, owner="bo"), hand.job(2, owner="ana")
+    names = [named(hand.number, mine.number, task) for task in range(3)]
+    first, _ = hand.machine(names[0], named(hand.number, other.number, 0))
+    taken = hand.plan(start=[Start("new", OFFER)], assign={"new": [names[1], names[2]]})
+    # The queue of the first machine is not given anew, and counts.
+    assert taken.queues[-1][1] == [names[1]]
+    assert taken.refused == ["1 tasks of bo: the cap of 2 cores is reached"]
+    assert len(hand.ask_for(first)) == 2
+    again = hand.plan(start=[Start("new", OFFER)], assign={"new": [names[2]]})
+    assert again.queues[-1][1] == [] and again.refused
+    assert load(save(hand.state)).fleet.book.by_number[hand.number].rules.owner_caps == {"bo": 2}

@@ -22,6 +22,10 @@ class FleetRules(Struct, frozen=True, array_like=True):
     budget_microusd: int | None = None
     budget_s: float = 3600.0
     owner: str = ""
+    owner_shares: dict[str, float] = {}
+    """By owner of jobs, the weight of its jobs while the fleet cannot run all at once; 1 for those not named."""
+    owner_caps: dict[str, int] = {}
+    """By owner of jobs, the cores that its tasks hold or have reserved at most."""
 
 
 class NamedFleet(Struct, array_like=True):

@@ -7,6 +7,7 @@ from base64 import b64encode
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, msgpack
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from windfall.bags.spec import JobSpec
@@ -30,6 +31,12 @@ PLANNERS = ("windfall", "scs", "greedy", "gain")
 """Known here by name: the planners themselves load seconds of libraries."""
 
 
+Share = Annotated[float, Meta(gt=0.0, le=1e6)]
+Cap = Annotated[int, Meta(ge=1, le=1_000_000)]
+Shares = Annotated[dict[Name, Share], Meta(max_length=1000)]
+Caps = Annotated[dict[Name, Cap], Meta(max_length=1000)]
+
+
 class FleetBody(Struct, forbid_unknown_fields=True):
     """`POST /v1/fleets`."""
 
@@ -38,6 +45,19 @@ class FleetBody(Struct, forbid_unknown_fields=True):
     planner: Name = ""
     budget_usd: Annotated[float, Meta(gt=0.0, le=MAX_MICROUSD / 1e6)] | None = None
     budget_s: Annotated[float, Meta(ge=60.0, le=366 * 86400.0)] = 3600.0
+    owner_shares: Shares = {}
+    owner_caps: Caps = {}
+
+
+class FleetChangeBody(Struct, forbid_unknown_fields=True):
+    """`POST /v1/fleets/FLEET/change`: what is left out stays. A share or a cap of None takes back what was said."""
+
+    planner: Name | None = None
+    budget_usd: Annotated[float, Meta(gt=0.0, le=MAX_MICROUSD / 1e6)] | None = None
+    budget_s: Annotated[float, Meta(ge=60.0, le=366 * 86400.0)] | None = None
+    no_budget: bool = False
+    owner_shares: Annotated[dict[Name, Share | None], Meta(max_length=1000)] = {}
+    owner_caps: Annotated[dict[Name, Cap | None], Meta(max_length=1000)] = {}
 
 
 async def create(service: Service, request: Request) -> tuple[int, Json]:
@@ -47,14 +67,49 @@ async def create(service: Service, request: Request) -> tuple[int, Json]:
     if body.name.isdecimal():
         raise BadInput(f"'{body.name}' is a number: jobs have numbers", hint="give the fleet a name with letters")
     check_pools(service, body.pools)
-    if body.planner and body.planner not in PLANNERS:
-        raise BadInput(f"there is no planner '{body.planner}' for fleets", hint=f"one of: {', '.join(PLANNERS)}")
-    budget = None if body.budget_usd is None else money.microusd(body.budget_usd)
-    if budget == 0:
-        raise BadInput("a budget below a micro-dollar rents nothing", hint="leave it out for no limit")
-    rules = FleetRules(body.name, list(dict.fromkeys(body.pools)), body.planner, budget, body.budget_s)
+    _check_planner(body.planner)
+    pools, budget = list(dict.fromkeys(body.pools)), _budget(body.budget_usd)
+    rules = FleetRules(
+        body.name, pools, body.planner, budget, body.budget_s, owner_shares=body.owner_shares,
+        owner_caps=body.owner_caps,
+    )  # fmt: skip
     settled = await _submitted(service, ev.FleetCreated(service.driver.clock(), rules), "fleet-exists")
     return 201, row(service, service.state.fleet.book.by_number[settled.number])
+
+
+def _check_planner(planner: str) -> None:
+    if planner and planner not in PLANNERS:
+        raise BadInput(f"there is no planner '{planner}' for fleets", hint=f"one of: {', '.join(PLANNERS)}")
+
+
+def _budget(budget_usd: float | None) -> int | None:
+    budget = None if budget_usd is None else money.microusd(budget_usd)
+    if budget == 0:
+        raise BadInput("a budget below a micro-dollar rents nothing", hint="leave it out for no limit")
+    return budget
+
+
+async def change(service: Service, request: Request) -> tuple[int, Json]:
+    """Other rules for a fleet, from the next plan on."""
+    fleet = found(service, request.path_params["fleet"])
+    body = await typed_body(request, FleetChangeBody)
+    if body.no_budget and body.budget_usd is not None:
+        raise BadInput("a fleet has a budget or none", hint="say budget_usd or no_budget")
+    if body.planner is not None:
+        _check_planner(body.planner)
+    rules = fleet.rules
+    shares_, caps = rules.owner_shares | body.owner_shares, rules.owner_caps | body.owner_caps
+    changed = replace(
+        rules,
+        planner=rules.planner if body.planner is None else body.planner,
+        budget_microusd=None if body.no_budget else _budget(body.budget_usd) or rules.budget_microusd,
+        budget_s=body.budget_s or rules.budget_s,
+        owner_shares={owner: share for owner, share in shares_.items() if share is not None},
+        owner_caps={owner: cap for owner, cap in caps.items() if cap is not None},
+    )
+    event = ev.FleetChanged(service.driver.clock(), fleet.number, None, changed)
+    await _submitted(service, event, "fleet-refused")
+    return 200, row(service, fleet)
 
 
 def check_pools(service: Service, pools: list[str]) -> None:
@@ -118,6 +173,8 @@ def row(service: Service, fleet: NamedFleet) -> Json:
         "budget_since_s": None if limit is None else budget_since_t(fleet, now),
         "budget_until_s": None if math.isinf(until_t) else until_t,
         "shares_pools_with": _beside(service, fleet),
+        "owner_shares": rules.owner_shares,
+        "owner_caps": rules.owner_caps,
     }
 
 
@@ -233,4 +290,4 @@ def check_fleet(service: Service, spec: JobSpec) -> None:
             )
 
 
-__all__ = ["check_fleet", "cost", "create", "delete", "fleets", "one", "snapshot", "switch"]
+__all__ = ["change", "check_fleet", "cost", "create", "delete", "fleets", "one", "snapshot", "switch"]
