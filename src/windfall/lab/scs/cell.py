@@ -87,7 +87,7 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
         "tight": sum(0.0 <= _spare_s(bag) < 0.2 * LAG_S for bag in outcome.bags),
         "utilisation": worked_s / paid_s if paid_s else 0.0,
         "machines": outcome.machines,
-        "hours": paid_s / 3600,
+        "paid_hours": paid_s / 3600,
     }
 
 
