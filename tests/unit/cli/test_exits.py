@@ -120,7 +120,7 @@ def test_without_its_server_a_command_says_so_at_once(here, monkeypatch, capsys,
     given = [] if words[0] == "plan" else arguments_of(words)
     server = f"http://127.0.0.1:{closed_port}"
     ended = windfall(monkeypatch, capsys, *words, *given, "--server", server, *more)
-    if ended.code != 2 or words[0] not in ("site", "place", "timeout", "market"):
+    if ended.code != 2 or words[0] not in ("site", "place", "timeout", "market", "archive"):
         assert ended.is_short_error(3), ended
 
 
