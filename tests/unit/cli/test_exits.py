@@ -116,7 +116,8 @@ def closed_port():
 @pytest.mark.parametrize("words", [w for w in sorted(LEAVES) if takes_a_server(LEAVES[w])], ids=" ".join)
 def test_without_its_server_a_command_says_so_at_once(here, monkeypatch, capsys, closed_port, words):
     more = {"run": ["--range", "1-2", "--", "true"], "submit": ["--range", "1-2", "--", "true"],
-            "change": ["--pause"], "retry": ["--failed"], "plan": ["1"], "forget": ["1"]}.get(words[0], [])  # fmt: skip
+            "change": ["--pause"], "retry": ["--failed"], "plan": ["1"], "forget": ["1"],
+            "fleet change": ["--budget", "30/h"]}.get(" ".join(words), [])  # fmt: skip
     given = [] if words[0] == "plan" else arguments_of(words)
     server = f"http://127.0.0.1:{closed_port}"
     ended = windfall(monkeypatch, capsys, *words, *given, "--server", server, *more)
