@@ -335,7 +335,9 @@ def test_snapshots_are_taken_while_records_never_stop_coming(limits):
 
     store = Slow()
     driver = play(story, store, **limits)
-    assert len(store.snapshots) >= 8
+    # The last is that of the end. How many come before depends on how soon another thread has written each.
+    assert len(store.snapshots) >= 2
+    assert store.snapshots[0] < store.last_seq() - 100
     again = Realtime(store, Engine(), Settings())
     again.restore()
     assert save(again.state) == save(driver.state)
@@ -370,9 +372,11 @@ def test_a_large_state_is_encoded_by_a_process_of_its_own(monkeypatch):
     monkeypatch.setattr(copying, "Forked", lambda state, forked=copying.Forked: made.append(state) or forked(state))
 
     async def story(driver):
-        for n in range(1, 100):
+        # One snapshot at a time, and at a commit: records have to come until the first is written.
+        for n in range(1, 61):
             await driver.submit([asked(driver, "h", n)])
-        await eventually(lambda: len(store.snapshots) > 1)
+            if n % 30 == 0:
+                await eventually(lambda n=n: len(store.snapshots) >= n // 30)
         assert driver.snapshot_error == ""
 
     store = Slow()
