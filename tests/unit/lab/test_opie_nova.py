@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windfall.errors import BadInput
+from windfall.lab.opie.command import command
 from windfall.lab.opie.nova import python_of_nova, report
 
 MS = {"mean": 12.0, "deviation": 1.0, "median": 11.4, "best": 10.0}
@@ -30,3 +31,10 @@ def test_where_nova_is_missing_the_error_says_how_to_get_it(tmp_path, monkeypatc
     with pytest.raises(BadInput, match="OpenStack Nova is not in") as caught:
         python_of_nova()
     assert "tools/nova.sh" in caught.value.hint
+
+
+def test_the_command_takes_the_option_and_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("WINDFALL_NOVA", str(tmp_path))
+    with pytest.raises(BadInput, match="OpenStack Nova is not in"):
+        command.main(["--nova", "--out", str(tmp_path / "lab")], standalone_mode=False)
+    assert not (tmp_path / "lab").exists()

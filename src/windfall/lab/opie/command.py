@@ -128,15 +128,21 @@ def weeks(copies: Sequence[int], seed: int, tell: Callable[[str], None]) -> list
 @click.option("--out", type=click.Path(path_type=Path), default=Path("lab"), show_default=True, help="Where to write.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides ties and the made-up sites.")
 @click.option("--quick", is_flag=True, help="24 and 100 hosts only, and no week of pods.")
+@click.option("--nova", "on_nova", is_flag=True, help="Tables 3 to 6 and figure 2 on a real OpenStack Nova instead.")
+@click.option("--nova-hosts", type=click.IntRange(1, 5000), default=24, show_default=True, help="Hosts of that Nova.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as one JSON document.")
-def command(out: Path, seed: int, quick: bool, as_json: bool) -> None:
+def command(out: Path, seed: int, quick: bool, on_nova: bool, nova_hosts: int, as_json: bool) -> None:
     """OPIE: tables 3 to 6, figure 2 up to 10,000 hosts, and a week of real pods per cost function.
 
     Writes opie.md, opie.json and opie-*.svg.
 
     \b
     windfall lab opie --out lab
+    windfall lab opie --nova --out lab
     """
+    if on_nova:
+        _on_nova(out, nova_hosts, quick, as_json)
+        return
     loud = sys.stderr.isatty()
 
     def tell(text: str) -> None:
