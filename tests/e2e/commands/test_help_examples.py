@@ -53,7 +53,7 @@ BEFORE = {
     "windfall fleet create night": "windfall fleet delete night",
     "windfall fleet create day": "windfall fleet delete day",
     "windfall fleet delete day": "windfall fleet create day --pool cloud",
-    **{f"windfall fleet {verb} night": NIGHT for verb in ("drain", "info", "pause", "resume")},
+    **{f"windfall fleet {verb} night": NIGHT for verb in ("change", "drain", "info", "pause", "resume")},
     "windfall boinc": "windfall boinc enable --url http://127.0.0.1:7272/grid/",
     "windfall boinc enable": "windfall pool remove boinc --now",
     "windfall boinc close-account": "windfall boinc add-account Ada",

@@ -56,7 +56,7 @@ HANG = """exec('''
 import time
 import windfall.server.watchdog as watchdog
 from windfall.core.events import HostDrained
-watchdog.Watchdog.__init__.__defaults__ = (0.5, 0.1)
+watchdog.Watchdog.__init__.__defaults__ = (0.5, 0.1, None)
 def fails(state, event, policies):
     time.sleep(3600)
 engine.HANDLERS[HostDrained] = (fails, engine.HANDLERS[HostDrained][1])

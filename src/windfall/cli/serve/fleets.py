@@ -113,8 +113,9 @@ def change(
     """Change the planner, the budget, shares or caps of a fleet. What is not said stays.
 
     \b
-    Example:
+    Examples:
       windfall fleet change night --budget 30/h --cap bo=8 --share ana=none
+      windfall fleet change night --planner scs
     """
     changes: Json = {} if planner is None else {"planner": planner}
     if budget == "none":

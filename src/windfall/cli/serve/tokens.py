@@ -69,8 +69,8 @@ def rotate(ident: str, grace: str, place: Place, as_json: bool) -> None:
 
     \b
     Examples:
-      windfall token rotate 1f0c9a3e > laptop.token
-      windfall token rotate 1f0c9a3e --grace 1h > worker.token
+      windfall token rotate 1f0c2a77 > laptop.token
+      windfall token rotate 1f0c2a77 --grace 1h > cluster.token
     """
     with place.open() as client:
         made = client.rotate_token(ident, parse_duration(grace, "--grace"))
