@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 PLAN_PAGE = ROOT / "docs" / "howto" / "deadlines.md"
 SCREENS: dict[str, tuple[float, list[str]]] = {
-    "demo": (25.0, ["windfall", "demo"]),
+    "demo": (6.0, ["windfall", "demo"]),
     "deadline": (20.0, ["windfall", "demo", "deadline"]),
 }
 """The command, and after how many seconds it is looked at while it runs."""
