@@ -371,7 +371,9 @@ def _check_numbers(spec: JobSpec, where: str) -> None:
     if not 0 <= spec.quorum <= MAX_QUORUM:
         raise BadInput(f"{where}: quorum must be 0 to {MAX_QUORUM}, not {_short(spec.quorum)}")
     if spec.validator and not spec.quorum:
-        raise BadInput(f"{where}: a validator judges results of volunteers, and there is no quorum", hint="--quorum 2")
+        raise BadInput(
+            f"{where}: a validator judges results of volunteers, and there is no quorum", hint="add: --quorum 2"
+        )
     if spec.quorum and spec.kind == "call":
         raise BadInput(f"{where}: Python calls cannot be run by volunteers", hint="leave quorum out, or give a command")
     if spec.quorum and (spec.cwd is not None or spec.task_cwd is not None):

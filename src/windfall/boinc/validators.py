@@ -7,6 +7,7 @@ Anything else (it cannot be started, it takes too long, a signal) says nothing a
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shlex
@@ -23,6 +24,8 @@ MAX_SAID_BYTES = 16 << 20
 MAX_WRONG = 125
 """The highest exit code of a command that ran; shells use those above for commands that could not."""
 PIECE = 1 << 20
+IMPOSSIBLE_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+"""What the names of files lead to that no task could have written: `a` beside `a/b`, for instance."""
 
 
 class CannotJudge(Exception):
@@ -36,7 +39,7 @@ def argv_of(command: str, where: str) -> list[str]:
     except ValueError as error:
         raise BadInput(f"{where}: {command!r} is not a command: {error}") from None
     if not words or not Path(words[0]).is_absolute():
-        raise BadInput(f"{where}: {command!r} does not begin with a program's absolute path")
+        raise BadInput(f"{where}: {command!r} does not begin with a program's path", hint="as in /opt/grid/round.py")
     if not os.access(words[0], os.X_OK):
         raise BadInput(f"{where}: there is no program {words[0]} on the server's host")
     return words
@@ -44,6 +47,15 @@ def argv_of(command: str, where: str) -> list[str]:
 
 def judged(argv: list[str], stdout: bytes, files: Iterable[tuple[str, int, int]], archive: BinaryIO) -> str:
     """A fingerprint that equal results share; empty if the result is wrong. `files`: name, offset, size."""
+    try:
+        return _judged(argv, stdout, files, archive)
+    except OSError as error:
+        if error.errno in IMPOSSIBLE_NAMES:
+            return ""
+        raise CannotJudge(str(error)) from None
+
+
+def _judged(argv: list[str], stdout: bytes, files: Iterable[tuple[str, int, int]], archive: BinaryIO) -> str:
     with tempfile.TemporaryDirectory(prefix="windfall-validate-") as name:
         folder = Path(name)
         (folder / "stdout").write_bytes(stdout)
@@ -81,8 +93,6 @@ def _run(argv: list[str], folder: Path, out: BinaryIO) -> int:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise CannotJudge(f"it took longer than {LIMIT_S:g} s") from None
-    except OSError as error:
-        raise CannotJudge(str(error)) from None
     if not 0 <= ended.returncode <= MAX_WRONG:
         raise CannotJudge(f"it ended with {ended.returncode}")
     return ended.returncode

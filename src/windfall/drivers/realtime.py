@@ -76,9 +76,9 @@ PAGE = 2000
 """Records that are read at once when a server takes over."""
 
 Rows = Callable[[list[Record]], Batch]
+"""What else belongs into the transaction, told from the records (which hold the ids that were decided)."""
 Copied = Callable[[], bytes | memoryview]
 """Gives the state as it was, encoded. May wait for a process."""
-"""What else belongs into the transaction, told from the records (which hold the ids that were decided)."""
 
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event: Callable[[bytes], AnyEvent] = msgspec.msgpack.Decoder(AnyEvent).decode

@@ -92,7 +92,7 @@ class _Scale(Struct, frozen=True):
 
 
 def nice(low: float, high: float, most: int = 6) -> list[float]:
-    """Round values between two others, at most so many and one: steps of 1, 2 or 5 times a power of ten."""
+    """About `most` round values from `low` to `high` for an axis, in steps of 1, 2 or 5 times a power of ten."""
     raw = (high - low) / max(most, 1) or 1.0
     power = 10.0 ** math.floor(math.log10(raw))
     step = next((factor * power for factor in (1, 2, 5) if factor * power >= raw * (1 - 1e-9)), 10 * power)

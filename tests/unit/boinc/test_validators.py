@@ -30,6 +30,16 @@ def test_a_validator_sees_output_files_below_files():
     assert run(code, files=files, archive=b"xxabc") != run(code, files=files, archive=b"xxabd")
 
 
+@pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a"), ("x" * 300,)])
+def test_files_that_no_task_could_have_written_are_wrong(names):
+    assert run("print(1)", files=[(name, 0, 1) for name in names], archive=b"x") == ""
+
+
+def test_a_program_that_is_not_there_says_nothing_about_the_result():
+    with pytest.raises(CannotJudge):
+        judged(["/no/such/program"], b"", [], io.BytesIO())
+
+
 def test_an_exit_code_says_that_the_result_is_wrong():
     assert run("raise SystemExit(1)") == "" == run("raise SystemExit(125)")
 

@@ -147,7 +147,7 @@ def close_account(account: int, pool: str, place: Place, as_json: bool) -> None:
 @place_options
 @json_option
 def invite(uses: int, pool: str, place: Place, as_json: bool) -> None:
-    """Make an invitation: whoever shows it may create an account by e-mail and password."""
+    """Make a code with which volunteers create accounts by e-mail and password."""
     with place.open() as client:
         made = client.tell_front(pool, "invite", uses=uses)
     if as_json:

@@ -74,7 +74,7 @@ def is_enough(state: State, bag: Bag, result: Result, host: Host | None) -> bool
 
 
 def is_hopeless(bag: Bag, task: int) -> bool:
-    """Whether so many have disagreed that one more vote ends the task."""
+    """Whether the task fails if the next vote disagrees, too."""
     most = bag.rules.quorum + bag.classes[bag.class_of(task)].max_failures
     return len(bag.progress.votes.get(task, ())) + 1 >= most
 

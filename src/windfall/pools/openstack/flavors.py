@@ -57,7 +57,7 @@ def read_flavors(compute: Compute, settings: OpenStackSettings) -> dict[str, Ren
 
 
 def offers_of(pool: PoolConfig, rentables: dict[str, Rentable]) -> tuple[Offer, ...]:
-    """Billed by the second, until the end, whoever brings it about."""
+    """The offers of a pool. A server is billed by the second until it ends, also if Nova evicts it."""
     settings: OpenStackSettings = pool.settings
     return tuple(
         Offer(

@@ -27,7 +27,7 @@ def _sha(request: Request) -> str:
 
 
 def _size(service: Service, request: Request, sha: str) -> int | None:
-    """Bytes of a blob that whoever asks may read; None if there is none."""
+    """Bytes of a blob; None if there is none, or if the sender of the request may not read it."""
     if scoped.may_read(service, request, sha):
         service.uploads.touch(sha)
         return service.store.blob_size(sha)

@@ -56,7 +56,7 @@ def sees(request: Request, bag: Bag) -> bool:
 
 
 def may_read(service: Service, request: Request, sha256: str) -> bool:
-    """Whether whoever asks may have a blob: a worker only if its host holds a task that takes it."""
+    """Whether the sender of a request may read a blob. A worker may if its host holds a task that takes the blob."""
     bearer: Bearer = request.state.bearer
     if bearer.role not in WORKERS:
         return True
