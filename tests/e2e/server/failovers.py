@@ -13,21 +13,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.server.takeovers import TASKS, Load
-from tests.support.server.cluster import free_port
+from tests.support.server.cluster import accepted_in, free_port
 from tests.support.server.pair import WINDFALL, eventually
 from tests.support.server.replicated import Replicated
 from windfall.client import Client
 from windfall.client.transport import Transport
-from windfall.core.decisions import ACCEPTED, ResultsJudged
-from windfall.core.events import ResultsReported
-from windfall.core.records import decode_record
 from windfall.errors import WindfallError
-from windfall.store import open_store
 from windfall.store.location import locate
 from windfall.store.view import open_view
 from windfall.upkeep.checking import check
@@ -82,24 +77,6 @@ class Site:
             self.stop(name)
 
 
-def accepted_in(url: str) -> Counter[tuple[int, int]]:
-    """From the log alone: how often each task's result was accepted."""
-    accepted: Counter[tuple[int, int]] = Counter()
-    store = open_store(url, take_over=True)
-    try:
-        after = 0
-        while rows := store.records(after, 1000):
-            for row in rows:
-                record = decode_record(row.data)
-                if isinstance(record.event, ResultsReported) and isinstance(record.decided, ResultsJudged):
-                    for result, verdict in zip(record.event.results, record.decided.verdicts, strict=True):
-                        accepted[result.job, result.task] += verdict == ACCEPTED
-            after = rows[-1].seq
-    finally:
-        store.close()
-    return accepted
-
-
 def campaign(directory: Path, number: int) -> dict[str, Any]:
     """Run fail-overs and recount. AssertionError if anything acknowledged is lost or counted twice."""
     database = Replicated()
@@ -133,7 +110,7 @@ def campaign(directory: Path, number: int) -> dict[str, Any]:
             assert [task.stdout for task in client.job(job).results()] == [f"{n}\n" for n in range(TASKS)]
         client.close()
         site.close()
-        accepted = accepted_in(database.url)
+        accepted = accepted_in(database.url, take_over=True)
         view = open_view(locate(database.url))
         try:
             problems = check(view).problems

@@ -124,20 +124,7 @@ class Cluster:
 
     def accepted(self) -> Counter[tuple[int, int]]:
         """How often each task's result was accepted, counted from the log alone. The server must be stopped."""
-        counts: Counter[tuple[int, int]] = Counter()
-        store = open_store(self.state)
-        try:
-            after = 0
-            while rows := store.records(after, 1000):
-                for row in rows:
-                    record = decode_record(row.data)
-                    if isinstance(record.event, ResultsReported) and isinstance(record.decided, ResultsJudged):
-                        for result, verdict in zip(record.event.results, record.decided.verdicts, strict=True):
-                            counts[result.job, result.task] += verdict == ACCEPTED
-                after = rows[-1].seq
-        finally:
-            store.close()
-        return counts
+        return accepted_in(self.state)
 
 
 @contextlib.contextmanager
@@ -147,3 +134,21 @@ def cluster(directory: Path, **options: object) -> Iterator[Cluster]:
         yield made
     finally:
         made.close()
+
+
+def accepted_in(state: str | Path, take_over: bool = False) -> Counter[tuple[int, int]]:
+    """How often each task's result was accepted, counted from the log of a state alone."""
+    counts: Counter[tuple[int, int]] = Counter()
+    store = open_store(state, take_over=take_over)
+    try:
+        after = 0
+        while rows := store.records(after, 1000):
+            for row in rows:
+                record = decode_record(row.data)
+                if isinstance(record.event, ResultsReported) and isinstance(record.decided, ResultsJudged):
+                    for result, verdict in zip(record.event.results, record.decided.verdicts, strict=True):
+                        counts[result.job, result.task] += verdict == ACCEPTED
+            after = rows[-1].seq
+    finally:
+        store.close()
+    return counts
