@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from keystoneauth1.exceptions import ClientException
 from nova import context as nova_context
 from nova import exception, objects, policy
 from nova.compute import vm_states
@@ -35,7 +36,10 @@ class Placement:
 
     def get(self, context: Any, url: str) -> Any:
         """The document; None if there is no such thing."""
-        answer = self._client().get(url, version=VERSION, global_request_id=context.global_id)
+        try:
+            answer = self._client().get(url, version=VERSION, global_request_id=context.global_id)
+        except ClientException as error:  # it is away, or the catalogue does not know it
+            raise PlacementDown(f"GET {url}: {error}") from None
         if answer is not None and answer.status_code == 404:
             return None
         if answer is None or answer.status_code != 200:
@@ -68,7 +72,10 @@ class Placement:
 
     def post(self, context: Any, body: Mapping[str, Any]) -> str:
         """Write several consumers' allocations at once; return why that was refused, or nothing."""
-        answer = self._client().post("/allocations", body, version=VERSION, global_request_id=context.global_id)
+        try:
+            answer = self._client().post("/allocations", body, version=VERSION, global_request_id=context.global_id)
+        except ClientException as error:
+            return f"placement cannot be reached: {error}"
         if answer is None:
             return "placement does not answer"
         if answer.status_code == 204:
