@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Byte code is kept, also where the environment says otherwise: two fifths of a short command would be compiling.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-fast test-snakemake test-kubernetes test-nova test-boinc test-outage takeovers failovers faults calibration check bench docs screens system format clean
+.PHONY: demo test test-fast test-snakemake test-kubernetes test-nova test-stores test-boinc test-outage takeovers failovers double-faults chaos campaigns faults fuzz stream recall replays calibration check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -20,16 +20,18 @@ demo: $(STAMP)
 	@$(BIN)/windfall demo
 	@$(BIN)/windfall demo deadline
 
-# A test that hangs fails after ten minutes instead of keeping all others waiting; none takes a tenth of that.
+# A test that hangs fails after ten minutes instead of keeping all others waiting; none takes a tenth of that. Many tests
+# wait for processes: three at a time keep two cores busy.
 test: system $(STAMP) check
-	$(BIN)/python -m pytest tests -n 2 --dist loadfile -q --timeout 600
+	$(BIN)/python -m pytest tests -n 3 --dist loadfile -q --timeout 600
 
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile -q -m "not slow"
 
-# The plug-in of Snakemake against the real one, which gets an environment of its own; `make test` has it, too.
+# The plug-in of Snakemake against the real one, which gets an environment of its own; `make test` has it, too, but
+# for the suite without shared files, on an S3.
 test-snakemake: $(STAMP)
-	$(BIN)/python -m pytest tests/e2e/jobs/test_snakemake.py -q --timeout 600
+	WINDFALL_TEST_SNAKEMAKE_S3=1 $(BIN)/python -m pytest tests/e2e/jobs/test_snakemake.py -q --timeout 600
 
 # Against a real control plane. Building it takes ten minutes, once: it is kept in ~/.cache/windfall/kubernetes, or
 # where WINDFALL_KUBERNETES says.
@@ -45,26 +47,68 @@ test-nova: $(STAMP)
 	@$(BIN)/python -c 'import openstack' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[openstack]'
 	WINDFALL_TEST_NOVA=1 $(BIN)/python -m pytest tests/contract tests/e2e/pools -q -m nova
 
+# Files of jobs, inputs and outputs in s3://, gs:// and az://. Azurite is installed once by npm, in
+# ~/.cache/windfall/azurite or where WINDFALL_AZURITE says; without it `make test` skips az://.
+test-stores: $(STAMP)
+	@sh tools/azurite.sh
+	$(BIN)/python -m pytest tests/contract/test_store_blobs.py tests/e2e/jobs/test_stores.py \
+		tests/e2e/jobs/test_other_stores.py tests/e2e/server/test_object_blobs.py -q --timeout 600
+
 # Two minutes without the server, over a link of 300 ms: `make test` has the short version.
 test-outage: $(STAMP)
 	$(BIN)/python -m tests.e2e.worker.outage 120
 
-# 200 take-overs of real servers on PostgreSQL, about half an hour: `make test` has two.
+# Campaigns against real processes, several seeds at once because they mostly wait. FROM=21 SEEDS=4 runs other seeds;
+# every seed that passes adds a row to build/campaigns.jsonl, and `make campaigns` adds all rows up.
+FROM ?= 1
+
+# 200 take-overs of servers on PostgreSQL: `make test` has two.
 takeovers: $(STAMP)
-	$(BIN)/python -m tests.e2e.server.takeovers 200
+	$(BIN)/python -m tests.e2e.server.takeovers 10 --from-seed $(FROM) --seeds $(or $(SEEDS),20) --at-once 4
 
-# 20 fail-overs of the database itself to its synchronous standby, about ten minutes: `make test` has one.
+# A long task that checkpoints moves from on-demand to spot, live on the emulated cloud: two minutes.
+recall: $(STAMP)
+	$(BIN)/python -m tests.e2e.clouds.recall
+
+# 20 fail-overs of the database itself to its synchronous standby: `make test` has one.
 failovers: $(STAMP)
-	$(BIN)/python -m tests.e2e.server.failovers 20
+	$(BIN)/python -m tests.e2e.server.failovers 5 --from-seed $(FROM) --seeds $(or $(SEEDS),4) --at-once 2
 
-# 10,000 whole servers in virtual time with crashes, torn writes and a bad network, about an hour of a core: `make test`
+# Server and database fail at once, 20 times: `make test` has one.
+double-faults: $(STAMP)
+	$(BIN)/python -m tests.e2e.server.double_faults 4 --from-seed $(FROM) --seeds $(or $(SEEDS),5) --at-once 2
+
+# 1,000 faults against servers on SQLite: killed and stopped servers and workers, a cut network, a full disk, a
+# read-only one. `make test` has eight.
+chaos: $(STAMP)
+	$(BIN)/python -m tests.e2e.server.chaos 50 --from-seed $(FROM) --seeds $(or $(SEEDS),20) --at-once 4
+
+campaigns: $(STAMP)
+	@$(BIN)/python -m tests.support.server.campaigns
+
+# 200 workflows and bags in ten minutes through a fleet of the emulated cloud, two servers killed: `make test` has 15.
+stream: $(STAMP)
+	$(BIN)/python -m tests.e2e.clouds.stream 200 600
+
+# 12 live runs in the emulated cloud, replayed: about eight minutes, mostly waiting. `make test` has one.
+replays: $(STAMP)
+	$(BIN)/python -m tests.e2e.clouds.replays 3
+
+# Everything that is read (files, bodies of requests, stored records), fuzzed with atheris, a minute each. `make test`
+# reads the kept inputs again, and mutations of them.
+fuzz: $(STAMP)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check atheris
+	$(BIN)/python -m tests.fuzz.run $(or $(SECONDS),60)
+
+# 10,000 whole servers in virtual time with crashes, torn writes and a bad network, 25 minutes of a core: `make test`
 # has 80. A seed that fails is printed with the command that runs it again.
 faults: $(STAMP)
 	$(BIN)/python -m tests.simulation.server.faults 1 10000
 
 # The real client of volunteers, and ten times as many mutated messages as `make test` sends.
 test-boinc: system $(STAMP)
-	WINDFALL_BOINC_MUTATIONS=10000 $(BIN)/python -m pytest tests/unit/boinc tests/e2e/pools/test_boinc.py tests/e2e/pools/test_boinc_protocol.py -q
+	WINDFALL_BOINC_MUTATIONS=10000 $(BIN)/python -m pytest tests/unit/boinc tests/e2e/pools/test_boinc.py tests/e2e/pools/test_boinc_protocol.py \
+		tests/e2e/pools/test_boinc_attacks.py tests/e2e/pools/test_boinc_howto.py -q
 
 # Promises against what happens in 2,000 random worlds: about an hour of a core. `make test` has a few.
 calibration: $(STAMP)

@@ -145,10 +145,11 @@ class Stage:
         )
         self.type("fleet", "create", "night", "--pool", "cloud", "--budget", "5/h")
         for name in ("render", "convert"):
-            shared = ("--fleet", "night", "--deadline", "6m", "--estimate", "3s", "--accept-late")
-            self.type("submit", "--name", name, "--range", "1-200", *shared, "--", "sleep", "3")
+            shared = ("--fleet", "night", "--deadline", "7m", "--estimate", "3s", "--accept-late")
+            self.type("submit", "--name", name, "--range", "1-900", *shared, "--", "sh", "-c", "echo {}; sleep 3")
         until(lambda: json.loads(self.type("status", "1", "--json"))["state"] == "failed")
         until(lambda: json.loads(self.type("status", "3", "--json"))["tasks"]["done"] >= 60)
+        until(lambda: json.loads(self.type("fleet", "info", "night", "--json"))["machines"])
 
     def link(self) -> str:
         return str(json.loads(self.type("console", "--json"))["url"])
@@ -156,6 +157,9 @@ class Stage:
     def close(self) -> None:
         for job in ("3", "render", "convert"):
             self.type("cancel", job)
+        self.type("fleet", "drain", "night")
+        # Machines outlive their server: it has to give them back before it ends.
+        until(lambda: not json.loads(self.type("pool", "info", "cloud", "--json"))["machines_there"], 120.0)
         self.server.terminate()
         self.server.wait(30)
 

@@ -5,7 +5,7 @@ set -eu
 base=$(cd "$1" && pwd)
 venv=$2
 root=$(cd "$(dirname "$0")/.." && pwd)
-[ ! -e "$venv/.installed" ] || exit 0
+[ ! -e "$venv/.installed-with-s3" ] || exit 0
 "$base/bin/python" -m venv "$venv"
 "$venv/bin/python" - "$base" "$root" <<'END'
 import pathlib, site, sys, sysconfig
@@ -16,5 +16,5 @@ there = pathlib.Path(sysconfig.get_paths(vars={"base": base, "platbase": base})[
 lines = [f"import site; site.addsitedir({str(there)!r})", f"{root}/integrations/snakemake-executor-plugin-windfall"]
 (here / "windfall.pth").write_text("\n".join(lines) + "\n")
 END
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'snakemake>=9,<10'
-touch "$venv/.installed"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'snakemake>=9,<10' snakemake-storage-plugin-s3
+touch "$venv/.installed-with-s3"
